@@ -1,0 +1,63 @@
+"""The tree of every exception that we raise.
+
+    CompactionError
+    ├── ConfigError           Terminal   a setting, property or argument breaks a rule (exit 2)
+    ├── NotFoundError         Terminal   a catalog, table, node or record that is not there (exit 2)
+    ├── TableRefused          Terminal   we never compact this table; the reason says why (exit 4)
+    ├── IllegalTransition     Terminal   a task may not go from this state to that one
+    ├── StaleAttempt          Terminal   the report of an attempt that no longer holds its task
+    ├── MergeFailed           Retryable  one attempt could not merge its files
+    ├── CommitConflict        Terminal   the table moved: these tasks must be planned again
+    ├── CommitStateUnknown    Terminal   the answer of the catalog got lost: delete nothing (exit 5)
+    └── StorageUnavailable    Retryable  a database, catalog or file system did not answer
+
+The mixin says what a caller may do. A message says what, key, value, rule and what to do next.
+"""
+
+
+class CompactionError(Exception):
+    """Base of all our errors."""
+
+
+class Retryable:
+    """Trying the same again later may work."""
+
+
+class Terminal:
+    """Trying the same again will fail the same way."""
+
+
+class ConfigError(CompactionError, Terminal):
+    """A setting, property or argument breaks a rule."""
+
+
+class NotFoundError(CompactionError, Terminal):
+    """A catalog, table, node or record that is not there."""
+
+
+class TableRefused(CompactionError, Terminal):
+    """A table that we never compact as it is; the message is the reason."""
+
+
+class IllegalTransition(CompactionError, Terminal):
+    """A task may not go from this state to that one."""
+
+
+class StaleAttempt(CompactionError, Terminal):
+    """The report of an attempt that no longer holds its task; it changes nothing."""
+
+
+class MergeFailed(CompactionError, Retryable):
+    """One attempt could not merge its files; the message is the reason kept on the attempt."""
+
+
+class CommitConflict(CompactionError, Terminal):
+    """The table moved in a way that makes these tasks wrong: they are planned again."""
+
+
+class CommitStateUnknown(CompactionError, Terminal):
+    """The catalog's answer got lost: the commit may have landed, so nothing may be deleted."""
+
+
+class StorageUnavailable(CompactionError, Retryable):
+    """A database, catalog or file system did not answer."""

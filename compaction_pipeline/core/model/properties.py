@@ -1,0 +1,277 @@
+"""Properties of a table that rule its compaction: keys, defaults, rules and how they are resolved.
+
+Keys are Amoro's where Amoro has one. Precedence: table property, then the catalog's `table.`-prefixed property, then the
+default. The README's table is generated from `PROPERTIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from compaction_pipeline.core.errors import ConfigError
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TableProperties:
+    """The properties in force on one table. `ignored` are known Amoro keys that we do not honour, `unknown` typos."""
+
+    enabled: bool = True
+    group: str = "default"
+    priority: int = 0
+    target_size_bytes: int = 128 * MIB
+    fragment_ratio: int = 8
+    min_target_size_ratio: float = 0.75
+    minor_file_count: int = 12
+    minor_total_size_bytes: int = 128 * MIB
+    minor_interval: timedelta = timedelta(hours=1)
+    min_plan_interval: timedelta = timedelta(minutes=1)
+    major_duplicate_ratio: float = 0.1
+    full_interval: timedelta | None = None
+    max_task_size_bytes: int = 128 * MIB
+    num_retries: int = 3
+    commit_interval: timedelta = timedelta(minutes=5)
+    task_memory_bytes: int = 1024 * MIB
+    respec_quiet_interval: timedelta = timedelta(days=1)
+    quota: float = 0.5
+    ignored: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def fragment_size_bytes(self) -> int:
+        """A file of at most this size is small (a "fragment")."""
+        return self.target_size_bytes // self.fragment_ratio
+
+    @property
+    def task_size_bytes(self) -> int:
+        """Input bytes of one task's bin."""
+        return max(self.target_size_bytes, self.max_task_size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A key, the attribute that holds it, how its text is read, its rule and what it means."""
+
+    key: str
+    attribute: str
+    read: Callable[[str], object]
+    rule: str
+    holds: Callable[[object], bool]
+    default_text: str
+    meaning: str
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(text)
+    return lowered == "true"
+
+
+def _milliseconds(text: str) -> timedelta:
+    return timedelta(milliseconds=int(text))
+
+
+def _optional_milliseconds(text: str) -> timedelta | None:
+    return None if int(text) < 0 else _milliseconds(text)
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and value > 0
+
+
+def _not_negative(value: object) -> bool:
+    return isinstance(value, timedelta) and value >= timedelta(0)
+
+
+PROPERTIES: tuple[Property, ...] = (
+    Property("self-optimizing.enabled", "enabled", _boolean, "true or false", lambda v: True, "true", "false: measured, never compacted"),
+    Property("self-optimizing.group", "group", str.strip, "not empty", bool, "default", "resource group; it is the queue"),
+    Property("self-optimizing.priority", "priority", int, "a whole number", lambda v: True, "0", "higher goes first"),
+    Property(
+        "self-optimizing.target-size",
+        "target_size_bytes",
+        int,
+        "≥ 1",
+        _positive,
+        "134217728",
+        "size of a right file; without it `write.target-file-size-bytes`",
+    ),
+    Property(
+        "self-optimizing.fragment-ratio",
+        "fragment_ratio",
+        int,
+        "≥ 2",
+        lambda v: isinstance(v, int) and v >= 2,
+        "8",
+        "a small file is ≤ target-size / ratio",
+    ),
+    Property(
+        "self-optimizing.min-target-size-ratio",
+        "min_target_size_ratio",
+        float,
+        "> 0 and ≤ 1",
+        lambda v: isinstance(v, float) and 0 < v <= 1,
+        "0.75",
+        "an undersized file is larger than a small one and ≤ ratio × target-size",
+    ),
+    Property(
+        "self-optimizing.minor.trigger.file-count",
+        "minor_file_count",
+        int,
+        "≥ 2",
+        lambda v: isinstance(v, int) and v >= 2,
+        "12",
+        "small data files, or small delete files, of a node that make a minor due",
+    ),
+    Property(
+        "self-optimizing.minor.trigger.total-size",
+        "minor_total_size_bytes",
+        int,
+        "≥ 1",
+        _positive,
+        "target-size",
+        "bytes of small files of a node that make a minor due",
+    ),
+    Property(
+        "self-optimizing.minor.trigger.interval",
+        "minor_interval",
+        _milliseconds,
+        "≥ 0 ms",
+        _not_negative,
+        "3600000",
+        "since the node's last minor, with ≥ 2 small files",
+    ),
+    Property(
+        "self-optimizing.min-plan-interval",
+        "min_plan_interval",
+        _milliseconds,
+        "≥ 0 ms",
+        _not_negative,
+        "60000",
+        "between two plans of a table",
+    ),
+    Property(
+        "self-optimizing.major.trigger.duplicate-ratio",
+        "major_duplicate_ratio",
+        float,
+        "> 0",
+        _positive,
+        "0.1",
+        "deleted rows / rows of one file that make a major due",
+    ),
+    Property(
+        "self-optimizing.full.trigger.interval",
+        "full_interval",
+        _optional_milliseconds,
+        "a whole number of ms; negative is off",
+        lambda v: True,
+        "-1",
+        "since the node's last full; negative: off",
+    ),
+    Property(
+        "self-optimizing.max-task-size-bytes",
+        "max_task_size_bytes",
+        int,
+        "≥ 1",
+        _positive,
+        "134217728",
+        "a task reads at most max(target-size, this)",
+    ),
+    Property(
+        "self-optimizing.execute.num-retries",
+        "num_retries",
+        int,
+        "≥ 0",
+        lambda v: isinstance(v, int) and v >= 0,
+        "3",
+        "attempts of a task after the first",
+    ),
+    Property(
+        "self-optimizing.commit.interval",
+        "commit_interval",
+        _milliseconds,
+        "≥ 0 ms",
+        _not_negative,
+        "300000",
+        "Prepared tasks of a table are committed together this often",
+    ),
+    Property(
+        "compaction.task.memory",
+        "task_memory_bytes",
+        int,
+        "≥ 67108864 (64 MiB)",
+        lambda v: isinstance(v, int) and v >= 64 * MIB,
+        "1073741824",
+        "bound of one task's memory, whatever its deletes",
+    ),
+    Property(
+        "compaction.respec.quiet-interval",
+        "respec_quiet_interval",
+        _milliseconds,
+        "≥ 0 ms",
+        _not_negative,
+        "86400000",
+        "a full moves rows to the current partition spec only after this long without deletes of an old one",
+    ),
+    Property("self-optimizing.quota", "quota", float, "> 0", _positive, "0.5", "≤ 1 a share of the group's slots, > 1 a number of slots"),
+)
+
+# Keys that Amoro documents and that have no meaning here (yet); shown as ignored so that nobody waits for them.
+AMORO_KEYS_NOT_HONOURED = frozenset(
+    {
+        "self-optimizing.allow-partial-commit",
+        "self-optimizing.average-execution-time",
+        "self-optimizing.evaluation.fallback-interval",
+        "self-optimizing.evaluation.interval",
+        "self-optimizing.evaluation.mse-tolerance",
+        "self-optimizing.event-triggered.enabled",
+        "self-optimizing.execute.timeout",
+        "self-optimizing.filter",
+        "self-optimizing.full.rewrite-all-files",
+        "self-optimizing.major.trigger.file-count",
+        "self-optimizing.major.trigger.interval",
+        "self-optimizing.max-file-count",
+        "self-optimizing.max-plan-size-bytes",
+        "self-optimizing.max-retry",
+        "self-optimizing.min-target-size-ratio.major",
+        "self-optimizing.refresh-table.adaptive.enabled",
+    }
+)
+# Honoured on keyed tables only, which are refused until they are built.
+_KEYED_KEYS = frozenset({"compaction.delta-rewrite.enabled"})
+_PREFIXES = ("self-optimizing.", "compaction.")
+_CATALOG_PREFIX = "table."
+WRITE_TARGET_KEY = "write.target-file-size-bytes"
+
+
+def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:
+    """The properties in force. Raises ConfigError that names key, value and rule of the first bad one."""
+    inherited = {key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(_CATALOG_PREFIX)}
+    merged = {**inherited, **table}
+    values: dict[str, object] = {}
+    for item in PROPERTIES:
+        if item.key in merged:
+            values[item.attribute] = _value(item, item.key, merged[item.key])
+    if "target_size_bytes" not in values and WRITE_TARGET_KEY in merged:
+        target = next(item for item in PROPERTIES if item.attribute == "target_size_bytes")
+        values["target_size_bytes"] = _value(target, WRITE_TARGET_KEY, merged[WRITE_TARGET_KEY])
+    values.setdefault("minor_total_size_bytes", values.get("target_size_bytes", TableProperties().target_size_bytes))
+    known = {item.key for item in PROPERTIES}
+    ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known]
+    ignored = tuple(sorted(key for key in ours if key in AMORO_KEYS_NOT_HONOURED or key in _KEYED_KEYS))
+    unknown = tuple(sorted(key for key in ours if key not in ignored))
+    return TableProperties(**values, ignored=ignored, unknown=unknown)  # type: ignore[arg-type]
+
+
+def _value(item: Property, key: str, text: str) -> object:
+    try:
+        value = item.read(text)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"'{key}' is {text!r} but must be {item.rule}") from None
+    if not item.holds(value):
+        raise ConfigError(f"'{key}' is {text} but must be {item.rule}")
+    return value

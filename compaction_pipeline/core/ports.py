@@ -1,0 +1,311 @@
+"""What the use cases need from the outside worlds: databases, tables, Spark. Protocols only.
+
+`storage/` implements the stores, `iceberg/` TableScan and Committer, `spark/` MergeEngine; `compaction_pipeline_tests/fakes.py`
+holds in-memory ones that pass the same suites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Protocol
+
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import InUse, NodeMetrics, NodeVerdict, PlanReason
+from compaction_pipeline.core.model.record import CommitFigures, CompactionRecord
+from compaction_pipeline.core.model.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+
+Clock = Callable[[], datetime]
+"""Now, aware, in UTC. Only `bootstrap` reads the real one."""
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+class TableScan(Protocol):
+    """Reads catalogs and table metadata. Errors: NotFoundError, ConfigError, StorageUnavailable."""
+
+    def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
+        """Every table that the catalog lists, all namespaces, sorted."""
+
+    def head(self, table: TableIdentifier) -> TableHead:
+        """The table's newest metadata, loaded afresh. NotFoundError when it was dropped."""
+
+    def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
+        """The manifest list of a snapshot of the metadata that `head` loaded last."""
+
+    def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
+        """The live (not DELETED) entries of a manifest."""
+
+
+class MergeEngine(Protocol):
+    """Merges the files of tasks; never touches metadata."""
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        """One result per task of one table, in any order, as they end. A failed task is a result with `error`, never an exception.
+
+        `file_io` are the FileIO properties (secrets included) that open the table's files.
+        """
+
+    def close(self) -> None:
+        """Free what the engine holds (a Spark session that it started)."""
+
+
+class CommitState(str, Enum):
+    """How a commit of some tasks ended. NOTHING: for certain not committed (all conflicts, or nothing left to do)."""
+
+    COMMITTED = "COMMITTED"
+    NOTHING = "NOTHING"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """What a commit did. Every task is in exactly one of `committed` and `conflicts` unless the state is UNKNOWN."""
+
+    state: CommitState
+    committed: tuple[str, ...] = ()
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    snapshot_before: int | None = None
+    snapshot_after: int | None = None
+    figures: CommitFigures = CommitFigures()
+    attempts: int = 0
+    reason: str | None = None
+
+
+class Committer(Protocol):
+    """Puts Prepared tasks of one table in, as `design/commit` rules. The caller holds the table's commit lease."""
+
+    def commit(self, table: TableIdentifier, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+        """Validate at each attempt, salvage, commit. Raises NotFoundError when the table is gone, TableRefused when refused."""
+
+    def settle(self, table: TableIdentifier, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+        """Find out from the table how an earlier commit of this record ended, without writing.
+
+        UNKNOWN only while it may still land (see "Outcomes").
+        """
+
+    def delete_orphans(self, table: TableIdentifier, paths: Sequence[str]) -> Sequence[str]:
+        """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted."""
+
+    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str]) -> Sequence[str]:
+        """Files on storage whose names carry one of these task ids."""
+
+    def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
+        """FileIO properties that open the table's files, vended credentials included."""
+
+
+# ---- state -----------------------------------------------------------------------------------------------------------
+
+
+class CatalogStore(Protocol):
+    """Registered catalogs."""
+
+    def add(self, entry: CatalogEntry) -> None:
+        """Register; ConfigError when the name is taken."""
+
+    def remove(self, name: str) -> None:
+        """Forget a catalog and all state of its tables; NotFoundError when unknown."""
+
+    def entry(self, name: str) -> CatalogEntry:
+        """NotFoundError when unknown; the message lists those that are."""
+
+    def entries(self) -> Sequence[CatalogEntry]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What the state database knows of a table.
+
+    `known_snapshot_id` is the snapshot whose files are indexed; `complete` is False while a first look is under way (then
+    nothing is planned). `head_*` are of the newest head seen. `problem` is what is wrong with it now (refusal, bad property,
+    catalog error), `warning` what a person should know (foreign REPLACE snapshots).
+    """
+
+    table: TableIdentifier
+    table_uuid: str | None = None
+    head_snapshot_id: int | None = None
+    known_snapshot_id: int | None = None
+    known_sequence_number: int = 0
+    complete: bool = False
+    layout: TableLayout | None = None
+    paused: bool = False
+    dropped: bool = False
+    refusal: str | None = None
+    problem: str | None = None
+    warning: str | None = None
+    last_planned_at: datetime | None = None
+    last_committed_at: datetime | None = None
+    plan_reason: PlanReason | None = None
+    refreshed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node as last measured: figures, verdict and when each type was last done."""
+
+    table: TableIdentifier
+    node: TableNode
+    key: str
+    metrics: NodeMetrics
+    verdict: NodeVerdict | None = None
+    first_seen: datetime | None = None
+    last_done: Mapping[CompactionType, datetime] = field(default_factory=dict)
+    changed_snapshot_id: int | None = None
+    failing: str | None = None
+
+
+class TableStore(Protocol):
+    """Tables and their nodes."""
+
+    def states(self, catalog: str | None = None) -> Sequence[TableState]:
+        """All known tables that were not dropped, sorted by identifier."""
+
+    def state(self, table: TableIdentifier) -> TableState:
+        """NotFoundError when unknown."""
+
+    def save(self, state: TableState) -> None:
+        """Insert or replace, `paused` excepted (only `pause` changes it)."""
+
+    def pause(self, table: TableIdentifier | None, paused: bool) -> int:
+        """Pause or resume one table or all; answers how many rows changed. NotFoundError when unknown."""
+
+    def forget(self, table: TableIdentifier) -> None:
+        """Remove a dropped table with files, nodes and tasks; its records stay."""
+
+    def nodes(self, table: TableIdentifier | None = None) -> Sequence[NodeState]: ...
+
+    def node(self, key: str) -> NodeState:
+        """By node key, cut keys included; NotFoundError when unknown."""
+
+    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState], *, remove_others: bool = False) -> None:
+        """Insert or replace; `last_done` and `first_seen` of a stored node are kept where the new value lacks them."""
+
+    def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None: ...
+
+
+class FileStore(Protocol):
+    """The live files of every table, by the manifest that lists them."""
+
+    def manifests(self, table: TableIdentifier) -> frozenset[str]:
+        """Paths of the manifests whose files are indexed."""
+
+    def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
+        """In one transaction: drop the files of `removed` manifests, add those of `added` ones. Idempotent."""
+
+    def files(self, table: TableIdentifier) -> Sequence[LiveFile]:
+        """Every indexed file."""
+
+    def clear(self, table: TableIdentifier) -> None: ...
+
+
+class TaskStore(Protocol):
+    """Tasks, the only place where a status is written; each change by compare-and-set after `core.lifecycle` allowed it."""
+
+    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[str], now: datetime) -> bool:
+        """One transaction: cancel `replaces` (all must still be Pending), insert `tasks` as Pending.
+
+        False when one of `replaces` was polled meanwhile: nothing changed.
+        """
+
+    def poll(
+        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[str] | None = None
+    ) -> CompactionTask | None:
+        """Claim the next Pending task (priority, then age), of these ids only where given. None when there is none."""
+
+    def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
+        """Renew leases; answers the attempts that are still held."""
+
+    def complete(self, result: MergeResult, now: datetime) -> TaskStatus:
+        """Report an attempt: PREPARED, or (error) PENDING with retries left, else FAILED. StaleAttempt when it no longer holds its task."""
+
+    def release_expired(self, now: datetime) -> Sequence[str]:
+        """Executing attempts whose lease ended: PENDING again, or FAILED when retries are used up. Answers the task ids."""
+
+    def fail(self, task_id: str, reason: str, now: datetime) -> None:
+        """EXECUTING or PREPARED → FAILED (conflict, table gone)."""
+
+    def cancel(self, task_ids: Sequence[str], reason: str, now: datetime) -> Sequence[str]:
+        """Pending ones → CANCELED; answers those canceled."""
+
+    def claim(self, table: TableIdentifier, record_id: str, task_ids: Sequence[str] | None = None) -> Sequence[CompactionTask]:
+        """Put `record_id` on Prepared tasks without one (all of the table, or these).
+
+        A group is claimed only when none of its tasks is Pending or Executing.
+        """
+
+    def unclaim(self, record_id: str) -> None:
+        """Take the record off tasks that are still Prepared: the commit was for certain not made."""
+
+    def commit(self, task_ids: Sequence[str], now: datetime) -> None:
+        """PREPARED → COMMITTED."""
+
+    def task(self, task_id: str) -> CompactionTask: ...
+
+    def tasks(
+        self,
+        table: TableIdentifier | None = None,
+        statuses: Sequence[TaskStatus] | None = None,
+        record_id: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[CompactionTask]:
+        """Newest first."""
+
+    def counts(self) -> Mapping[TaskStatus, int]: ...
+
+    def in_use(self, table: TableIdentifier) -> InUse: ...
+
+    def attempts(self, task_id: str) -> Sequence[TaskAttempt]: ...
+
+    def expire(self, before: datetime) -> int:
+        """Remove finished tasks that ended before; answers how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttempt:
+    """One try of a task: who held it, how it ended and why."""
+
+    attempt_id: str
+    task_id: str
+    number: int
+    owner: str
+    started_at: datetime
+    ended_at: datetime | None = None
+    outcome: str | None = None
+    reason: str | None = None
+
+
+class RecordStore(Protocol):
+    """CompactionRecords and their mirror into Dagster."""
+
+    def save(self, record: CompactionRecord) -> None:
+        """Insert or replace."""
+
+    def record(self, record_id: str) -> CompactionRecord:
+        """NotFoundError when unknown."""
+
+    def records(
+        self, table: TableIdentifier | None = None, limit: int | None = None, unsettled: bool = False
+    ) -> Sequence[CompactionRecord]:
+        """Newest first; `unsettled`: OPEN and UNKNOWN only."""
+
+    def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
+        """Ended records that Dagster was not told of, oldest first."""
+
+    def mark_mirrored(self, record_ids: Sequence[str]) -> None: ...
+
+    def expire(self, before: datetime) -> int: ...
+
+
+class LeaseStore(Protocol):
+    """Named leases: one committer per table, one refresher per table."""
+
+    def acquire(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool: ...
+
+    def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool: ...
+
+    def release(self, name: str, owner: str) -> None: ...
