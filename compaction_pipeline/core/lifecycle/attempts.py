@@ -1,0 +1,25 @@
+"""What becomes of a task whose attempt ended without a result: tried again, or given up.
+
+A failed, a lost and an expired attempt count alike against `self-optimizing.execute.num-retries`: a task that kills its
+worker each time must end too.
+"""
+
+from __future__ import annotations
+
+from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.model.task import TaskStatus
+
+
+def max_attempts(properties: TableProperties) -> int:
+    """Attempts that a task gets in all: the first one and its retries."""
+    return 1 + properties.num_retries
+
+
+def after_lost_attempt(attempt: int, max_attempts: int) -> TaskStatus:
+    """PENDING while attempts are left, else FAILED. `attempt` counts from 1 and is the one that was lost or failed."""
+    return TaskStatus.PENDING if attempt < max_attempts else TaskStatus.FAILED
+
+
+def after_attempt(attempt: int, max_attempts: int, error: str | None) -> TaskStatus:
+    """What a report makes of its task: PREPARED, or what a lost attempt becomes when it carries an error."""
+    return TaskStatus.PREPARED if error is None else after_lost_attempt(attempt, max_attempts)
