@@ -1,0 +1,158 @@
+"""Keeps the state and the tables' folders from growing for ever: old records and tasks, leftovers of attempts, dropped tables.
+
+Removes a file only when nothing can want it any more: its name carries the id of a task that is at an end, the task was planned
+on this very table (same uuid), the file is not what a committed task put in, no record of the table is open or unknown, and no
+snapshot lists it (the committer looks at freshly loaded metadata). A table that fails is named and left for the next time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.ports import CatalogStore, Clock, Committer, RecordStore, TableScan, TableStore, TaskStore
+
+_LOG = logging.getLogger(__name__)
+
+RECORD_TTL = timedelta(days=30)
+"""How long records and finished tasks are kept by default: long enough to look into last month's surprise."""
+
+_ENDED = (TaskStatus.COMMITTED, TaskStatus.FAILED, TaskStatus.CANCELED)
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """What one round did. `skipped` says per table why its part was left for the next time."""
+
+    records_expired: int = 0
+    tasks_expired: int = 0
+    leftovers: Mapping[TableIdentifier, tuple[str, ...]] = field(default_factory=dict)
+    forgotten: tuple[TableIdentifier, ...] = ()
+    skipped: Mapping[TableIdentifier, str] = field(default_factory=dict)
+
+    @property
+    def files_removed(self) -> int:
+        """How many leftovers were deleted, of all tables."""
+        return sum(len(paths) for paths in self.leftovers.values())
+
+
+class MaintainTables:
+    """Expires, cleans, forgets."""
+
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        tables: TableStore,
+        tasks: TaskStore,
+        records: RecordStore,
+        scan: TableScan,
+        committer: Committer,
+        clock: Clock,
+        ttl: timedelta = RECORD_TTL,
+    ) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._tasks = tasks
+        self._records = records
+        self._scan = scan
+        self._committer = committer
+        self._clock = clock
+        self._ttl = ttl
+
+    def maintain(self) -> Maintenance:
+        """One whole round: dropped tables, then leftovers, then expiry (which forgets the ids that leftovers are found by)."""
+        forgotten, unanswered = self.forget_dropped()
+        leftovers: dict[TableIdentifier, tuple[str, ...]] = {}
+        skipped = dict(unanswered)
+        for state in self._tables.states():
+            if state.table in skipped:
+                continue
+            try:
+                removed = self.remove_leftovers(state.table)
+            except CompactionError as error:
+                skipped[state.table] = str(error)
+                _LOG.warning("table=%s leftovers not looked for: %s", state.table, error)
+                continue
+            if removed:
+                leftovers[state.table] = tuple(removed)
+        records, tasks = self.expire()
+        return Maintenance(records, tasks, leftovers, forgotten, skipped)
+
+    def expire(self) -> tuple[int, int]:
+        """Remove records and finished tasks older than the time to live; answers how many of each."""
+        before = self._clock() - self._ttl
+        records, tasks = self._records.expire(before), self._tasks.expire(before)
+        if records or tasks:
+            _LOG.info("expired %d record(s) and %d task(s) that ended before %s", records, tasks, before.isoformat())
+        return records, tasks
+
+    def remove_leftovers(self, table: TableIdentifier) -> Sequence[str]:
+        """Delete what killed and failed attempts left on storage; answers the paths deleted.
+
+        Nothing is looked for while a record of the table is open or unknown: its files may still land.
+        """
+        if self._records.records(table, unsettled=True):
+            return ()
+        ended = self._tasks.tasks(table, statuses=_ENDED)
+        if not ended:
+            return ()
+        # A table recreated under the name may share the folder with the old one, renamed away and alive: its files are not ours.
+        uuid = self._scan.head(table).table_uuid
+        ours = [task for task in ended if task.table_uuid == uuid]
+        if not ours:
+            return ()
+        found = self._committer.leftovers(table, [task.task_id for task in ours])
+        put_in = _outputs(task for task in ours if task.status is TaskStatus.COMMITTED)
+        candidates = [path for path in found if path not in put_in]
+        # A commit that began meanwhile claims Prepared tasks only, never one of these.
+        removed = self._committer.delete_orphans(table, candidates) if candidates else ()
+        if removed:
+            _LOG.info("table=%s removed %d leftover(s) of %d ended task(s)", table, len(removed), len(ours))
+        return removed
+
+    def forget_dropped(self) -> tuple[tuple[TableIdentifier, ...], Mapping[TableIdentifier, str]]:
+        """Forget tables that their catalog no longer holds; answers them, and those of which the catalog gave no answer.
+
+        A table with a running attempt or an unsettled record waits: its end is still to be written down.
+        """
+        forgotten, unanswered = [], {}
+        known = self._known_tables()
+        for entry in self._catalogs.entries():
+            candidates = [table for table in known if table.catalog == entry.name]
+            try:
+                # First the listing: a catalog that is gone altogether says "not found" of each table too.
+                listed = set(self._scan.list_tables(entry.name)) if candidates else set()
+                unlisted = [table for table in candidates if table not in listed and self._is_gone(table)]
+            except CompactionError as error:
+                unanswered.update(dict.fromkeys(candidates, str(error)))
+                continue
+            for table in unlisted:
+                if self._tasks.tasks(table, statuses=(TaskStatus.EXECUTING,), limit=1) or self._records.records(table, unsettled=True):
+                    unanswered[table] = "dropped, but a task or a commit of it has not ended yet"
+                    continue
+                self._tables.forget(table)
+                forgotten.append(table)
+                _LOG.info("table=%s was dropped; its state is forgotten, its records stay", table)
+        return tuple(forgotten), unanswered
+
+    def _is_gone(self, table: TableIdentifier) -> bool:
+        try:
+            self._scan.head(table)
+        except NotFoundError:
+            return True
+        return False
+
+    def _known_tables(self) -> list[TableIdentifier]:
+        # `states` leaves dropped tables out; what is left of these shows in their nodes.
+        known = {state.table for state in self._tables.states()}
+        known.update(node.table for node in self._tables.nodes())
+        return sorted(known)
+
+
+def _outputs(tasks: Iterable[CompactionTask]) -> frozenset[str]:
+    return frozenset(output.path for task in tasks if task.result is not None for output in task.result.outputs)
