@@ -1,0 +1,120 @@
+# `make demo` and `make test` do their own set-up: Python ≥ 3.10, git and make are all that a machine needs.
+# GNU make 3.81 (macOS) is enough, so no .ONESHELL here.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+# uv lives in a venv of its own inside .venv: `uv sync` removes what uv.lock does not list, itself included.
+UV := $(VENV)/uv/bin/uv
+STAMP := $(VENV)/.set-up
+
+# Candidates, newest first; PYTHON=/path/to/python goes before them.
+PYTHON ?=
+PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.10 python3
+
+PORT ?= 3000
+ONCE ?=
+STEPS ?= 10000
+PYTEST := $(BIN)/python -m pytest
+# Two workers fit the smallest machine that we name (2 cores); `make test JOBS=4` on a larger one.
+JOBS ?= 2
+
+export PORT ONCE
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help
+help: ## print these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- set-up -----------------------------------------------------------------------------------------------------------
+
+$(STAMP): uv.lock pyproject.toml setup.py
+	@python=; no_venv=; \
+	for candidate in $(PYTHONS); do \
+	  "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 || continue; \
+	  if "$$candidate" -c 'import ensurepip, venv' >/dev/null 2>&1; then python="$$candidate"; break; fi; \
+	  no_venv="$$candidate"; \
+	done; \
+	if [ -z "$$python" ] && [ -n "$$no_venv" ]; then \
+	  echo "$$no_venv has no module 'venv': install it (Debian, Ubuntu: apt-get install python3-venv) and run make again." >&2; exit 1; \
+	elif [ -z "$$python" ]; then \
+	  echo "No Python ≥ 3.10 found (tried: $(strip $(PYTHONS))): install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; \
+	fi; \
+	set -e; \
+	if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then \
+	  echo "Setting up $(VENV) with $$("$$python" --version) …"; "$$python" -m venv --clear $(VENV); \
+	fi; \
+	if ! $(UV) --version >/dev/null 2>&1; then \
+	  "$$python" -m venv --clear $(VENV)/uv; $(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'; \
+	fi; \
+	echo "Installing the locked dependencies …"; \
+	UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=$(VENV) $(UV) sync --frozen --quiet --python $(BIN)/python
+	@touch $@
+
+.PHONY: set-up
+set-up: $(STAMP) ## make the virtual environment in .venv
+
+# ---- demo -------------------------------------------------------------------------------------------------------------
+
+.PHONY: demo demo-clean
+demo: $(STAMP) ## watch real tables being compacted in the Dagster UI (PORT=3000; ONCE=1: one round, compared, then end)
+	@exec $(BIN)/python -m compaction_pipeline.demo
+
+demo-clean: ## remove .demo
+	@rm -rf .demo
+
+# ---- tests, cheapest first --------------------------------------------------------------------------------------------
+# Each test runs in exactly one stage: that of its dearest marker. pytest ends with 5 when a stage holds no test: a failure.
+
+.PHONY: test lint test-fast test-spark test-postgres test-interop test-scenario test-browser test-long
+test: lint test-fast test-spark test-postgres test-interop test-scenario test-browser ## every stage, in this order
+
+lint: $(STAMP) ## ruff, mypy, layers
+	@echo "== lint"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "ruff format would change files: run '$(BIN)/ruff format .'" >&2; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test-fast: $(STAMP) ## tests without Spark, servers or browsers: under a minute
+	@echo "== fast tests"
+	@$(PYTEST) -q -n $(JOBS) -m "not (spark or postgres or interop or scenario or browser or long)"
+
+test-spark: $(STAMP) ## tests on a Spark session
+	@echo "== spark tests"
+	@$(PYTEST) -q -m "spark and not (postgres or interop or scenario or browser or long)"
+
+test-postgres: $(STAMP) ## tests on PostgreSQL
+	@echo "== postgres tests"
+	@$(PYTEST) -q -m "postgres and not (interop or scenario or browser or long)"
+
+test-interop: $(STAMP) ## tests beside Iceberg's Java library
+	@echo "== interop tests"
+	@$(PYTEST) -q -m "interop and not (scenario or browser or long)"
+
+test-scenario: $(STAMP) ## end to end
+	@echo "== scenario tests"
+	@$(PYTEST) -q -m "scenario and not (browser or long)"
+
+test-browser: $(STAMP) ## the UI in headless Chromium
+	@echo "== browser tests"
+	@$(PYTEST) -q -m "browser and not long"
+
+test-long: $(STAMP) ## the model test with STEPS=10000 steps, and what is too long for CI
+	@echo "== model test, $(STEPS) steps"
+	@$(PYTEST) -q -s --timeout 0 --steps $(STEPS) compaction_pipeline_tests/scenarios/test_model.py
+	@echo "== long tests"
+	@$(PYTEST) -q -s --timeout 0 --steps $(STEPS) -m long || [ $$? -eq 5 ]
+
+# ---- the rest ---------------------------------------------------------------------------------------------------------
+
+.PHONY: bench clean
+bench: $(STAMP) ## our merge beside Iceberg's rewrite_data_files, on the same Spark and files
+	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+
+clean: demo-clean ## remove what was made: .venv, caches, .demo
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
