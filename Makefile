@@ -105,9 +105,9 @@ test-browser: $(STAMP) ## the UI in headless Chromium
 
 test-long: $(STAMP) ## the model test with STEPS=10000 steps, and what is too long for CI
 	@echo "== model test, $(STEPS) steps"
-	@$(PYTEST) -q -s --timeout 0 --steps $(STEPS) compaction_pipeline_tests/scenarios/test_model.py
+	@$(PYTEST) -q -s --timeout 0 --steps=$(STEPS) compaction_pipeline_tests/scenarios/test_model.py
 	@echo "== long tests"
-	@$(PYTEST) -q -s --timeout 0 --steps $(STEPS) -m long || [ $$? -eq 5 ]
+	@$(PYTEST) -q -s --timeout 0 --steps=$(STEPS) -m long || [ $$? -eq 5 ]
 
 # ---- the rest ---------------------------------------------------------------------------------------------------------
 

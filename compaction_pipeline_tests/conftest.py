@@ -25,7 +25,7 @@ _TESTS_OWN = ("COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--steps", type=int, default=None, metavar="N", help="steps of the model test (the same as STEPS=N)")
+    parser.addoption("--steps", type=int, default=None, metavar="N", help="steps of the model test: --steps=N (the same as STEPS=N)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
