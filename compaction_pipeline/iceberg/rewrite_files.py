@@ -1,0 +1,347 @@
+"""Snapshots that PyIceberg cannot make: REPLACE, delete files, explicit data sequence numbers.
+
+Players: `SnapshotChange` says what one snapshot adds and removes; `stage` writes its manifests and manifest list on top of
+given metadata and answers the metadata updates; `Transaction` chains staged snapshots and swaps the catalog's pointer once;
+`row_delta` does all of it for writers (demo, tests, benchmarks). The only module that touches PyIceberg's private names.
+Nothing is registered with PyIceberg's own transaction, whose retry does not validate.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest_list,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+    update_table_metadata,
+)
+
+from compaction_pipeline.core.model.data_file import OutputFile
+from compaction_pipeline.iceberg.manifests import ManifestWriter, data_file_of, entry_of, read_entries
+from compaction_pipeline.iceberg.partitions import partition_struct
+
+_ENTRIES_PER_MANIFEST = 20_000
+"""A manifest of about 8 MB, Iceberg's own target; planning reads manifests in parallel."""
+
+_ROW_DELTA_ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A file to add. `sequence_number` None: the data sequence number is the new snapshot's."""
+
+    file: DataFile
+    sequence_number: int | None = None
+
+
+@dataclass(frozen=True)
+class SnapshotChange:
+    """What one snapshot does. `removed` names paths by the manifest that lists them, so that only those are read again."""
+
+    operation: Operation
+    added: Sequence[AddedFile] = ()
+    removed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StagedSnapshot:
+    """A snapshot whose manifests are written but that no metadata names yet."""
+
+    snapshot: Snapshot
+    updates: tuple[TableUpdate, ...]
+    manifests: tuple[ManifestFile, ...]
+    written: tuple[str, ...]
+
+
+def manifest_name(name: str, number: int) -> str:
+    """File name of a manifest; `name` tells whose it is."""
+    return f"{name}-m{number}.avro"
+
+
+def manifest_list_name(snapshot_id: int, attempt: int, name: str) -> str:
+    """File name of a manifest list, as Java makes it; `name` tells whose it is."""
+    return f"snap-{snapshot_id}-{attempt}-{name}.avro"
+
+
+class Transaction:
+    """Snapshots of main on top of one loaded table, committed together or not at all, tried once.
+
+    `name` goes into the names of the files written. `entries` reads a manifest's live entries (a caller may cache: manifests
+    never change). `on_step` is told before each file is written and around the swap.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        name: str | None = None,
+        attempt: int = 0,
+        entries: Callable[[ManifestFile], Sequence[ManifestEntry]] | None = None,
+        on_step: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        self._table = table
+        self._name = name or str(uuid4())
+        self._attempt = attempt
+        self._entries = entries or (lambda manifest: read_entries(table.io, manifest))
+        self._on_step = on_step
+        self._updates: tuple[TableUpdate, ...] = ()
+        self._numbers = iter(range(1_000_000))
+        self.staged: list[StagedSnapshot] = []
+        self.metadata: TableMetadata = table.metadata
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Every manifest and manifest list written so far."""
+        return tuple(path for staged in self.staged for path in staged.written)
+
+    def stage(self, change: SnapshotChange) -> StagedSnapshot:
+        """Write the manifests of one more snapshot, on top of those staged before. Files written by a failed try are deleted."""
+        written: list[str] = []
+        try:
+            staged = self._stage(change, written)
+        except Exception:
+            delete_quietly(self._table.io, written)
+            raise
+        self.staged.append(staged)
+        self._updates += staged.updates
+        self.metadata = update_table_metadata(self.metadata, staged.updates)
+        return staged
+
+    def commit(self) -> None:
+        """Swap the catalog's pointer. CommitFailedException: for certain not; any other error leaves the outcome unknown."""
+        head = self._table.metadata.refs.get(MAIN_BRANCH)
+        requirements: tuple[TableRequirement, ...] = (
+            AssertTableUUID(uuid=self._table.metadata.table_uuid),
+            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=head.snapshot_id if head else None),
+        )
+        self._on_step("before-swap")
+        # Not Transaction.commit_transaction: it retries without validating. `_do_commit` also honours
+        # write.metadata.delete-after-commit.enabled.
+        self._table._do_commit(updates=self._updates, requirements=requirements)
+        self._on_step("after-swap")
+
+    def _stage(self, change: SnapshotChange, written: list[str]) -> StagedSnapshot:
+        metadata = self.metadata
+        io = self._table.io
+        locations = load_location_provider(metadata.location, metadata.properties)
+        parent = metadata.snapshot_by_name(MAIN_BRANCH)
+        snapshot_id = metadata.new_snapshot_id()
+        sequence_number = metadata.next_sequence_number() if metadata.format_version > 1 else 0
+
+        def new_path() -> str:
+            path = locations.new_metadata_location(manifest_name(f"{self._name}-{self._attempt}", next(self._numbers)))
+            written.append(path)
+            return path
+
+        writer = ManifestWriter(io, metadata, snapshot_id, sequence_number, new_path)
+        inherited = self._manifests_of(parent)
+        kept, touched = _kept_and_touched(inherited, change.removed)
+        removed: list[DataFile] = []
+        groups: dict[tuple[ManifestContent, int], list[ManifestEntry]] = defaultdict(list)
+        for added in change.added:
+            content = ManifestContent.DATA if added.file.content == DataFileContent.DATA else ManifestContent.DELETES
+            groups[content, added.file.spec_id].append(
+                entry_of(ManifestEntryStatus.ADDED, snapshot_id, added.sequence_number, None, added.file)
+            )
+        for manifest in touched:
+            paths = set(change.removed[manifest.manifest_path])
+            for entry in self._entries(manifest):
+                going = entry.data_file.file_path in paths
+                # A removed file stays visible as DELETED under our snapshot id: a row delta that began before us must fail.
+                groups[manifest.content, manifest.partition_spec_id].append(
+                    entry_of(
+                        ManifestEntryStatus.DELETED if going else ManifestEntryStatus.EXISTING,
+                        snapshot_id if going else entry.snapshot_id,
+                        entry.sequence_number,
+                        entry.file_sequence_number,
+                        entry.data_file,
+                    )
+                )
+                if going:
+                    removed.append(entry.data_file)
+                    paths.discard(entry.data_file.file_path)
+            if paths:
+                raise ValueError(f"{manifest.manifest_path} does not list {min(paths)} as live: read the table again")
+        manifests = []
+        for (content, spec_id), entries in groups.items():
+            for start in range(0, len(entries), _ENTRIES_PER_MANIFEST):
+                self._on_step("before-manifest")
+                manifests.append(writer.write(content, spec_id, entries[start : start + _ENTRIES_PER_MANIFEST]))
+                self._on_step("after-manifest")
+        manifests.extend(kept)
+        snapshot = Snapshot(
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=parent.snapshot_id if parent else None,
+            manifest_list=locations.new_metadata_location(manifest_list_name(snapshot_id, self._attempt, self._name)),
+            sequence_number=sequence_number,
+            # Never before the head's: a reader that travels by time must not see them out of order.
+            timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
+            summary=_summary(change, removed, parent),
+            schema_id=metadata.current_schema_id,
+        )
+        written.append(snapshot.manifest_list)
+        self._on_step("before-manifest-list")
+        with write_manifest_list(
+            format_version=metadata.format_version,
+            output_file=io.new_output(snapshot.manifest_list),
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=snapshot.parent_snapshot_id,
+            sequence_number=sequence_number,
+            # Typed with Avro's names, but the table property holds Iceberg's ("gzip"), as in PyIceberg itself.
+            avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
+        ) as list_writer:
+            list_writer.add_manifests(manifests)
+        self._on_step("after-manifest-list")
+        updates = (
+            AddSnapshotUpdate(snapshot=snapshot),
+            _main_at(snapshot_id, metadata),
+        )
+        return StagedSnapshot(snapshot, updates, tuple(manifests), tuple(written))
+
+    def _manifests_of(self, parent: Snapshot | None) -> Sequence[ManifestFile]:
+        if self.staged:
+            return self.staged[-1].manifests
+        return parent.manifests(self._table.io) if parent else ()
+
+
+def _main_at(snapshot_id: int, metadata: TableMetadata) -> SetSnapshotRefUpdate:
+    # A ref update replaces the whole ref: without them, main would lose its retention settings.
+    main = metadata.refs.get(MAIN_BRANCH)
+    return SetSnapshotRefUpdate(
+        ref_name=MAIN_BRANCH,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=main.max_ref_age_ms if main else None,
+        max_snapshot_age_ms=main.max_snapshot_age_ms if main else None,
+        min_snapshots_to_keep=main.min_snapshots_to_keep if main else None,
+    )
+
+
+def _kept_and_touched(
+    manifests: Sequence[ManifestFile], removed: Mapping[str, frozenset[str]]
+) -> tuple[list[ManifestFile], list[ManifestFile]]:
+    kept, touched = [], []
+    for manifest in manifests:
+        if manifest.manifest_path in removed:
+            touched.append(manifest)
+        elif manifest.has_added_files() or manifest.has_existing_files():
+            # One without live entries says only what an older snapshot removed: history that this list need not carry.
+            kept.append(manifest)
+    missing = set(removed) - {manifest.manifest_path for manifest in touched}
+    if missing:
+        raise ValueError(f"manifest {min(missing)} is not in the snapshot that the change is made on: read the table again")
+    return kept, touched
+
+
+def delete_quietly(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files that nothing names; one that cannot be deleted is left behind, the caller's error matters more."""
+    for path in paths:
+        try:
+            io.delete(path)
+        except Exception:
+            continue
+
+
+_KINDS: Mapping[DataFileContent, tuple[str, str, str]] = {
+    DataFileContent.DATA: ("data-files", "records", ""),
+    DataFileContent.POSITION_DELETES: ("delete-files", "position-deletes", "position-delete-files"),
+    DataFileContent.EQUALITY_DELETES: ("delete-files", "equality-deletes", "equality-delete-files"),
+}
+
+
+def _summary(change: SnapshotChange, removed: Sequence[DataFile], parent: Snapshot | None) -> Summary:
+    """Java's SnapshotSummary: counts of what came and went, and totals continued from the parent's."""
+    counts: dict[str, int] = defaultdict(int)
+    totals: dict[str, int] = defaultdict(int)
+    partitions: set[tuple[int, str]] = set()
+    for sign, files in ((1, [added.file for added in change.added]), (-1, removed)):
+        for file in files:
+            plural, rows, kind = _KINDS[file.content]
+            verb = "added" if sign > 0 else "deleted" if file.content == DataFileContent.DATA else "removed"
+            counts[f"{verb}-{plural}"] += 1
+            counts[f"{verb}-{rows}"] += file.record_count
+            if kind:
+                counts[f"{verb}-{kind}"] += 1
+            counts["added-files-size" if sign > 0 else "removed-files-size"] += file.file_size_in_bytes
+            totals[f"total-{plural}"] += sign
+            totals[f"total-{rows}"] += sign * file.record_count
+            totals["total-files-size"] += sign * file.file_size_in_bytes
+            partitions.add((file.spec_id, repr(file.partition)))
+    texts = {key: str(value) for key, value in counts.items() if value}
+    texts["changed-partition-count"] = str(len(partitions))
+    previous = parent.summary.additional_properties if parent and parent.summary else None
+    for key in _TOTALS:
+        before = "0" if parent is None else (previous or {}).get(key)
+        # A parent that does not say its total leaves ours unknown, as in Java.
+        if before is not None and before.lstrip("-").isdigit() and int(before) + totals[key] >= 0:
+            texts[key] = str(int(before) + totals[key])
+    return Summary(change.operation, **{**texts, **change.properties})
+
+
+_TOTALS = (
+    "total-data-files",
+    "total-delete-files",
+    "total-records",
+    "total-files-size",
+    "total-position-deletes",
+    "total-equality-deletes",
+)
+
+
+def row_delta(
+    table: Table,
+    data: Sequence[OutputFile] = (),
+    position_deletes: Sequence[OutputFile] = (),
+    equality_deletes: Sequence[tuple[OutputFile, Sequence[int]]] = (),
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Commit data and delete files in one snapshot on the table's newest metadata, as Flink does.
+
+    All files get the new snapshot's sequence number: an equality delete does not reach data of the same call, a position delete
+    does. Operation: `append` without deletes, `delete` without data, else `overwrite`. Retries a
+    lost race 20 times; raises CommitFailedException then. `table` is refreshed.
+    """
+    deletes = bool(position_deletes or equality_deletes)
+    operation = Operation.APPEND if not deletes else Operation.OVERWRITE if data else Operation.DELETE
+    for attempt in range(1, _ROW_DELTA_ATTEMPTS + 1):
+        table.refresh()
+        structs = {spec_id: partition_struct(table.metadata, spec_id) for spec_id in table.metadata.specs()}
+        files = [data_file_of(output, structs[output.spec_id]) for output in (*data, *position_deletes)]
+        files += [data_file_of(output, structs[output.spec_id], ids) for output, ids in equality_deletes]
+        transaction = Transaction(table, attempt=attempt)
+        try:
+            transaction.stage(SnapshotChange(operation, [AddedFile(file) for file in files], properties=properties or {}))
+            transaction.commit()
+        except CommitFailedException:
+            delete_quietly(table.io, transaction.written)
+            if attempt == _ROW_DELTA_ATTEMPTS:
+                raise
+            time.sleep(random.uniform(0.01, 0.05) * attempt)
+        else:
+            return

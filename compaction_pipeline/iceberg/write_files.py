@@ -1,0 +1,122 @@
+"""One Parquet file at a time, written for a table: what the demo, tests and benchmarks write with.
+
+Field ids, metrics and bounds are in the description; merges write with the kernel in `spark/`, never with this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
+
+POSITION_DELETE_SCHEMA = Schema(
+    NestedField(2147483546, "file_path", StringType(), required=True),
+    NestedField(2147483545, "pos", LongType(), required=True),
+)
+"""Columns of a position-delete file (spec: "Position Delete Files")."""
+
+
+def write_parquet_file(
+    table: Table,
+    rows: pa.Table,
+    *,
+    content: FileContent,
+    partition: Record | None = None,
+    spec_id: int | None = None,
+    equality_ids: Sequence[int] = (),
+    referenced_data_file: str | None = None,
+    name: str,
+    schema_id: int | None = None,
+) -> OutputFile:
+    """Write `rows` as `name`.parquet under the table's data location and describe the file; nothing is committed.
+
+    Columns are matched by name with the table's schema (`schema_id` None: the current one); an equality-delete file
+    holds the columns of `equality_ids`, a position-delete file `file_path` and `pos`, which are sorted here. `partition` is
+    the record of the spec (`spec_id` None: the current one). ConfigError for rows that do not fit.
+    """
+    schema = _file_schema(table, content, equality_ids, schema_id)
+    missing = [column.name for column in schema.fields if column.name not in rows.column_names and column.required]
+    if missing:
+        raise ConfigError(f"file {name!r} lacks the required columns {missing}: add them to the rows")
+    target = schema_to_pyarrow(schema)
+    rows = pa.table(
+        [
+            rows.column(column.name).cast(column.type) if column.name in rows.column_names else pa.nulls(len(rows), column.type)
+            for column in target
+        ],
+        schema=target,
+    )
+    if content is FileContent.POSITION_DELETES:
+        rows = rows.sort_by([("file_path", "ascending"), ("pos", "ascending")])
+    path = load_location_provider(table.metadata.location, table.metadata.properties).new_data_location(f"{name}.parquet")
+    output = table.io.new_output(path)
+    with output.create(overwrite=True) as stream:
+        pq.write_table(rows, stream, compression="zstd", store_decimal_as_integer=True)
+    with output.to_input_file().open() as stream:
+        metadata = pq.read_metadata(stream)
+    # Cut path bounds would hide from a reader which file the positions are of.
+    metrics = {"write.metadata.metrics.default": "full"} if content is FileContent.POSITION_DELETES else table.metadata.properties
+    statistics = data_file_statistics_from_parquet_metadata(
+        metadata, compute_statistics_plan(schema, metrics), parquet_path_to_id_mapping(schema)
+    ).to_serialized_dict()
+    nans = _nan_counts(rows, schema)
+    # Bounds leave NaN out, and Java skips an equality delete by bounds: with a NaN inside they may not be given.
+    with_nan = {column for column, count in nans.items() if count}
+    used_spec = table.metadata.default_spec_id if spec_id is None else spec_id
+    struct = partition_struct(table.metadata, used_spec)
+    record = partition if partition is not None else Record()
+    if len(record) != len(struct.fields):
+        raise ConfigError(f"file {name!r} has {len(record)} partition values but spec {used_spec} has {len(struct.fields)} fields")
+    return OutputFile(
+        path=path,
+        content=content,
+        spec_id=used_spec,
+        partition=PartitionReader(struct).read(record),
+        file_size_bytes=len(output),
+        record_count=len(rows),
+        column_sizes=statistics["column_sizes"] or {},
+        value_counts=statistics["value_counts"] or {},
+        null_value_counts=statistics["null_value_counts"] or {},
+        nan_value_counts=nans,
+        lower_bounds={key: value.hex() for key, value in (statistics["lower_bounds"] or {}).items() if key not in with_nan},
+        upper_bounds={key: value.hex() for key, value in (statistics["upper_bounds"] or {}).items() if key not in with_nan},
+        split_offsets=tuple(statistics["split_offsets"] or ()),
+        referenced_data_file=referenced_data_file,
+    )
+
+
+def _file_schema(table: Table, content: FileContent, equality_ids: Sequence[int], schema_id: int | None) -> Schema:
+    if content is FileContent.POSITION_DELETES:
+        return POSITION_DELETE_SCHEMA
+    schema = table.metadata.schema() if schema_id is None else table.schemas()[schema_id]
+    if content is FileContent.DATA:
+        return schema
+    columns = [column for column in schema.fields if column.field_id in equality_ids]
+    if not equality_ids or len(columns) != len(set(equality_ids)):
+        raise ConfigError(f"equality ids are {list(equality_ids)} but must be top-level columns of schema {schema.schema_id}")
+    return Schema(*columns)
+
+
+def _nan_counts(rows: pa.Table, schema: Schema) -> dict[int, int]:
+    return {
+        column.field_id: pc.sum(pc.is_nan(rows.column(column.name))).as_py() or 0
+        for column in schema.fields
+        if isinstance(column.field_type, (FloatType, DoubleType))
+    }
