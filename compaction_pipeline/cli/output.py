@@ -1,0 +1,101 @@
+"""The two streams of the command line: stdout holds the answer and nothing else, stderr everything that is said on the way.
+
+With `--json` the answer is exactly one JSON value.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum, IntEnum
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.table import TableIdentifier
+
+# Wide enough that a table in a pipe or a log loses no column; a terminal's own width counts where there is one.
+_PIPE_WIDTH = 200
+
+
+class Verbosity(IntEnum):
+    """QUIET: the answer and errors only. VERBOSE: our debug log, and where an unexpected error came from."""
+
+    QUIET = -1
+    NORMAL = 0
+    VERBOSE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How this command answers. Consoles are made at each use, for a test (or a pipe) may have replaced the streams."""
+
+    as_json: bool = False
+    verbosity: Verbosity = Verbosity.NORMAL
+
+    def answer(self, value: object, *rendered: RenderableType) -> None:
+        """The answer: `value` as JSON, or `rendered` for people."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n")
+            sys.stdout.flush()
+            return
+        console = _console(stderr=False)
+        for item in rendered:
+            console.print(item)
+
+    def say(self, text: str) -> None:
+        """A line on the way, for people; not with --quiet."""
+        if self.verbosity > Verbosity.QUIET:
+            _console(stderr=True).print(text, markup=False, highlight=False)
+
+    def error(self, message: str, exit_code: int) -> None:
+        """What went wrong: JSON on stdout for programs, a line on stderr for people."""
+        if self.as_json:
+            self.answer({"error": message, "exit_code": int(exit_code)})
+        else:
+            _console(stderr=True).print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """A progress bar on stderr; invisible with --quiet, and where stderr is no terminal."""
+        console = _console(stderr=True)
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=self.verbosity is Verbosity.QUIET or not console.is_terminal,
+        ) as progress:
+            yield progress
+
+
+def plain(value: object) -> object:
+    """A value of the core as JSON holds it: names as texts, times in ISO 8601, durations in ms."""
+    if isinstance(value, (TableIdentifier, TableNode)):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1000)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    return value
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else _PIPE_WIDTH)

@@ -1,0 +1,251 @@
+"""What people see: rich tables of the values that `services.read_history` and the planner answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from compaction_pipeline.cli.diagnosis import Finding, Soundness
+from compaction_pipeline.cli.figures import bytes_text, change_text, duration_text, time_text
+from compaction_pipeline.cli.masking import masked_properties
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics
+from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.core.ports import TaskAttempt
+from compaction_pipeline.services.read_history import Health, NodeOverview, QueueCounts, TableOverview
+
+_HEALTH_STYLE = {
+    Health.FAILING: "bold red",
+    Health.DUE: "yellow",
+    Health.WAITING: "cyan",
+    Health.REFUSED: "magenta",
+    Health.HEALTHY: "green",
+}
+_STATUS_STYLE = {
+    RecordStatus.COMMITTED: "green",
+    RecordStatus.FAILED: "red",
+    RecordStatus.OPEN: "cyan",
+    RecordStatus.UNKNOWN: "bold red",
+}
+_SOUNDNESS_STYLE = {Soundness.OK: "green", Soundness.WARNING: "yellow", Soundness.WRONG: "bold red"}
+
+
+def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
+    """Name, mode and properties, secrets masked."""
+    table = _table("catalogs", "catalog", "mode", "properties")
+    for entry in entries:
+        properties = "\n".join(f"{key}={value}" for key, value in sorted(masked_properties(entry.properties).items()))
+        table.add_row(escape(entry.name), "observed only" if entry.observe else "compacted", escape(properties))
+    return table
+
+
+def tables_table(tables: Iterable[TableOverview]) -> Table:
+    """One line a table: figures, health and why."""
+    table = _table("tables", "table", "health", *_FIGURES, "why")
+    for item in tables:
+        notes = [item.reason] if item.warning is None else [item.reason, f"warning: {item.warning}"]
+        mode = " (observed only)" if item.observe else " (paused)" if item.state.paused else ""
+        table.add_row(escape(str(item.table)) + mode, _health(item.health), *_figures(item.metrics), escape("; ".join(notes)))
+    return table
+
+
+def nodes_table(nodes: Iterable[NodeOverview], title: str = "nodes", *, with_table: bool = False) -> Table:
+    """One line a node, as sorted."""
+    table = _table(title, *(["table"] if with_table else []), "node", "health", *_FIGURES, "why")
+    for node in nodes:
+        first = [escape(str(node.table))] if with_table else []
+        table.add_row(*first, _node(node.node), _health(node.health), *_figures(node.metrics), escape(node.reason))
+    return table
+
+
+def files_table(files: Iterable[LiveFile]) -> Table:
+    """Every live file."""
+    table = _table("files", "node", "content", "size", "rows", "sequence", "path")
+    for file in files:
+        size = bytes_text(file.file_size_bytes)
+        sequence = str(file.data_sequence_number)
+        table.add_row(_node(file.node), file.content.value, size, f"{file.record_count:,}", sequence, escape(file.path))
+    return table
+
+
+def properties_in_force(properties: TableProperties) -> Table:
+    """Every key with the value in force, then what is set and has no effect."""
+    table = _table("properties in force", "property", "value", "meaning")
+    for item in PROPERTIES:
+        table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
+    for key in properties.ignored:
+        table.add_row(escape(key), "ignored", "an Amoro key that has no effect here")
+    for key in properties.unknown:
+        table.add_row(escape(key), "[yellow]unknown[/]", "no such property: a typing mistake?")
+    return table
+
+
+def plan_tasks_table(plan: CompactionPlan) -> Table:
+    """The tasks that would run."""
+    table = _table("tasks", "node", "type", "action", "data files", "deletes applied", "bytes in", "files after")
+    for task in plan.tasks:
+        size, deletes = bytes_text(task.input_bytes), str(len(task.deletes))
+        after = str(task.predicted_files)
+        table.add_row(_node(task.node), task.type.value, task.action.value, str(len(task.inputs)), deletes, size, after)
+    return table
+
+
+def left_alone_table(plan: CompactionPlan) -> Table:
+    """Every node without a task, and why."""
+    table = _table("left alone", "node", "data files", "small", "deletes", "why")
+    for verdict in plan.verdicts:
+        if verdict.type is None:
+            metrics = verdict.metrics
+            counts = (str(metrics.data_files), str(metrics.small_files), str(metrics.delete_files))
+            table.add_row(_node(verdict.node), *counts, escape(verdict.reason.text))
+    return table
+
+
+def records_table(records: Iterable[CompactionRecord]) -> Table:
+    """One line a record, as sorted."""
+    table = _table("records", "record", "at", "table", "status", "types", "tasks", "data files", "delete files", "bytes", "why")
+    for record in records:
+        figures = record.figures
+        table.add_row(
+            record.record_id,
+            time_text(record.created_at),
+            escape(str(record.table)),
+            _status(record.status),
+            " ".join(kind.value for kind in record.types),
+            f"{len(record.committed_task_ids)}/{len(record.task_ids)}",
+            change_text(figures.files_before, figures.files_after),
+            change_text(figures.delete_files_before, figures.delete_files_after),
+            f"{bytes_text(figures.bytes_before)} → {bytes_text(figures.bytes_after)}",
+            escape(record.reason or ""),
+        )
+    return table
+
+
+def record_table(record: CompactionRecord) -> Table:
+    """All figures of one record, one a line."""
+    table = Table(box=box.SIMPLE, show_header=False, title=f"record {record.record_id}", title_justify="left")
+    figures = record.figures
+    rows: list[tuple[str, str | Text]] = [
+        ("table", str(record.table)),
+        ("status", _status(record.status)),
+        ("at", time_text(record.created_at)),
+        ("types", " ".join(kind.value for kind in record.types)),
+        ("snapshot", f"{record.snapshot_before} → {record.snapshot_after}"),
+        ("tasks", f"{len(record.committed_task_ids)} committed of {len(record.task_ids)}, {len(record.conflicts)} conflicts"),
+        ("data files", change_text(figures.files_before, figures.files_after)),
+        ("delete files", change_text(figures.delete_files_before, figures.delete_files_after)),
+        ("bytes", f"{bytes_text(figures.bytes_before)} → {bytes_text(figures.bytes_after)}"),
+        (
+            "merged",
+            f"{figures.input_files:,} files ({bytes_text(figures.input_bytes)}) into {figures.output_files:,} "
+            f"({bytes_text(figures.output_bytes)}); predicted {record.predicted_files:,} ({bytes_text(record.predicted_bytes)})",
+        ),
+        ("rows", f"{record.rows:,}, {record.rows_deleted:,} deleted ones gone"),
+        (
+            "took",
+            f"queue {_ms(record.queue_ms)}, merge {_ms(record.merge_ms)}, commit {_ms(record.commit_ms)} ({record.attempts} attempts)",
+        ),
+    ]
+    if record.run_id:
+        rows.append(("Dagster run", record.run_id))
+    if record.reason:
+        rows.append(("why", record.reason))
+    for task_id, why in record.conflicts.items():
+        rows.append((f"conflict {task_id}", why))
+    for name, value in rows:
+        table.add_row(name, value if isinstance(value, Text) else Text(value))
+    return table
+
+
+def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[str, Sequence[TaskAttempt]] | None = None) -> Table:
+    """One line a task; with `attempts`, how each try ended."""
+    table = _table(title, "task", "table", "node", "type", "status", "attempt", "data files", "bytes in", "held by", "why")
+    for task in tasks:
+        tries = [f"{item.number}: {item.reason or item.outcome or 'running'}" for item in (attempts or {}).get(task.task_id, ())]
+        table.add_row(
+            task.task_id,
+            escape(str(task.table)),
+            _node(task.work.node),
+            task.work.type.value,
+            task.status.value,
+            f"{task.attempt}/{task.max_attempts}",
+            str(len(task.work.inputs)),
+            bytes_text(task.work.input_bytes),
+            escape(task.owner or ""),
+            escape("\n".join(tries) or task.reason or ""),
+        )
+    return table
+
+
+def queue_line(queue: QueueCounts) -> Text:
+    """`queue: 3 pending, …`."""
+    return Text(
+        f"queue: {queue.pending} pending, {queue.executing} executing, {queue.prepared} prepared; "
+        f"{queue.committed} committed, {queue.failed} failed, {queue.canceled} canceled are kept"
+    )
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """What doctor found."""
+    table = _table("doctor", "what", "", "found", "how to mend it")
+    for finding in findings:
+        word = Text(finding.soundness.value, style=_SOUNDNESS_STYLE[finding.soundness])
+        table.add_row(escape(finding.subject), word, escape(finding.found), escape(finding.mend or ""))
+    return table
+
+
+_FIGURES = ("data files", "small", "deletes", "size", "rows", "fragmentation")
+
+
+def _figures(metrics: NodeMetrics) -> tuple[str, ...]:
+    return (
+        f"{metrics.data_files:,}",
+        f"{metrics.small_files:,}",
+        f"{metrics.delete_files:,}",
+        bytes_text(metrics.data_bytes + metrics.delete_bytes),
+        f"{metrics.rows:,}",
+        f"{metrics.fragmentation:.2f}",
+    )
+
+
+_RIGHT = frozenset({*_FIGURES, "bytes in", "files after", "deletes applied", "sequence", "tasks", "bytes", "delete files", "attempt"})
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in _RIGHT else "left", overflow="fold")
+    return table
+
+
+def _node(node: TableNode) -> str:
+    return escape(str(node))
+
+
+def _health(health: Health) -> Text:
+    return Text(health.value, style=_HEALTH_STYLE[health])
+
+
+def _status(status: RecordStatus) -> Text:
+    return Text(status.value, style=_STATUS_STYLE[status])
+
+
+def _ms(milliseconds: int) -> str:
+    return duration_text(timedelta(milliseconds=milliseconds))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, timedelta):
+        return f"{round(value.total_seconds() * 1000)} ({duration_text(value)})"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "off" if value is None else str(value)

@@ -1,0 +1,71 @@
+"""Reads `--where`: which nodes of a table a person means.
+
+`day=2024-01-01`, several pairs joined by `,` or `/`, the text that `table show` prints for a node, or its Dagster key. Pairs
+may name some of the partition fields only; then every node that agrees is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.model.node import PartitionValue, TableNode
+
+_SHOWN = 10
+# A separator only where another `field=` follows: a value may hold both of them.
+_SEPARATOR = re.compile(r"[,/](?=[^,/=]+=)")
+
+
+def selected_nodes(nodes: Mapping[str, TableNode], where: str) -> frozenset[TableNode]:
+    """The nodes (given by key) that `where` means.
+
+    ConfigError for an unknown field, NotFoundError when none agrees; both say what there is.
+    """
+    text = where.strip()
+    if text in nodes:
+        return frozenset({nodes[text]})
+    same_text = frozenset(node for node in nodes.values() if str(node) == text)
+    if same_text:
+        return same_text
+    wanted = _pairs(text)
+    fields = sorted({value.name for node in nodes.values() for value in node.partition})
+    unknown = sorted(set(wanted) - set(fields))
+    if unknown:
+        there = f"the partition fields are {', '.join(fields)}" if fields else "the table is not partitioned: leave --where away"
+        raise ConfigError(f"--where {where!r} names the field {unknown[0]!r}, but {there}")
+    found = frozenset(node for node in nodes.values() if _agrees(node, wanted))
+    if not found:
+        raise NotFoundError(f"--where {where!r} matches no partition; there are {_listed(nodes)}")
+    return found
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for part in _SEPARATOR.split(text):
+        name, has_value, value = part.partition("=")
+        if not has_value or not name.strip():
+            raise ConfigError(f"--where {text!r} must be field=value, e.g. day=2024-01-01 or day=2024-01-01,bucket=3")
+        if name.strip() in pairs:
+            raise ConfigError(f"--where {text!r} names the field {name.strip()!r} twice")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def _agrees(node: TableNode, wanted: Mapping[str, str]) -> bool:
+    values = {value.name: value for value in node.partition}
+    return all(name in values and _same(values[name], text) for name, text in wanted.items())
+
+
+def _same(value: PartitionValue, text: str) -> bool:
+    if value.value is None:
+        return text == "null"
+    if isinstance(value.value, bool):
+        return text.lower() == str(value.value).lower()
+    return text == str(value.value)
+
+
+def _listed(nodes: Mapping[str, TableNode]) -> str:
+    texts = sorted({str(node) for node in nodes.values()})
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more if texts else "none yet"
