@@ -1,0 +1,97 @@
+"""Doctor finds each thing that is wrong, says how to mend it, and lets no failure hide another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from compaction_pipeline.cli.diagnosis import Finding, Probe, Probes, Soundness, diagnose, is_sound
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+
+
+def fails(message: str) -> Probe:
+    def probe() -> str:
+        raise StorageUnavailable(message)
+
+    return probe
+
+
+def catalogs(**probes: Probe) -> Mapping[str, Probe]:
+    return probes
+
+
+SOUND = Probes(
+    python=(3, 11, 2),
+    java=lambda: "17 in /java",
+    spark=lambda: "4.1.4",
+    spark_remote=None,
+    dagster_home="/dagster",
+    dagster_home_problem=lambda home: None,
+    state=lambda: "sqlite:///state.db",
+    catalogs=lambda: catalogs(lake=lambda: "3 tables"),
+)
+
+
+def found(probes: Probes) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in diagnose(probes)}
+
+
+def test_all_is_well_says_so() -> None:
+    findings = diagnose(SOUND)
+    assert is_sound(findings)
+    assert {finding.soundness for finding in findings} == {Soundness.OK}
+    assert [finding.subject for finding in findings] == ["Python", "Java", "Spark", "DAGSTER_HOME", "state database", "catalog lake"]
+
+
+def test_an_old_python_is_wrong() -> None:
+    finding = found(replace(SOUND, python=(3, 9, 18)))["Python"]
+    assert finding.soundness is Soundness.WRONG
+    assert "3.9.18, but 3.10" in finding.found
+
+
+def test_a_missing_java_is_wrong_unless_spark_runs_elsewhere() -> None:
+    without = replace(SOUND, java=fails("no Java found"))
+    assert found(without)["Java"].soundness is Soundness.WRONG
+    assert "JAVA_HOME" in (found(without)["Java"].mend or "")
+    assert found(replace(without, spark_remote="sc://spark:15002"))["Java"].soundness is Soundness.OK
+
+
+def test_an_unset_dagster_home_is_a_warning_and_a_bad_one_is_wrong() -> None:
+    unset = diagnose(replace(SOUND, dagster_home=None))
+    assert is_sound(unset)
+    assert Soundness.WARNING in {finding.soundness for finding in unset}
+    bad = diagnose(replace(SOUND, dagster_home_problem=lambda home: "does not exist"))
+    assert not is_sound(bad)
+
+
+def test_catalogs_are_not_blamed_for_a_state_database_that_is_down() -> None:
+    def unreachable() -> Mapping[str, Probe]:
+        raise AssertionError("must not be asked")
+
+    findings = found(replace(SOUND, state=fails("no answer"), catalogs=unreachable))
+    assert findings["state database"].soundness is Soundness.WRONG
+    assert findings["catalogs"].soundness is Soundness.WARNING
+
+
+def test_one_bad_catalog_hides_no_other() -> None:
+    findings = found(replace(SOUND, catalogs=lambda: catalogs(bad=fails("gone"), good=lambda: "2 tables")))
+    assert findings["catalog bad"].soundness is Soundness.WRONG
+    assert findings["catalog good"].soundness is Soundness.OK
+
+
+def test_catalogs_that_cannot_be_listed_are_wrong() -> None:
+    def broken() -> Mapping[str, Probe]:
+        raise ConfigError("newer version")
+
+    assert found(replace(SOUND, catalogs=broken))["catalogs"].soundness is Soundness.WRONG
+
+
+def test_no_catalog_at_all_tells_how_to_add_one() -> None:
+    finding = found(replace(SOUND, catalogs=catalogs))["catalogs"]
+    assert finding.soundness is Soundness.WARNING
+    assert "catalog add" in (finding.mend or "")
+
+
+def test_a_spark_task_is_run_only_when_asked() -> None:
+    assert "Spark task" not in found(SOUND)
+    assert found(replace(SOUND, spark_task=fails("worker died")))["Spark task"].soundness is Soundness.WRONG

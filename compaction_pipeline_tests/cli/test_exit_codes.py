@@ -1,0 +1,35 @@
+"""The numbers that programs rely on never change."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
+from compaction_pipeline.core import errors
+
+
+def test_the_numbers_are_those_of_the_readme() -> None:
+    assert {code.name: int(code) for code in ExitCode} == {
+        "DONE": 0,
+        "FAILED": 1,
+        "BAD_INPUT": 2,
+        "PARTLY_COMMITTED": 3,
+        "REFUSED": 4,
+        "OUTCOME_UNKNOWN": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigError, 2),
+        (errors.NotFoundError, 2),
+        (errors.TableRefused, 4),
+        (errors.CommitStateUnknown, 5),
+        (errors.CommitConflict, 1),
+        (errors.StorageUnavailable, 1),
+        (errors.MergeFailed, 1),
+    ],
+)
+def test_every_error_has_its_number(error: type[errors.CompactionError], code: int) -> None:
+    assert exit_code_of(error("x")) == code

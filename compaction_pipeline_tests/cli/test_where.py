@@ -1,0 +1,73 @@
+"""`--where` means exactly the partitions that a person named, or says what there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction_pipeline.cli.where import selected_nodes
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.model.node import PartitionValue, TableNode, node_key
+from compaction_pipeline.core.model.table import TableIdentifier
+
+TABLE = TableIdentifier("lake", ("shop",), "orders")
+
+
+def node(day: str | None, bucket: int, region: str = "eu") -> TableNode:
+    return TableNode(
+        0, (PartitionValue("day", "date", day), PartitionValue("bucket", "int", bucket), PartitionValue("region", "string", region))
+    )
+
+
+FIRST, SECOND, ODD, NONE = node("2024-01-01", 1), node("2024-01-02", 1), node("2024-01-02", 2, "a/b,c=d"), node(None, 1)
+NODES = {node_key(TABLE, item): item for item in (FIRST, SECOND, ODD, NONE)}
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("day=2024-01-01", {FIRST}),
+        ("bucket=1", {FIRST, SECOND, NONE}),
+        ("day=2024-01-02,bucket=1", {SECOND}),
+        ("bucket=1/day=2024-01-02", {SECOND}),
+        ("day=null", {NONE}),
+        (str(ODD), {ODD}),
+        (node_key(TABLE, SECOND), {SECOND}),
+    ],
+)
+def test_pairs_texts_and_keys_name_nodes(where: str, expected: set[TableNode]) -> None:
+    assert selected_nodes(NODES, where) == expected
+
+
+def test_a_value_may_hold_the_separators() -> None:
+    odd = TableNode(0, (PartitionValue("path", "string", "a/b,c"), PartitionValue("n", "int", 1)))
+    assert selected_nodes({node_key(TABLE, odd): odd}, "path=a/b,c,n=1") == {odd}
+
+
+def test_an_unknown_field_is_answered_with_the_fields_there_are() -> None:
+    with pytest.raises(ConfigError, match="'dya', but the partition fields are bucket, day, region"):
+        selected_nodes(NODES, "dya=2024-01-01")
+
+
+def test_a_partition_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with pytest.raises(NotFoundError, match=r"matches no partition; there are .*day=2024-01-01/bucket=1"):
+        selected_nodes(NODES, "day=1999-01-01")
+
+
+def test_an_unpartitioned_table_has_nothing_to_select() -> None:
+    whole = TableNode(0)
+    nodes = {node_key(TABLE, whole): whole}
+    assert selected_nodes(nodes, "unpartitioned") == {whole}
+    with pytest.raises(ConfigError, match="not partitioned: leave --where away"):
+        selected_nodes(nodes, "day=2024-01-01")
+
+
+@pytest.mark.parametrize("where", ["day", "=x", "", "day=1,day=2"])
+def test_what_is_no_pair_is_refused(where: str) -> None:
+    with pytest.raises(ConfigError, match="--where"):
+        selected_nodes(NODES, where)
+
+
+def test_a_long_list_of_partitions_is_cut() -> None:
+    many = [node(f"2024-02-{day:02d}", 1) for day in range(1, 29)]
+    with pytest.raises(NotFoundError, match="and 18 more"):
+        selected_nodes({node_key(TABLE, item): item for item in many}, "day=1999-01-01")
