@@ -131,6 +131,8 @@ class TableState:
     head_snapshot_id: int | None = None
     known_snapshot_id: int | None = None
     known_sequence_number: int = 0
+    # Newest commit that we saw of a delete file whose spec is not the current one; see "Specs" in the planning rules.
+    last_old_spec_delete_at: datetime | None = None
     complete: bool = False
     layout: TableLayout | None = None
     paused: bool = False
@@ -170,6 +172,12 @@ class TableStore(Protocol):
 
     def save(self, state: TableState) -> None:
         """Insert or replace, `paused` excepted (only `pause` changes it)."""
+
+    def update(self, table: TableIdentifier, changes: Mapping[str, object]) -> None:
+        """Set only these fields of a TableState, in one statement: refresh, plan and commit each own some of them.
+
+        NotFoundError when the table is unknown.
+        """
 
     def pause(self, table: TableIdentifier | None, paused: bool) -> int:
         """Pause or resume one table or all; answers how many rows changed. NotFoundError when unknown."""

@@ -89,6 +89,7 @@ class PlanReasonCode(str, Enum):
     REFUSED = "REFUSED"
     INVALID_PROPERTY = "INVALID_PROPERTY"
     BEING_READ = "BEING_READ"
+    FAILING = "FAILING"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,155 @@
+"""Wires settings → stores, catalogs, Spark, clock → services. Alone owns the clock, ids and sleeping.
+
+Nothing is opened before it is asked for: building `Services` touches neither database, catalog nor JVM.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+
+from compaction_pipeline.core.ports import Committer, MergeEngine, TableScan
+from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline.services.commit_tables import CommitTables
+from compaction_pipeline.services.compact_tables import CompactTables
+from compaction_pipeline.services.dispatch_tasks import DispatchTasks
+from compaction_pipeline.services.explore_catalogs import ExploreCatalogs
+from compaction_pipeline.services.judge_compaction import JudgeCompaction
+from compaction_pipeline.services.maintain_tables import MaintainTables
+from compaction_pipeline.services.plan_tables import PlanTables
+from compaction_pipeline.services.read_history import ReadHistory
+from compaction_pipeline.services.refresh_files import RefreshFiles
+from compaction_pipeline.settings import Settings, load_settings
+from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
+from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+from compaction_pipeline.storage.stores import Stores, open_stores
+
+
+def utc_now() -> datetime:
+    """The real clock."""
+    return datetime.now(timezone.utc)
+
+
+def new_id() -> str:
+    """A random id: 12 hex digits, enough for records and plans of one state database."""
+    return uuid.uuid4().hex[:12]
+
+
+def no_step(step: str) -> None:
+    """The hook of crash tests, unused in production."""
+
+
+@dataclass
+class Services:
+    """Every use case, wired on first use. `close` frees what was opened."""
+
+    settings: Settings
+    clock: Callable[[], datetime] = utc_now
+    sleep: Callable[[float], None] = time.sleep
+    on_step: Callable[[str], None] = no_step
+    engine_override: MergeEngine | None = field(default=None)
+
+    @cached_property
+    def stores(self) -> Stores:
+        return open_stores(self.settings.state_database_url)
+
+    @cached_property
+    def catalogs(self) -> Catalogs:
+        return Catalogs(self.stores.catalogs.entry)
+
+    @cached_property
+    def scan(self) -> TableScan:
+        return IcebergScan(self.catalogs)
+
+    @cached_property
+    def committer(self) -> Committer:
+        return IcebergCommitter(self.catalogs, on_step=self.on_step)
+
+    @cached_property
+    def spark_sessions(self) -> SparkSessions:
+        settings = self.settings
+        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, str(settings.home.expanduser().absolute()), {}))
+
+    @cached_property
+    def engine(self) -> MergeEngine:
+        if self.engine_override is not None:
+            return self.engine_override
+        return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self.spark_sessions)
+
+    @cached_property
+    def explore_catalogs(self) -> ExploreCatalogs:
+        return ExploreCatalogs(self.stores.catalogs, self.stores.tables, self.scan)
+
+    @cached_property
+    def refresh_files(self) -> RefreshFiles:
+        stores = self.stores
+        return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self.scan, self.clock, new_id)
+
+    @cached_property
+    def plan_tables(self) -> PlanTables:
+        stores = self.stores
+        return PlanTables(
+            stores.catalogs, stores.tables, stores.files, stores.tasks, stores.leases, self.clock, new_id, self.settings.queue_slots
+        )
+
+    @cached_property
+    def dispatch_tasks(self) -> DispatchTasks:
+        return DispatchTasks(
+            self.stores.tables, self.stores.tasks, self.engine, self.committer, self.clock, self.settings.task_slots, self.on_step
+        )
+
+    @cached_property
+    def commit_tables(self) -> CommitTables:
+        stores = self.stores
+        return CommitTables(
+            stores.catalogs, stores.tables, stores.tasks, stores.records, stores.leases, self.committer, self.clock, new_id, self.on_step
+        )
+
+    @cached_property
+    def compact_tables(self) -> CompactTables:
+        return CompactTables(
+            self.stores.tables,
+            self.stores.tasks,
+            self.refresh_files,
+            self.plan_tables,
+            self.dispatch_tasks,
+            self.commit_tables,
+            self.clock,
+            new_id,
+            self.sleep,
+        )
+
+    @cached_property
+    def read_history(self) -> ReadHistory:
+        stores = self.stores
+        return ReadHistory(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, self.clock)
+
+    @cached_property
+    def judge_compaction(self) -> JudgeCompaction:
+        stores = self.stores
+        return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.clock)
+
+    @cached_property
+    def maintain_tables(self) -> MaintainTables:
+        stores = self.stores
+        ttl = timedelta(days=self.settings.record_ttl_days)
+        return MaintainTables(stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.committer, self.clock, ttl)
+
+    def close(self) -> None:
+        """Stop a Spark session that was started."""
+        if "engine" in self.__dict__:
+            self.engine.close()
+
+
+def build(settings: Settings | None = None) -> Services:
+    """Services from the environment, logging set to its level. Raises ConfigError for a bad setting."""
+    settings = settings or load_settings()
+    logging.getLogger("compaction_pipeline").setLevel(settings.log_level)
+    return Services(settings)

@@ -1,0 +1,306 @@
+"""Commits Prepared tasks of a table as one record, under the table's commit lease, and settles commits that were cut off.
+
+Order of the protocol, each step safe to be killed after: lease → settle earlier records → claim tasks under a new record
+id → write the record → commit → mark the index stale → tasks COMMITTED → close the record.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.lifecycle.timeouts import LEASE, RENEWAL_INTERVAL
+from compaction_pipeline.core.model.node import node_key
+from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.ports import (
+    CatalogStore,
+    Clock,
+    CommitOutcome,
+    CommitState,
+    Committer,
+    LeaseStore,
+    RecordStore,
+    TableStore,
+    TaskStore,
+)
+from compaction_pipeline.core.scheduling.commit_interval import commit_due
+
+log = logging.getLogger(__name__)
+
+CONFLICT = "conflict: "
+STEPS = ("claimed-for-commit", "record-opened", "committed-in-table", "tasks-committed", "record-closed")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The record of a commit, None when nothing was committed; `reason` says why in words, `busy` that another process holds the table."""
+
+    record: CompactionRecord | None
+    reason: str
+    busy: bool = False
+
+
+class CommitTables:
+    """Verbs: commit one table, answer which are due, settle what was cut off."""
+
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        tables: TableStore,
+        tasks: TaskStore,
+        records: RecordStore,
+        leases: LeaseStore,
+        committer: Committer,
+        clock: Clock,
+        new_id: Callable[[], str],
+        on_step: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._tasks = tasks
+        self._records = records
+        self._leases = leases
+        self._committer = committer
+        self._clock = clock
+        self._new_id = new_id
+        self._on_step = on_step
+
+    def due(self) -> Sequence[TableIdentifier]:
+        """Tables with Prepared tasks whose commit interval passed since their last committed record."""
+        prepared: dict[TableIdentifier, None] = {}
+        for task in self._tasks.tasks(statuses=(TaskStatus.PREPARED,)):
+            if task.record_id is None:
+                prepared.setdefault(task.table)
+        now = self._clock()
+        return [
+            table for table in prepared if commit_due(True, self._last_committed_at(table), self._properties(table).commit_interval, now)
+        ]
+
+    def commit(self, table: TableIdentifier, task_ids: Sequence[str] | None = None, run_id: str | None = None) -> Commit:
+        """Commit what is Prepared on a table now (these tasks only, where given)."""
+        owner = self._new_id()
+        with self._lease(table, owner) as held:
+            if not held:
+                return Commit(None, f"another process is committing {table} now", busy=True)
+            unsettled = self._settle_table(table)
+            if unsettled is not None:
+                return Commit(None, unsettled)
+            return self._commit(table, task_ids, run_id)
+
+    def settle(self) -> Sequence[CompactionRecord]:
+        """Close records whose process died, or whose answer got lost, by reading their tables."""
+        settled: list[CompactionRecord] = []
+        for table in {record.table: None for record in self._records.records(unsettled=True)}:
+            with self._lease(table, self._new_id()) as held:
+                if held:
+                    before = {record.record_id for record in self._records.records(table, unsettled=True)}
+                    self._settle_table(table)
+                    after = {record.record_id for record in self._records.records(table, unsettled=True)}
+                    settled += [self._records.record(record_id) for record_id in sorted(before - after)]
+        return settled
+
+    def _commit(self, table: TableIdentifier, task_ids: Sequence[str] | None, run_id: str | None) -> Commit:
+        record_id = self._new_id()
+        tasks = self._tasks.claim(table, record_id, task_ids)
+        self._on_step("claimed-for-commit")
+        if not tasks:
+            return Commit(None, f"nothing is prepared on {table}")
+        record = CompactionRecord(
+            record_id=record_id,
+            table=table,
+            status=RecordStatus.OPEN,
+            created_at=self._clock(),
+            task_ids=tuple(task.task_id for task in tasks),
+            types=tuple(sorted({task.work.type for task in tasks})),
+            node_keys=tuple(sorted({node_key(table, task.work.node) for task in tasks})),
+            predicted_files=sum(task.work.predicted_files for task in tasks),
+            predicted_bytes=sum(task.work.predicted_bytes for task in tasks),
+            run_id=run_id,
+        )
+        self._records.save(record)
+        self._on_step("record-opened")
+        try:
+            outcome = self._committer.commit(table, record_id, tasks)
+        except (NotFoundError, TableRefused) as error:
+            # The table is gone, or became one that we never touch: for certain not committed.
+            outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
+        except StorageUnavailable as error:
+            # Raised before anything was sent to the catalog only; the tasks stay Prepared.
+            self._tasks.unclaim(record_id)
+            return self._closed(replace(record, status=RecordStatus.FAILED, reason=str(error)))
+        except CommitStateUnknown as error:
+            outcome = CommitOutcome(CommitState.UNKNOWN, reason=str(error))
+        except Exception as error:
+            log.exception("table=%s record=%s the committer failed", table, record_id)
+            outcome = CommitOutcome(CommitState.UNKNOWN, reason=f"{type(error).__name__}: {error}")
+        return self._close(record, tasks, outcome)
+
+    def _close(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
+        now = self._clock()
+        record = replace(
+            record,
+            conflicts=dict(outcome.conflicts),
+            snapshot_before=outcome.snapshot_before,
+            snapshot_after=outcome.snapshot_after,
+            figures=outcome.figures,
+            attempts=outcome.attempts,
+            reason=outcome.reason,
+            commit_ms=_ms(record.created_at, now),
+            queue_ms=sum(_ms(task.created_at, task.started_at) for task in tasks),
+            merge_ms=sum(task.result.duration_ms for task in tasks if task.result),
+        )
+        if outcome.state is CommitState.UNKNOWN:
+            record = replace(record, status=RecordStatus.UNKNOWN)
+            self._records.save(record)
+            log.warning("table=%s record=%s outcome unknown: %s", record.table, record.record_id, outcome.reason)
+            return Commit(record, record.reason or "the catalog's answer got lost; settled from the table at the next tick")
+        committed = [task for task in tasks if task.task_id in set(outcome.committed)]
+        if outcome.state is CommitState.COMMITTED:
+            self._on_step("committed-in-table")
+            # First the index is stale, then the tasks' files are free: a plan between the two sees either of them.
+            self._update_table(record.table, {"complete": False, "last_committed_at": now})
+            self._tasks.commit([task.task_id for task in committed], now)
+            self._on_step("tasks-committed")
+            self._tables.mark_done(record.table, [(task.work.node, task.work.type) for task in committed], now)
+        self._fail_conflicts(record, tasks, outcome, now)
+        results = [task.result for task in committed if task.result is not None]
+        record = replace(
+            record,
+            status=RecordStatus.COMMITTED if outcome.state is CommitState.COMMITTED else RecordStatus.FAILED,
+            committed_task_ids=tuple(task.task_id for task in committed),
+            rows=sum(result.rows_written for result in results),
+            rows_deleted=sum(result.rows_deleted_by_position + result.rows_deleted_by_equality for result in results),
+        )
+        return self._closed(record)
+
+    def _closed(self, record: CompactionRecord) -> Commit:
+        record = replace(record, ended_at=self._clock())
+        self._records.save(record)
+        self._on_step("record-closed")
+        log.info(
+            "table=%s record=%s %s: %d of %d task(s), snapshot %s → %s",
+            record.table,
+            record.record_id,
+            record.status.value,
+            len(record.committed_task_ids),
+            len(record.task_ids),
+            record.snapshot_before,
+            record.snapshot_after,
+        )
+        return Commit(record, record.reason or in_words(record))
+
+    def _fail_conflicts(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome, now: datetime) -> None:
+        by_id = {task.task_id: task for task in tasks}
+        for task_id, reason in outcome.conflicts.items():
+            if self._tasks.task(task_id).status is TaskStatus.PREPARED:
+                self._tasks.fail(task_id, f"{CONFLICT}{reason}", now)
+            result = by_id[task_id].result
+            if result is None:
+                continue
+            try:
+                self._committer.delete_orphans(record.table, [output.path for output in result.outputs])
+            except CompactionError as error:
+                log.warning("table=%s task=%s its files stay for now: %s", record.table, task_id, error)
+
+    def _settle_table(self, table: TableIdentifier) -> str | None:
+        """Settle every unsettled record of a table; answers why it must wait when one still may land."""
+        self._recover_claims(table)
+        for record in self._records.records(table, unsettled=True):
+            tasks = self._tasks.tasks(table, record_id=record.record_id)
+            try:
+                outcome = self._committer.settle(table, record.record_id, tasks)
+            except (NotFoundError, TableRefused) as error:
+                outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
+            except CompactionError as error:
+                return f"record {record.record_id} cannot be settled yet: {error}"
+            if outcome.state is CommitState.UNKNOWN:
+                self._records.save(replace(record, status=RecordStatus.UNKNOWN, reason=outcome.reason))
+                return f"record {record.record_id} of {table} may still land: {outcome.reason}"
+            if outcome.state is CommitState.NOTHING and not outcome.conflicts:
+                # Not in the table and cannot land any more: its tasks may be committed under another record.
+                self._tasks.unclaim(record.record_id)
+                self._closed(replace(record, status=RecordStatus.FAILED, reason=outcome.reason or "not committed: its process ended first"))
+                continue
+            self._close(record, [task for task in tasks if task.status is TaskStatus.PREPARED] or tasks, outcome)
+        return None
+
+    def _recover_claims(self, table: TableIdentifier) -> None:
+        """Tasks that a process claimed and was killed before it wrote the record."""
+        known = {record.record_id for record in self._records.records(table, unsettled=True)}
+        for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)):
+            if task.record_id is None or task.record_id in known:
+                continue
+            # Without a record nothing was ever sent to the catalog; with an ended one the task was left out of it.
+            self._tasks.unclaim(task.record_id)
+
+    def _last_committed_at(self, table: TableIdentifier) -> datetime | None:
+        try:
+            return self._tables.state(table).last_committed_at
+        except NotFoundError:
+            return None
+
+    def _properties(self, table: TableIdentifier) -> TableProperties:
+        try:
+            state = self._tables.state(table)
+            return resolve_properties(state.layout.properties if state.layout else {}, self._catalogs.entry(table.catalog).properties)
+        except CompactionError:
+            # A property out of bounds stops planning; what is merged already is still committed, at the default interval.
+            return TableProperties()
+
+    def _update_table(self, table: TableIdentifier, changes: dict[str, object]) -> None:
+        try:
+            self._tables.update(table, changes)
+        except NotFoundError:
+            log.warning("table=%s was forgotten while it was committed", table)
+
+    @contextmanager
+    def _lease(self, table: TableIdentifier, owner: str) -> Iterator[bool]:
+        """Hold the table's commit lease and renew it in a thread; yields whether it was free."""
+        name = f"commit:{table}"
+        if not self._leases.acquire(name, owner, self._clock(), LEASE):
+            yield False
+            return
+        stopped = threading.Event()
+
+        def renew() -> None:
+            while not stopped.wait(RENEWAL_INTERVAL.total_seconds()):
+                try:
+                    self._leases.renew(name, owner, self._clock(), LEASE)
+                except CompactionError as error:
+                    log.warning("table=%s commit lease not renewed: %s", table, error)
+
+        thread = threading.Thread(target=renew, name="commit-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield True
+        finally:
+            stopped.set()
+            thread.join()
+            self._leases.release(name, owner)
+
+
+def in_words(record: CompactionRecord) -> str:
+    """One sentence about a closed record."""
+    if record.status is RecordStatus.COMMITTED:
+        figures = record.figures
+        text = (
+            f"committed {len(record.committed_task_ids)} of {len(record.task_ids)} task(s): "
+            f"{figures.files_before + figures.delete_files_before} → {figures.files_after + figures.delete_files_after} files"
+        )
+    else:
+        text = "nothing was committed"
+    if record.conflicts:
+        text += f"; {len(record.conflicts)} conflict(s), e.g. {next(iter(record.conflicts.values()))}"
+    return text
+
+
+def _ms(start: datetime, end: datetime | None) -> int:
+    return int((end - start).total_seconds() * 1000) if end is not None else 0

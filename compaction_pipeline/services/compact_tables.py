@@ -1,0 +1,279 @@
+"""Strings the use cases together: refresh → plan → merge → commit. The only service that calls others.
+
+Used by the command line, `compacted_files`, `compact_job` and the sensors, so that each means the same by "compact".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.errors import CompactionError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
+from compaction_pipeline.services.commit_tables import Commit, CommitTables
+from compaction_pipeline.services.dispatch_tasks import Dispatch, DispatchTasks, failures_in_words
+from compaction_pipeline.services.plan_tables import Planned, PlanTables
+from compaction_pipeline.services.refresh_files import Refresh, RefreshFiles
+
+log = logging.getLogger(__name__)
+
+CONFLICT_ROUNDS = 3
+"""How often an entry that planned nodes plans them again after a commit rejected some."""
+BUSY_WAITS = 120
+BUSY_WAIT_SECONDS = 0.5
+IDLE_WAIT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """How `compact` ended: the last plan, the records it made (newest last), tasks planned, and what failed (task id → reason)."""
+
+    table: TableIdentifier
+    plan: CompactionPlan
+    records: tuple[CompactionRecord, ...] = ()
+    tasks: tuple[CompactionTask, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    waiting: str | None = None
+
+    @property
+    def committed(self) -> tuple[str, ...]:
+        return tuple(task_id for record in self.records for task_id in record.committed_task_ids)
+
+    @property
+    def conflicts(self) -> Mapping[str, str]:
+        return {task_id: reason for record in self.records for task_id, reason in record.conflicts.items()}
+
+    @property
+    def unknown(self) -> bool:
+        return any(record.status is RecordStatus.UNKNOWN for record in self.records)
+
+    @property
+    def reason(self) -> str:
+        """One sentence: why nothing was done, or what went wrong; else the plan's own reason."""
+        if self.failed:
+            return failures_in_words(self.failed)
+        if self.waiting is not None:
+            return self.waiting
+        if self.records:
+            return self.records[-1].reason or self.plan.reason.text
+        return self.plan.reason.text
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One round over tables within a time budget. `cursor` is the table to go on from, None when the round was whole."""
+
+    refreshed: tuple[Refresh, ...] = ()
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What keeping found: tasks whose lost attempts were returned, records that were settled."""
+
+    returned: tuple[str, ...] = ()
+    settled: tuple[CompactionRecord, ...] = ()
+
+
+class CompactTables:
+    """The verbs that the doors use."""
+
+    def __init__(
+        self,
+        tables: TableStore,
+        tasks: TaskStore,
+        refresh_files: RefreshFiles,
+        plan_tables: PlanTables,
+        dispatch_tasks: DispatchTasks,
+        commit_tables: CommitTables,
+        clock: Clock,
+        new_id: Callable[[], str],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._tables = tables
+        self._tasks = tasks
+        self._refresh_files = refresh_files
+        self._plan_tables = plan_tables
+        self._dispatch_tasks = dispatch_tasks
+        self._commit_tables = commit_tables
+        self._clock = clock
+        self._new_id = new_id
+        self._sleep = sleep
+
+    # ---- one table, now ----------------------------------------------------------------------------------------------
+
+    def refresh(self, table: TableIdentifier) -> Refresh:
+        """Bring one table to its head, whole, waiting for another process that is at it. Raises StorageUnavailable."""
+        for _ in range(BUSY_WAITS):
+            refresh = self._refresh_files.refresh(table)
+            if not refresh.busy:
+                return refresh
+            self._sleep(BUSY_WAIT_SECONDS)
+        raise StorageUnavailable(f"table {table} has been refreshed by another process for over a minute: try again later")
+
+    def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
+        """The plan that `compact` would carry out now; nothing is planned or done."""
+        self.refresh(table)
+        return self._plan_tables.explain(table, request)
+
+    def compact(
+        self,
+        table: TableIdentifier,
+        request: PlanRequest | None = None,
+        *,
+        run_id: str | None = None,
+        on_plan: Callable[[Sequence[CompactionTask]], None] = lambda tasks: None,
+        on_result: Callable[[CompactionTask, TaskStatus], None] = lambda task, status: None,
+        until: Callable[[], bool] = lambda: False,
+    ) -> Compaction:
+        """Refresh, plan, merge and commit a table now; nodes whose tasks met a conflict are planned again, 3 times at most."""
+        self.keep()
+        request = request or PlanRequest()
+        records: list[CompactionRecord] = []
+        tasks: list[CompactionTask] = []
+        failed: dict[str, str] = {}
+        waiting: str | None = None
+        plan: CompactionPlan | None = None
+        for _ in range(1 + CONFLICT_ROUNDS):
+            refresh = self.refresh(table)
+            planned = self._plan_tables.plan(table, request, unlimited=True)
+            if plan is None or planned.tasks:
+                plan = planned.plan
+            if refresh.problem and planned.plan.reason.code is PlanReasonCode.BEING_READ:
+                raise StorageUnavailable(refresh.problem)
+            if not planned.tasks:
+                break
+            on_plan(planned.tasks)
+            tasks += planned.tasks
+            ids = [task.task_id for task in planned.tasks]
+            failed.update(self._drain_own(ids, until, on_result))
+            commit = self._commit_own(table, ids, run_id)
+            if commit.record is None:
+                waiting = commit.reason
+                break
+            records.append(commit.record)
+            conflicts = {task.work.node for task in planned.tasks if task.task_id in commit.record.conflicts}
+            if not conflicts or commit.record.status is RecordStatus.UNKNOWN:
+                break
+            request = PlanRequest(request.types, frozenset(conflicts), force=True)
+        assert plan is not None
+        return Compaction(table, plan, tuple(records), tuple(tasks), failed, None if records else waiting)
+
+    def _drain_own(
+        self, ids: Sequence[str], until: Callable[[], bool], on_result: Callable[[CompactionTask, TaskStatus], None]
+    ) -> dict[str, str]:
+        """Merge these tasks; one that another process polled is waited for until it ends. Answers the final failures."""
+        owner = self._new_id()
+        while not until():
+            self._dispatch_tasks.drain(owner, task_ids=ids, until=until, on_result=on_result)
+            if not any(self._tasks.task(task_id).status in (TaskStatus.PENDING, TaskStatus.EXECUTING) for task_id in ids):
+                break
+            self._tasks.release_expired(self._clock())
+            self._sleep(BUSY_WAIT_SECONDS)
+        ended = [self._tasks.task(task_id) for task_id in ids]
+        return {task.task_id: task.reason or "" for task in ended if task.status is TaskStatus.FAILED}
+
+    def _commit_own(self, table: TableIdentifier, ids: Sequence[str], run_id: str | None) -> Commit:
+        """Commit these tasks, waiting for another process that is committing the table."""
+        commit = self._commit_tables.commit(table, ids, run_id)
+        for _ in range(BUSY_WAITS):
+            if not commit.busy:
+                break
+            self._sleep(BUSY_WAIT_SECONDS)
+            commit = self._commit_tables.commit(table, ids, run_id)
+        return commit
+
+    # ---- all tables, tick by tick ------------------------------------------------------------------------------------
+
+    def keep(self) -> Kept:
+        """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick, run and command."""
+        returned = self._tasks.release_expired(self._clock())
+        return Kept(tuple(returned), tuple(self._commit_tables.settle()))
+
+    def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
+        """Refresh tables in order from `cursor` on until the budget is used; a table that fails harms no other."""
+        deadline = self._clock() + budget
+        names = sorted((state.table for state in self._tables.states()), key=str)
+        start = next((i for i, table in enumerate(names) if cursor is not None and str(table) >= cursor), 0)
+        refreshed: list[Refresh] = []
+        for table in names[start:]:
+            if refreshed and self._clock() >= deadline:
+                return Sweep(tuple(refreshed), str(table))
+            try:
+                refresh = self._refresh_files.refresh(table, deadline)
+            except NotFoundError:
+                continue
+            refreshed.append(refresh)
+            if not refresh.complete and not refresh.busy and refresh.problem is None:
+                return Sweep(tuple(refreshed), str(table))
+        return Sweep(tuple(refreshed), None)
+
+    def plan_due(
+        self, tables: Iterable[TableIdentifier], budget: timedelta, nodes: Mapping[TableIdentifier, frozenset[TableNode]] | None = None
+    ) -> Sequence[tuple[TableIdentifier, Planned]]:
+        """Plan tables by their triggers into the queue, within a time budget; a table that fails shows its problem."""
+        deadline = self._clock() + budget
+        planned: list[tuple[TableIdentifier, Planned]] = []
+        for table in tables:
+            if self._clock() >= deadline:
+                break
+            request = PlanRequest(nodes=nodes[table]) if nodes and table in nodes else PlanRequest()
+            try:
+                planned.append((table, self._plan_tables.plan(table, request)))
+            except NotFoundError:
+                continue
+            except CompactionError as error:
+                log.warning("table=%s not planned: %s", table, error)
+                self._tables.update(table, {"problem": str(error)})
+        return planned
+
+    def plan_nodes(self, table: TableIdentifier, request: PlanRequest) -> Planned:
+        """Refresh a table and plan these nodes into the queue, as a person's run config asks."""
+        self.refresh(table)
+        return self._plan_tables.plan(table, request, unlimited=True)
+
+    def drain(
+        self,
+        *,
+        until: Callable[[], bool],
+        linger: timedelta,
+        queue: str | None = None,
+        run_id: str | None = None,
+        on_result: Callable[[CompactionTask, TaskStatus], None] = lambda task, status: None,
+        on_commit: Callable[[CompactionRecord], None] = lambda record: None,
+    ) -> Dispatch:
+        """Merge what waits, commit what is due, until the queue was empty for `linger` or `until()` says so."""
+        owner = self._new_id()
+        total = Dispatch()
+        idle_since: datetime | None = None
+        while not until():
+            self._tasks.release_expired(self._clock())
+            # One round at a time, so that what is due is committed while the queue is still being drained.
+            done = self._dispatch_tasks.drain(owner, queue=queue, until=until, on_result=on_result, rounds=1)
+            total.add(done)
+            for record in self.commit_due(run_id):
+                on_commit(record)
+            if done.polled:
+                idle_since = None
+                continue
+            idle_since = idle_since or self._clock()
+            if self._clock() - idle_since >= linger:
+                break
+            self._sleep(IDLE_WAIT_SECONDS)
+        return total
+
+    def commit_due(self, run_id: str | None = None) -> Iterator[CompactionRecord]:
+        """Commit every table whose interval passed; the records as they are made."""
+        for table in self._commit_tables.due():
+            commit = self._commit_tables.commit(table, run_id=run_id)
+            if commit.record is not None:
+                yield commit.record
+            else:
+                log.info("table=%s not committed: %s", table, commit.reason)

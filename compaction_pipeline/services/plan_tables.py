@@ -1,0 +1,286 @@
+"""Plans tables: reads one consistent index, asks the pure planner, puts its tasks into the queue.
+
+Invariant: a plan is made only from files that are exactly those of one snapshot. The index is read between two looks at
+the table's state, which must be equal and complete; a file younger than the snapshot is refused all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.lifecycle.attempts import max_attempts
+from compaction_pipeline.core.lifecycle.timeouts import LEASE
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import (
+    Budget,
+    CompactionPlan,
+    NodeHistory,
+    NodeVerdict,
+    PlanReason,
+    PlanReasonCode,
+    PlanRequest,
+    TableFiles,
+)
+from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.planning.planner import plan
+from compaction_pipeline.core.ports import CatalogStore, Clock, FileStore, LeaseStore, NodeState, TableState, TableStore, TaskStore
+
+log = logging.getLogger(__name__)
+
+FAILING_PAUSE = timedelta(hours=1)
+"""A node whose task used up its retries is left alone this long, unless a person asks."""
+CONFLICT = "conflict: "
+"""How the reason of a task that a commit rejected begins; such a node is planned again at once."""
+_UNLIMITED = Budget(1 << 30, 1 << 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan and the tasks that it put into the queue (none for an explanation)."""
+
+    plan: CompactionPlan
+    tasks: tuple[CompactionTask, ...] = ()
+
+
+class PlanTables:
+    """Two verbs on the same plan: `explain` only answers it, `plan` also queues its tasks."""
+
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        tables: TableStore,
+        files: FileStore,
+        tasks: TaskStore,
+        leases: LeaseStore,
+        clock: Clock,
+        new_id: Callable[[], str],
+        queue_slots: int,
+    ) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._files = files
+        self._tasks = tasks
+        self._leases = leases
+        self._clock = clock
+        self._new_id = new_id
+        self._queue_slots = queue_slots
+
+    def properties(self, table: TableIdentifier) -> TableProperties:
+        """The properties in force. Raises ConfigError for one out of bounds, NotFoundError for a table never read."""
+        state = self._tables.state(table)
+        if state.layout is None:
+            raise NotFoundError(f"table {table} was not read yet: {state.problem or state.refusal or 'run refresh first'}")
+        return resolve_properties(state.layout.properties, self._catalogs.entry(table.catalog).properties)
+
+    def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
+        """The plan that would be made now; writes nothing. Raises NotFoundError."""
+        return self._decide(table, request or PlanRequest(), _UNLIMITED, explain=True)[0]
+
+    def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
+        """Plan and queue. `unlimited`: a person asked, so the group's quota does not bound the plan."""
+        owner, name = self._new_id(), f"plan:{table}"
+        if not self._leases.acquire(name, owner, self._clock(), LEASE):
+            return Planned(_empty(PlanReasonCode.FILES_IN_USE, "another process is planning this table now"))
+        try:
+            return self._plan(table, request or PlanRequest(), unlimited)
+        finally:
+            self._leases.release(name, owner)
+
+    def _plan(self, table: TableIdentifier, request: PlanRequest, unlimited: bool) -> Planned:
+        budget = _UNLIMITED if unlimited else self._budget(table)
+        decided, state = self._decide(table, request, budget, explain=False)
+        now = self._clock()
+        changes: dict[str, object] = {"plan_reason": decided.reason}
+        if decided.reason.code is PlanReasonCode.INVALID_PROPERTY:
+            changes["problem"] = decided.reason.text
+        if not decided.tasks or state is None:
+            self._tables.update(table, changes)
+            self._save_verdicts(table, decided.verdicts)
+            return Planned(decided)
+        tasks = self._tasks_of(decided, state, self.properties(table), now)
+        if not self._tasks.insert(tasks, decided.replaces, now):
+            return Planned(_empty(PlanReasonCode.FILES_IN_USE, "a task that this plan replaces started meanwhile; planned again later"))
+        self._tables.update(table, {**changes, "last_planned_at": now})
+        self._save_verdicts(table, decided.verdicts)
+        log.info("table=%s plan=%s tasks=%d replaced=%d", table, tasks[0].plan_id, len(tasks), len(decided.replaces))
+        return Planned(decided, tuple(tasks))
+
+    def _decide(
+        self, table: TableIdentifier, request: PlanRequest, budget: Budget, *, explain: bool
+    ) -> tuple[CompactionPlan, TableState | None]:
+        state = self._tables.state(table)
+        hindrance = self._hindrance(state, explain)
+        if hindrance is not None:
+            return CompactionPlan((), hindrance), None
+        try:
+            properties = self.properties(table)
+        except NotFoundError:
+            raise
+        except CompactionError as error:
+            return _empty(PlanReasonCode.INVALID_PROPERTY, str(error)), None
+        if not properties.enabled and not request.force:
+            return _empty(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false on this table"), None
+        if state.known_snapshot_id is None:
+            return _empty(PlanReasonCode.EMPTY_TABLE, "the table has no snapshot yet"), None
+        # In use is read before the files: a task that is committed in between makes the state incomplete first.
+        in_use = self._tasks.in_use(table)
+        files = self._files.files(table)
+        nodes = self._tables.nodes(table)
+        if not _same_index(state, self._tables.state(table)):
+            return _empty(PlanReasonCode.BEING_READ, "the table moved while it was planned; planned again at the next tick"), None
+        younger = next((file for file in files if file.data_sequence_number > state.known_sequence_number), None)
+        if younger is not None:
+            self._tables.update(table, {"complete": False})
+            return _empty(PlanReasonCode.BEING_READ, f"file {younger.path} is younger than the snapshot that was read: read again"), None
+        decided = plan(
+            _table_files(state, files),
+            in_use,
+            replace(properties, enabled=True),
+            request,
+            _history(state, nodes),
+            budget,
+            self._clock(),
+        )
+        if not request.force:
+            decided = _without(decided, self._failing(table))
+        return decided, state
+
+    def _hindrance(self, state: TableState, explain: bool) -> PlanReason | None:
+        if state.refusal is not None:
+            return PlanReason(PlanReasonCode.REFUSED, state.refusal)
+        if state.paused and not explain:
+            return PlanReason(PlanReasonCode.PAUSED, f"paused by a person; `compaction-pipeline resume {state.table}` ends it")
+        if self._catalogs.entry(state.table.catalog).observe and not explain:
+            return PlanReason(
+                PlanReasonCode.OBSERVED,
+                f"catalog {state.table.catalog} is observed only: remove it and add it without --observe to let tables be compacted",
+            )
+        if not state.complete or state.layout is None:
+            return PlanReason(PlanReasonCode.BEING_READ, state.problem or "the table's files are still being read")
+        return None
+
+    def _budget(self, table: TableIdentifier) -> Budget:
+        try:
+            quota = self.properties(table).quota
+        except CompactionError:
+            quota = TableProperties().quota
+        slots = max(1, int(quota * self._queue_slots)) if quota <= 1 else int(quota)
+        open_tasks = self._tasks.tasks(table, (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED))
+        return Budget(max(0, slots - len(open_tasks)), _UNLIMITED.input_bytes)
+
+    def _tasks_of(self, decided: CompactionPlan, state: TableState, properties: TableProperties, now: datetime) -> list[CompactionTask]:
+        assert state.layout is not None
+        assert state.known_snapshot_id is not None
+        assert state.table_uuid is not None
+        plan_id = self._new_id()
+        return [
+            CompactionTask(
+                task_id=f"{plan_id}-{number:05d}",
+                plan_id=plan_id,
+                table=state.table,
+                table_uuid=state.table_uuid,
+                snapshot_id=state.known_snapshot_id,
+                sequence_number=state.known_sequence_number,
+                schema_id=state.layout.schema_id,
+                queue=properties.group,
+                priority=properties.priority,
+                max_attempts=max_attempts(properties),
+                memory_bytes=properties.task_memory_bytes,
+                created_at=now,
+                # Group labels of the planner are unique within one plan only.
+                work=replace(work, group=f"{plan_id}/{work.group}") if work.group else work,
+            )
+            for number, work in enumerate(decided.tasks)
+        ]
+
+    def _failing(self, table: TableIdentifier) -> Mapping[TableNode, PlanReason]:
+        """Nodes whose newest task used up its retries lately."""
+        newest: dict[TableNode, CompactionTask] = {}
+        for task in self._tasks.tasks(table):
+            newest.setdefault(task.work.node, task)
+        now = self._clock()
+        reasons: dict[TableNode, PlanReason] = {}
+        for node, task in newest.items():
+            if task.status is not TaskStatus.FAILED or task.ended_at is None or (task.reason or "").startswith(CONFLICT):
+                continue
+            again = task.ended_at + FAILING_PAUSE
+            if now < again:
+                reasons[node] = PlanReason(
+                    PlanReasonCode.FAILING,
+                    f"task {task.task_id} failed {task.attempt} time(s): {task.reason}; "
+                    f"tried again after {again:%Y-%m-%d %H:%M} UTC, or when you launch the node",
+                )
+        return reasons
+
+    def _save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
+        known = {state.node: state for state in self._tables.nodes(table)}
+        changed = [
+            replace(known[verdict.node], verdict=verdict, failing=_failing_text(verdict))
+            for verdict in verdicts
+            if verdict.node in known and known[verdict.node].verdict != verdict
+        ]
+        if changed:
+            self._tables.save_nodes(table, changed)
+
+
+def _failing_text(verdict: NodeVerdict) -> str | None:
+    return verdict.reason.text if verdict.reason.code is PlanReasonCode.FAILING else None
+
+
+def _same_index(before: TableState, after: TableState) -> bool:
+    return (
+        after.complete
+        and before.known_snapshot_id == after.known_snapshot_id
+        and before.refreshed_at == after.refreshed_at
+        and before.table_uuid == after.table_uuid
+    )
+
+
+def _table_files(state: TableState, files: Sequence[LiveFile]) -> TableFiles:
+    assert state.layout is not None
+    assert state.known_snapshot_id is not None
+    assert state.table_uuid is not None
+    return TableFiles(
+        state.table,
+        state.table_uuid,
+        state.known_snapshot_id,
+        state.known_sequence_number,
+        state.layout.format_version,
+        state.layout.schema_id,
+        state.layout.default_spec_id,
+        state.layout.unpartitioned_spec_ids,
+        tuple(files),
+    )
+
+
+def _history(state: TableState, nodes: Sequence[NodeState]) -> NodeHistory:
+    return NodeHistory(
+        last_done={(node.node, kind): at for node in nodes for kind, at in node.last_done.items()},
+        first_seen={node.node: node.first_seen for node in nodes if node.first_seen is not None},
+        last_planned_at=state.last_planned_at,
+        last_old_spec_delete_at=state.last_old_spec_delete_at,
+    )
+
+
+def _empty(code: PlanReasonCode, text: str) -> CompactionPlan:
+    return CompactionPlan((), PlanReason(code, text))
+
+
+def _without(decided: CompactionPlan, failing: Mapping[TableNode, PlanReason]) -> CompactionPlan:
+    """The plan less the nodes that keep failing; whole groups go, as a conversion needs all of its tasks."""
+    groups = {task.group for task in decided.tasks if task.group and task.node in failing}
+    kept = tuple(task for task in decided.tasks if task.node not in failing and task.group not in groups)
+    verdicts = tuple(
+        replace(verdict, type=None, reason=failing[verdict.node]) if verdict.node in failing else verdict for verdict in decided.verdicts
+    )
+    reason = decided.reason
+    if decided.tasks and not kept:
+        reason = next(iter(failing.values()))
+    return replace(decided, tasks=kept, verdicts=verdicts, reason=reason)

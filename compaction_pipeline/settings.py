@@ -1,0 +1,53 @@
+"""Settings of the process, from `COMPACTION_*` environment variables. Frozen; read once, by the doors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from compaction_pipeline.core.errors import ConfigError
+
+
+class Settings(BaseSettings):
+    """Every setting, its default and its rule. Intervals in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="COMPACTION_", frozen=True, extra="ignore")
+
+    home: Path = Field(default_factory=lambda: Path.home() / ".compaction_pipeline", description="folder of our own files")
+    state_url: str | None = Field(default=None, description="SQLAlchemy URL of the state database; default: SQLite under home")
+    spark_master: str = Field(default="local[*]", description="Spark master where no remote is set")
+    spark_remote: str | None = Field(default=None, description="Spark Connect server, sc://host:port")
+    merge_engine: Literal["spark", "in-process"] = Field(
+        default="spark", description="in-process merges in this process, one task at a time, without Spark: tests and tiny set-ups"
+    )
+    record_ttl_days: int = Field(default=30, ge=1, description="records and ended tasks are kept this long")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    queue_slots: int = Field(default=64, ge=1, description="tasks of one group that may be planned and not yet committed")
+    task_slots: int = Field(
+        default_factory=lambda: os.cpu_count() or 1, ge=1, description="tasks that one process hands to Spark at a time"
+    )
+    linger_seconds: float = Field(default=20, ge=0, description="compact_job ends after its queue was empty this long")
+    drain_seconds: float = Field(default=600, ge=1, description="compact_job polls no longer than this")
+    sensor_interval_seconds: int = Field(default=30, ge=1, description="snapshot, fragmentation and commit sensors")
+    keeper_interval_seconds: int = Field(default=5, ge=1, description="keeper sensor")
+    catalog_interval_seconds: int = Field(default=180, ge=1, description="listing of registered catalogs")
+    asset_prefix: str = Field(default="", description="prefix of every asset key, levels separated by /")
+
+    @property
+    def state_database_url(self) -> str:
+        """The state database in force."""
+        return self.state_url or f"sqlite:///{self.home.expanduser().absolute() / 'state.db'}"
+
+
+def load_settings() -> Settings:
+    """Read the environment. Raises ConfigError that names the variable, its value and the rule."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "COMPACTION_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise ConfigError(f"{name} is {first['input']!r} but {first['msg'][0].lower()}{first['msg'][1:]}") from None
