@@ -1,0 +1,114 @@
+"""The truth beside each table: every change, in order, written by the one writer of that table.
+
+A batch is logged before it is committed to the table and marked after. What a writer killed in between left open is settled by
+the table: the snapshot of a batch carries the batch's id. So the log may be compared with the table whenever its writer stands still.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import date, datetime, timezone
+from pathlib import Path
+
+from compaction_pipeline.demo.tables import Change, DemoTable
+
+BATCH_PROPERTY = "demo.batch-id"
+"""Snapshot summary key of a batch's id."""
+
+_SCHEMA = """
+create table if not exists batch (
+    number integer primary key, batch_id text not null unique, committed integer, files integer not null default 0
+);
+create table if not exists change (
+    batch integer not null, position integer not null, key text not null, row text, primary key (batch, position)
+);
+"""
+
+
+def row_text(row: dict[str, object]) -> str:
+    """One row as a text that is equal exactly for equal rows; read back from Parquet it is the same."""
+    return json.dumps({name: _text(value) for name, value in sorted(row.items())})
+
+
+def _text(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat(timespec="microseconds")
+    return (
+        value
+        if value is None or isinstance(value, (bool, int, float, str))
+        else value.isoformat()
+        if isinstance(value, date)
+        else str(value)
+    )
+
+
+class ChangeLog:
+    """The log of one table; one writer, any number of readers."""
+
+    def __init__(self, folder: Path, table: DemoTable) -> None:
+        self._table = table
+        self._connection = sqlite3.connect(folder / f"{table.name}.db", timeout=30, isolation_level=None)
+        self._connection.execute("pragma journal_mode = wal")
+        self._connection.executescript(_SCHEMA)
+
+    def begin(self, batch_id: str, changes: Sequence[Change]) -> None:
+        """Log a batch that is about to be committed to the table."""
+        self._connection.execute("begin immediate")
+        number = self._connection.execute("insert into batch (batch_id) values (?)", (batch_id,)).lastrowid
+        self._connection.executemany(
+            "insert into change values (?, ?, ?, ?)",
+            [
+                (number, position, json.dumps(change.key), None if change.row is None else row_text(change.row))
+                for position, change in enumerate(changes)
+            ],
+        )
+        self._connection.execute("commit")
+
+    def done(self, batch_id: str, files: int) -> None:
+        """The batch is in the table, as so many files."""
+        self._connection.execute("update batch set committed = 1, files = ? where batch_id = ?", (files, batch_id))
+
+    def settle(self, in_table: Callable[[str], int | None]) -> None:
+        """Ask the table about batches that a killed writer left open: `in_table` answers how many files it holds of one, None for none."""
+        for (batch_id,) in self._connection.execute("select batch_id from batch where committed is null").fetchall():
+            files = in_table(batch_id)
+            if files is None:
+                self._connection.execute("update batch set committed = 0 where batch_id = ?", (batch_id,))
+            else:
+                self.done(batch_id, files)
+
+    def files_written(self) -> int:
+        """How many files the table would have without compaction."""
+        (files,) = self._connection.execute("select coalesce(sum(files), 0) from batch where committed = 1").fetchone()
+        return int(files)
+
+    def batches(self) -> int:
+        (batches,) = self._connection.execute("select count(*) from batch where committed = 1").fetchone()
+        return int(batches)
+
+    def changes(self) -> int:
+        """How many changes were ever begun; numbers above it were never used."""
+        (changes,) = self._connection.execute("select count(*) from change").fetchone()
+        return int(changes)
+
+    def expected_rows(self) -> Counter[str]:
+        """The rows that a reader of the table must see, as `row_text`s."""
+        newest: dict[str, str | None] = {}
+        for key, row in self._connection.execute(
+            "select key, row from change join batch on batch.number = change.batch where committed = 1 order by batch, position"
+        ):
+            newest[key] = row
+        return Counter(row for row in newest.values() if row is not None)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def files_written(folder: Path, table: DemoTable) -> int:
+    """`ChangeLog.files_written` for a look in between."""
+    with closing(ChangeLog(folder, table)) as log:
+        return log.files_written()

@@ -1,0 +1,91 @@
+"""The live files of a demo table, read from its manifests by PyIceberg alone: what is shown and compared is what is in the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFileContent, ManifestFile
+from pyiceberg.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEntry:
+    """One live file. `node` is its partition: (spec id, values)."""
+
+    path: str
+    content: DataFileContent
+    sequence_number: int
+    node: tuple[int, str]
+    size_bytes: int
+    equality_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """A table in numbers. `opened_per_node` is n: the files that a reader of a node opens, its mean over the nodes, and the worst."""
+
+    data_files: int
+    small_files: int
+    delete_files: int
+    bytes: int
+    nodes: int
+    opened_per_node: float
+    opened_at_worst: int
+
+    @property
+    def files(self) -> int:
+        return self.data_files + self.delete_files
+
+
+class LiveFiles:
+    """Reads the live files of one table again and again; a manifest never changes, so each is read once."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._read: dict[str, tuple[LiveEntry, ...]] = {}
+
+    def entries(self) -> Iterator[LiveEntry]:
+        """Every live file of the newest snapshot."""
+        self._table.refresh()
+        snapshot = self._table.current_snapshot()
+        manifests = snapshot.manifests(self._table.io) if snapshot else []
+        self._read = {manifest.manifest_path: self._entries(manifest) for manifest in manifests}
+        for entries in self._read.values():
+            yield from entries
+
+    def census(self, small_bytes: int) -> Census:
+        """Count; small is a file of at most `small_bytes`."""
+        entries = list(self.entries())
+        per_node = Counter(entry.node for entry in entries)
+        data = sum(entry.content is DataFileContent.DATA for entry in entries)
+        return Census(
+            data_files=data,
+            small_files=sum(entry.size_bytes <= small_bytes for entry in entries),
+            delete_files=len(entries) - data,
+            bytes=sum(entry.size_bytes for entry in entries),
+            nodes=len(per_node),
+            opened_per_node=len(entries) / len(per_node) if per_node else 0.0,
+            opened_at_worst=max(per_node.values(), default=0),
+        )
+
+    def _entries(self, manifest: ManifestFile) -> tuple[LiveEntry, ...]:
+        known = self._read.get(manifest.manifest_path)
+        if known is not None:
+            return known
+        entries = []
+        for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True):
+            file = entry.data_file
+            assert entry.sequence_number is not None
+            entries.append(
+                LiveEntry(
+                    path=file.file_path,
+                    content=file.content,
+                    sequence_number=entry.sequence_number,
+                    node=(manifest.partition_spec_id, repr(file.partition)),
+                    size_bytes=file.file_size_in_bytes,
+                    equality_ids=tuple(file.equality_ids or ()),
+                )
+            )
+        return tuple(entries)

@@ -1,0 +1,79 @@
+"""What a person may choose about the demo, and where each of its files lies. Read from the environment once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compaction_pipeline.core.errors import ConfigError
+
+CATALOG = "demo"
+"""Name of the demo's catalog, in PyIceberg and registered with us."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """`once`: write a backlog, let the sensors work it off, compare, end. Paths are absolute."""
+
+    root: Path
+    port: int = 3000
+    once: bool = False
+    backlog_files: int = 2_000
+    sensor_interval_seconds: int = 5
+    once_limit_seconds: int = 540
+
+    @property
+    def catalog_url(self) -> str:
+        """PyIceberg's SQL catalog."""
+        return f"sqlite:///{self.root / 'catalog.db'}"
+
+    @property
+    def warehouse(self) -> Path:
+        return self.root / "warehouse"
+
+    @property
+    def changes(self) -> Path:
+        """Folder of the change logs, one per table."""
+        return self.root / "changes"
+
+    @property
+    def home(self) -> Path:
+        """COMPACTION_HOME."""
+        return self.root / "home"
+
+    @property
+    def dagster_home(self) -> Path:
+        return self.root / "dagster_home"
+
+    @property
+    def logs(self) -> Path:
+        """What Dagster and the writers print."""
+        return self.root / "logs"
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def make_folders(self) -> None:
+        """Make every folder that a process of the demo expects."""
+        for folder in (self.warehouse, self.changes, self.home, self.dagster_home, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+
+
+def read_options(environment: Mapping[str, str] = os.environ) -> DemoOptions:
+    """PORT, ONCE and COMPACTION_DEMO_HOME (default: `.demo` here). ConfigError for a value that breaks its rule."""
+    return DemoOptions(
+        root=Path(environment.get("COMPACTION_DEMO_HOME") or ".demo").absolute(),
+        port=_number(environment, "PORT", 3000, 1, 65535),
+        once=environment.get("ONCE", "").lower() not in ("", "0", "false", "no"),
+        backlog_files=_number(environment, "COMPACTION_DEMO_BACKLOG_FILES", 2_000, 1, 1_000_000),
+    )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isdecimal() or not lowest <= int(text) <= highest:
+        raise ConfigError(f"{name} is {text!r} but must be a whole number from {lowest} to {highest}, e.g. {name}={default}")
+    return int(text)

@@ -1,0 +1,57 @@
+"""Which processes belong to one that we started: its descendants, and whoever shares a process group or session with them.
+
+A tree alone is not enough: a child whose parent died is adopted by init, and Spark puts its Python workers in a group of their
+own. So whoever was ever seen in the tree is remembered by its group.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEntry:
+    """One row of the process table. `session` is None where the system does not tell (macOS). `ended`: only its exit code is left."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int | None
+    ended: bool = False
+
+
+def process_table() -> list[ProcessEntry]:
+    """Every process that we may see: from /proc, elsewhere from `ps`."""
+    proc = Path("/proc")
+    if (proc / "self" / "stat").exists():
+        entries = (_from_proc(folder) for folder in proc.iterdir() if folder.name.isdecimal())
+        return [entry for entry in entries if entry is not None]
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, check=True)
+    return [
+        ProcessEntry(int(pid), int(parent), int(group), None, state.startswith("Z"))
+        for pid, parent, group, state in (line.split() for line in listing.stdout.splitlines() if line.strip())
+    ]
+
+
+def _from_proc(folder: Path) -> ProcessEntry | None:
+    try:
+        # The command stands in parentheses and may hold spaces and parentheses itself: read behind the last one.
+        state, parent, group, session, *_ = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None  # ended while we looked
+    return ProcessEntry(int(folder.name), int(parent), int(group), int(session), state in "ZX")
+
+
+def family(leader: int, table: Iterable[ProcessEntry], groups: frozenset[int] = frozenset()) -> list[ProcessEntry]:
+    """The running processes of `leader`, itself included; `groups` are process groups known to be its own from earlier looks."""
+    entries = [entry for entry in table if not entry.ended]
+    members = {entry.pid: entry for entry in entries if entry.pid == leader or entry.session == leader or entry.group in {leader, *groups}}
+    grown = True
+    while grown:
+        found = [entry for entry in entries if entry.parent in members and entry.pid not in members]
+        members.update((entry.pid, entry) for entry in found)
+        grown = bool(found)
+    return list(members.values())

@@ -1,0 +1,182 @@
+"""Starts the demo's processes and ends every one of them, whatever they started themselves.
+
+Each child leads a session of its own, so a Ctrl-C at the terminal reaches this process only and the order of the ending is
+ours: writers first (they finish their commit), then Dagster; SIGTERM, and after a while SIGKILL. (`dagster dev` that gets one
+SIGTERM leaves its children; a JVM and Spark's Python workers outlive a run worker that is killed.)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.demo.process_table import ProcessEntry, family, process_table
+
+
+class Stopped(BaseException):
+    """A person asked the demo to end. Not an Exception: nothing on the way may swallow it."""
+
+
+class Child:
+    """A process that leads a session of its own; what it prints goes to a file."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._groups: frozenset[int] = frozenset()
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def look(self) -> list[ProcessEntry]:
+        """The running processes of this child; remembers their groups for the time after their parents died."""
+        members = family(self.pid, process_table(), self._groups)
+        own = os.getpgrp()
+        self._groups |= {entry.group for entry in members if entry.group != own}
+        return members
+
+    def last_words(self, lines: int = 15) -> str:
+        """The end of what it printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def reap(self) -> None:
+        """Take its exit code, so that no zombie stays."""
+        self._process.poll()
+
+
+class Processes:
+    """The children of the demo; a context that ends them all."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A second Ctrl-C must not leave half of them behind.
+        with signals_ignored():
+            self.stop()
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Child:
+        """Start one. `stop` ends them in the order in which they were started last to first."""
+        child = Child(name, command, environment, folder, log)
+        self._children.append(child)
+        return child
+
+    def check(self) -> None:
+        """Look at all of them. ConfigError, with its last words, when one has ended by itself."""
+        for child in self._children:
+            child.look()
+            if child.exit_code is not None:
+                raise ConfigError(
+                    f"{child.name} ended by itself with exit code {child.exit_code}; the end of {child.log}:\n{child.last_words()}"
+                )
+
+    def stop(self, grace_seconds: float = 20, kill_seconds: float = 10) -> None:
+        """End every child and whatever it started: SIGTERM, and SIGKILL for those still there after the grace."""
+        for child in reversed(self._children):
+            _end(child, grace_seconds, kill_seconds)
+        self._children.clear()
+
+
+def _end(child: Child, grace_seconds: float, kill_seconds: float) -> None:
+    members = child.look()
+    # The leader alone first: dagster dev and the writers end their own children in order when asked.
+    _signal([entry.pid for entry in members if entry.pid == child.pid], signal.SIGTERM)
+    if _gone(child, grace_seconds / 2):
+        return
+    _signal([entry.pid for entry in child.look()], signal.SIGTERM)
+    if _gone(child, grace_seconds / 2):
+        return
+    deadline = time.monotonic() + kill_seconds
+    while members := child.look():
+        _signal([entry.pid for entry in members], signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes {sorted(entry.pid for entry in members)} of {child.name} survived SIGKILL")
+        time.sleep(0.1)
+        child.reap()
+
+
+def _gone(child: Child, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        child.reap()
+        if not child.look():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue  # ended meanwhile
+
+
+Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+class signals_ignored:
+    """A context in which the signals that ask to stop do nothing."""
+
+    def __enter__(self) -> None:
+        self._before: dict[signal.Signals, Handler] = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def stop_on_signals() -> None:
+    """From now on Ctrl-C, SIGTERM and a closed terminal raise Stopped in the main thread."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise Stopped(signal.Signals(number).name)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop)
+
+
+def check_port(port: int) -> None:
+    """ConfigError when another program listens on this port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(f"port {port} is in use ({error.strerror}): choose another one, e.g. make demo PORT={port + 1}") from error
+
+
+def dagster_command(port: int) -> list[str]:
+    """`dagster dev`: webserver, daemon and our code location."""
+    return [sys.executable, "-m", "dagster", "dev", "-m", "compaction_pipeline.definitions", "-h", "127.0.0.1", "-p", str(port)]

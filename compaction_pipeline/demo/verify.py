@@ -1,0 +1,118 @@
+"""Reads every row of a demo table and compares it with the change log.
+
+The deletes are applied by code of its own that shares nothing with the kernel that merged the files; slow and plain on purpose.
+Spec, "Scan Planning": a position delete reaches data of its sequence number and older ones, an equality delete older ones only,
+of the same partition, or of any when it is unpartitioned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.table import Table
+
+from compaction_pipeline.demo.change_log import ChangeLog, row_text
+from compaction_pipeline.demo.live_files import LiveEntry, LiveFiles
+from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.tables import DemoTable
+from compaction_pipeline.demo.warehouse import open_table
+from compaction_pipeline.demo.writers import files_of_batch
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A table beside its change log: rows that a reader does not see, and rows that it sees and should not, with how often."""
+
+    table: str
+    rows: int
+    missing: Counter[str]
+    unexpected: Counter[str]
+
+    @property
+    def equal(self) -> bool:
+        return not self.missing and not self.unexpected
+
+    def __str__(self) -> str:
+        if self.equal:
+            return f"{self.table}: {self.rows:,} rows, every one as in the change log"
+        examples = [f"    missing     {row}" for row in list(self.missing)[:3]] + [
+            f"    unexpected  {row}" for row in list(self.unexpected)[:3]
+        ]
+        return "\n".join(
+            [f"{self.table}: {self.rows:,} rows, {self.missing.total():,} missing, {self.unexpected.total():,} unexpected", *examples]
+        )
+
+
+def compare(options: DemoOptions, demo_table: DemoTable) -> Comparison:
+    """Compare one table with its log. Its writer must stand still."""
+    table = open_table(options, demo_table)
+    with closing(ChangeLog(options.changes, demo_table)) as log:
+        log.settle(lambda batch_id: files_of_batch(table, batch_id))
+        expected = log.expected_rows()
+    found = table_rows(table)
+    return Comparison(demo_table.name, found.total(), expected - found, found - expected)
+
+
+def table_rows(table: Table) -> Counter[str]:
+    """Every row that a reader of the newest snapshot sees, as `row_text`s."""
+    entries = list(LiveFiles(table).entries())
+    unpartitioned = {spec_id for spec_id, spec in table.specs().items() if not spec.fields}
+    names = {field.field_id: field.name for field in table.schema().fields}
+    positions = _positions(table, entries)
+    deleted_at = _deleted_keys(table, entries, unpartitioned, names)
+    rows: Counter[str] = Counter()
+    for entry in entries:
+        if entry.content is not DataFileContent.DATA:
+            continue
+        gone = {position for position, sequence in positions[entry.path] if entry.sequence_number <= sequence}
+        deletes = [(columns, keys) for (node, columns), keys in deleted_at.items() if node is None or node == entry.node]
+        for position, row in enumerate(_read(table, entry.path).to_pylist()):
+            if position in gone:
+                continue
+            if any(keys.get(_key(row, columns), -1) > entry.sequence_number for columns, keys in deletes):
+                continue
+            rows[row_text(row)] += 1
+    return rows
+
+
+def _positions(table: Table, entries: list[LiveEntry]) -> dict[str, list[tuple[int, int]]]:
+    """(position, sequence of the delete) by data file."""
+    positions: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for entry in entries:
+        if entry.content is DataFileContent.POSITION_DELETES:
+            content = _read(table, entry.path)
+            for path, position in zip(content["file_path"].to_pylist(), content["pos"].to_pylist(), strict=True):
+                positions[path].append((position, entry.sequence_number))
+    return positions
+
+
+def _deleted_keys(
+    table: Table, entries: list[LiveEntry], unpartitioned: set[int], names: dict[int, str]
+) -> dict[tuple[tuple[int, str] | None, tuple[str, ...]], dict[Key, int]]:
+    """The newest sequence that deletes a key, by (partition or None for all, columns)."""
+    newest: dict[tuple[tuple[int, str] | None, tuple[str, ...]], dict[Key, int]] = defaultdict(dict)
+    for entry in entries:
+        if entry.content is DataFileContent.EQUALITY_DELETES:
+            columns = tuple(names[field_id] for field_id in entry.equality_ids)
+            keys = newest[None if entry.node[0] in unpartitioned else entry.node, columns]
+            for row in _read(table, entry.path).to_pylist():
+                key = _key(row, columns)
+                keys[key] = max(keys.get(key, -1), entry.sequence_number)
+    return newest
+
+
+def _key(row: dict[str, Any], columns: tuple[str, ...]) -> Key:
+    return tuple(row[column] for column in columns)
+
+
+def _read(table: Table, path: str) -> pa.Table:
+    with table.io.new_input(path).open() as stream:
+        return pq.read_table(stream)

@@ -1,0 +1,53 @@
+"""The demo's catalog and its tables, made when they are not there yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from sqlalchemy import event
+
+from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.demo.options import CATALOG, DemoOptions
+from compaction_pipeline.demo.tables import NAMESPACE, PROPERTIES, TABLES, DemoTable
+
+
+def catalog_entry(options: DemoOptions) -> CatalogEntry:
+    """What is registered with us under the name `demo`."""
+    return CatalogEntry(CATALOG, {"type": "sql", "uri": options.catalog_url, "warehouse": options.warehouse.as_uri()})
+
+
+def open_catalog(options: DemoOptions) -> Catalog:
+    """The catalog as a writer opens it: its database is made when missing, and waits for other writers."""
+    catalog = SqlCatalog(CATALOG, **catalog_entry(options).properties)
+
+    @event.listens_for(catalog.engine, "connect")
+    def wait_for_others(connection: Any, _: object) -> None:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma busy_timeout = 30000")
+
+    # The connection that made the tables is in the pool already, without the settings above.
+    catalog.engine.dispose()
+    return catalog
+
+
+def make_tables(options: DemoOptions) -> None:
+    """Make the namespace and every table that is missing; what is there stays as it is."""
+    catalog = open_catalog(options)
+    catalog.create_namespace_if_not_exists(NAMESPACE)
+    for table in TABLES.values():
+        catalog.create_table_if_not_exists(
+            (NAMESPACE, table.name), table.schema, partition_spec=table.spec, properties={**PROPERTIES, **table.properties}
+        )
+    catalog.close()
+
+
+def open_table(options: DemoOptions, table: DemoTable) -> Table:
+    """The table at its newest snapshot."""
+    return open_catalog(options).load_table((NAMESPACE, table.name))
+
+
+def identifier(table: DemoTable) -> TableIdentifier:
+    return TableIdentifier(CATALOG, (NAMESPACE,), table.name)

@@ -1,0 +1,50 @@
+"""One writer as a process: `python -m compaction_pipeline.demo.writer TABLE [FILES]`.
+
+Commits every few seconds until it is told to stop or its parent is gone; with FILES as fast as it can until so many files
+are written. A commit that has begun is finished.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+from types import FrameType
+
+from compaction_pipeline.demo.options import read_options
+from compaction_pipeline.demo.tables import TABLES
+from compaction_pipeline.demo.writers import Writer
+
+_PAUSE_SECONDS = (2.0, 4.0)
+
+
+def main(arguments: list[str]) -> int:
+    """Write; answers the exit code."""
+    if len(arguments) not in (1, 2) or arguments[0] not in TABLES:
+        print(f"usage: python -m compaction_pipeline.demo.writer {{{','.join(TABLES)}}} [FILES]", file=sys.stderr)
+        return 2
+    goal = int(arguments[1]) if len(arguments) == 2 else None
+    stop = threading.Event()
+
+    def ask_to_stop(_: int, __: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, ask_to_stop)
+    parent = os.getppid()
+    writer = Writer(read_options(), TABLES[arguments[0]])
+    written = 0
+    while not stop.is_set() and os.getppid() == parent and (goal is None or written < goal):
+        files = writer.commit_batch()
+        written += files
+        if goal is None:
+            print(f"{arguments[0]}: {files} files", flush=True)
+            stop.wait(random.uniform(*_PAUSE_SECONDS))
+    writer.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

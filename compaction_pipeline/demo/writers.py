@@ -1,0 +1,152 @@
+"""Commits batches of changes the way Flink's Iceberg sink does.
+
+Per subtask and partition one data file with every row of the batch. An upserted key gets an equality delete (it reaches older
+snapshots only); a key changed twice within the batch, a position delete of its earlier row in the same snapshot.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+
+from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.demo.change_log import BATCH_PROPERTY, ChangeLog
+from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.tables import Change, DemoTable, Row
+from compaction_pipeline.demo.warehouse import open_table
+from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.iceberg.write_files import write_parquet_file
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """The files of one batch; nothing is committed yet."""
+
+    data: tuple[OutputFile, ...]
+    position_deletes: tuple[OutputFile, ...]
+    equality_deletes: tuple[OutputFile, ...]
+
+    def __len__(self) -> int:
+        return len(self.data) + len(self.position_deletes) + len(self.equality_deletes)
+
+
+class Writer:
+    """The one writer of a table."""
+
+    def __init__(self, options: DemoOptions, demo_table: DemoTable, seed: int | None = None) -> None:
+        self._demo_table = demo_table
+        self._table = open_table(options, demo_table)
+        self._log = ChangeLog(options.changes, demo_table)
+        self._random = random.Random(seed)
+        self._log.settle(lambda batch_id: files_of_batch(self._table, batch_id))
+
+    @property
+    def files_written(self) -> int:
+        return self._log.files_written()
+
+    def commit_batch(self, now: datetime | None = None) -> int:
+        """Make up a batch, log it, commit it; answers its number of files."""
+        changes = self._demo_table.make_changes(
+            self._random, now or datetime.now(timezone.utc), self._log.changes() + 1, self._demo_table.changes_per_commit
+        )
+        batch_id = uuid.uuid4().hex
+        files = write_batch(self._table, self._demo_table, changes, batch_id)
+        self._log.begin(batch_id, changes)
+        key_ids = [self._demo_table.key_field_id] if self._demo_table.key else []
+        row_delta(
+            self._table,
+            files.data,
+            files.position_deletes,
+            [(file, key_ids) for file in files.equality_deletes],
+            {BATCH_PROPERTY: batch_id},
+        )
+        self._log.done(batch_id, len(files))
+        return len(files)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def files_of_batch(table: Table, batch_id: str) -> int | None:
+    """How many files the snapshot of this batch added; None when the table has no such snapshot."""
+    table.refresh()
+    for snapshot in table.snapshots():
+        summary = snapshot.summary
+        if summary is not None and summary.additional_properties.get(BATCH_PROPERTY) == batch_id:
+            properties = summary.additional_properties
+            return int(properties.get("added-data-files", 0)) + int(properties.get("added-delete-files", 0))
+    return None
+
+
+def write_batch(table: Table, demo_table: DemoTable, changes: Sequence[Change], batch_id: str) -> WrittenFiles:
+    """Write the files of a batch. All changes of one key go to one subtask, in order."""
+    shares: dict[tuple[int, Record], list[Change]] = defaultdict(list)
+    for change in changes:
+        subtask = zlib.crc32(str(change.key).encode()) % demo_table.subtasks
+        shares[subtask, demo_table.partition_of(change)].append(change)
+    data: list[OutputFile] = []
+    positions: list[OutputFile] = []
+    equalities: list[OutputFile] = []
+    for number, ((subtask, partition), share) in enumerate(shares.items()):
+        _write_share(table, demo_table, share, partition, f"{batch_id}-{subtask:02d}-{number:03d}", data, positions, equalities)
+    return WrittenFiles(tuple(data), tuple(positions), tuple(equalities))
+
+
+def _write_share(
+    table: Table,
+    demo_table: DemoTable,
+    changes: Sequence[Change],
+    partition: Record,
+    name: str,
+    data: list[OutputFile],
+    positions: list[OutputFile],
+    equalities: list[OutputFile],
+) -> None:
+    rows: list[Row] = []
+    at: dict[int | str, int] = {}
+    replaced: list[int] = []
+    for change in changes:
+        if demo_table.key is not None and change.key in at:
+            replaced.append(at.pop(change.key))
+        if change.row is not None:
+            at[change.key] = len(rows)
+            rows.append(change.row)
+    if rows:
+        content = pa.Table.from_pylist(rows, schema=schema_to_pyarrow(demo_table.schema, include_field_ids=False))
+        data.append(write_parquet_file(table, content, content=FileContent.DATA, partition=partition, name=name))
+    if replaced:
+        deleted = pa.table({"file_path": [data[-1].path] * len(replaced), "pos": replaced})
+        positions.append(
+            write_parquet_file(
+                table,
+                deleted,
+                content=FileContent.POSITION_DELETES,
+                partition=partition,
+                referenced_data_file=data[-1].path,
+                name=f"{name}-pos",
+            )
+        )
+    if demo_table.key is not None:
+        column = demo_table.schema.find_field(demo_table.key)
+        kind = schema_to_pyarrow(column.field_type)
+        keys = pa.table({demo_table.key: pa.array(list(dict.fromkeys(change.key for change in changes)), kind)})
+        equalities.append(
+            write_parquet_file(
+                table,
+                keys,
+                content=FileContent.EQUALITY_DELETES,
+                partition=partition,
+                equality_ids=[column.field_id],
+                name=f"{name}-eq",
+            )
+        )
