@@ -1,0 +1,123 @@
+"""The files of the head that a commit is built on, indexed for questions that a commit asks.
+
+Says the same as `core.files.delete_index` about which delete applies to what, turned around: from a delete to the data files
+that it reaches, by bucket (spec and partition) and sorted sequence number, never pair by pair.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.model.node import Partition
+
+Bucket = tuple[int, Partition]
+
+
+def bucket_of(file: LiveFile) -> Bucket:
+    """Spec and partition: what a delete that is not global reaches at most."""
+    return (file.spec_id, file.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLayout:
+    """What the rules need of the head's metadata. `field_ids`: every field id of a schema, nested ones too, by schema id."""
+
+    unpartitioned_spec_ids: frozenset[int]
+    field_ids: Mapping[int, frozenset[int]]
+
+
+def is_global(delete: LiveFile, layout: HeadLayout) -> bool:
+    """An equality delete of an unpartitioned spec reaches every partition."""
+    return delete.content is FileContent.EQUALITY_DELETES and delete.spec_id in layout.unpartitioned_spec_ids
+
+
+def is_partition_scoped(delete: LiveFile) -> bool:
+    """A position delete that may hold paths of any file of its partition: only reading it tells which."""
+    return delete.content is FileContent.POSITION_DELETES and delete.referenced_data_file is None
+
+
+def within_bounds(delete: LiveFile, path: str) -> bool:
+    """The delete's path bounds allow this path."""
+    return (delete.path_lower is None or delete.path_lower <= path) and (delete.path_upper is None or path <= delete.path_upper)
+
+
+class DataIndex:
+    """Data files, asked from the side of a delete."""
+
+    def __init__(self, data: Iterable[LiveFile], layout: HeadLayout) -> None:
+        self.by_path: dict[str, LiveFile] = {}
+        self._layout = layout
+        self._sequences: dict[Bucket, list[int]] = defaultdict(list)
+        self._paths: dict[Bucket, list[str]] = defaultdict(list)
+        self._all_sequences: list[int] = []
+        for file in data:
+            self.by_path[file.path] = file
+            self._sequences[bucket_of(file)].append(file.data_sequence_number)
+            self._paths[bucket_of(file)].append(file.path)
+            self._all_sequences.append(file.data_sequence_number)
+        for sequences in self._sequences.values():
+            sequences.sort()
+        for paths in self._paths.values():
+            paths.sort()
+        self._all_sequences.sort()
+
+    def count_reached_by_equality(self, delete: LiveFile) -> int:
+        """How many data files an equality delete applies to: data sequence < its own."""
+        sequences = self._all_sequences if is_global(delete, self._layout) else self._sequences.get(bucket_of(delete), [])
+        return bisect_left(sequences, delete.data_sequence_number)
+
+    def is_reached(self, path: str, delete: LiveFile) -> bool:
+        """The delete applies to this data file; of a partition-scoped position delete: may apply, as far as bounds tell."""
+        file = self.by_path.get(path)
+        if file is None:
+            return False
+        if delete.content is FileContent.EQUALITY_DELETES:
+            same = is_global(delete, self._layout) or bucket_of(file) == bucket_of(delete)
+            return same and file.data_sequence_number < delete.data_sequence_number
+        if file.data_sequence_number > delete.data_sequence_number:
+            return False
+        if delete.referenced_data_file is not None:
+            return delete.referenced_data_file == path
+        return bucket_of(file) == bucket_of(delete) and within_bounds(delete, path)
+
+    def may_be_reached_by_positions(self, delete: LiveFile) -> Iterator[str]:
+        """Paths that a partition-scoped position delete may hold, by bucket, sequence and bounds."""
+        paths = self._paths.get(bucket_of(delete), [])
+        start = 0 if delete.path_lower is None else bisect_left(paths, delete.path_lower)
+        end = len(paths) if delete.path_upper is None else bisect_right(paths, delete.path_upper)
+        return (path for path in paths[start:end] if self.by_path[path].data_sequence_number <= delete.data_sequence_number)
+
+
+class HeadFiles:
+    """The live files of the head: data and delete files, and which deletes may touch a bucket or a path."""
+
+    def __init__(self, files: Iterable[LiveFile], layout: HeadLayout) -> None:
+        data: list[LiveFile] = []
+        deletes: list[LiveFile] = []
+        for file in files:
+            (data if file.is_data else deletes).append(file)
+        self.layout = layout
+        self.data = DataIndex(data, layout)
+        self.deletes: dict[str, LiveFile] = {delete.path: delete for delete in deletes}
+        self._by_reference: dict[str, list[LiveFile]] = defaultdict(list)
+        self._by_bucket: dict[Bucket, list[LiveFile]] = defaultdict(list)
+        self._global: list[LiveFile] = []
+        for delete in deletes:
+            if delete.referenced_data_file is not None:
+                self._by_reference[delete.referenced_data_file].append(delete)
+            elif is_global(delete, layout):
+                self._global.append(delete)
+            else:
+                self._by_bucket[bucket_of(delete)].append(delete)
+
+    def deletes_near(self, buckets: Iterable[Bucket], paths: Iterable[str]) -> Iterator[LiveFile]:
+        """Every delete that could apply to a file of these buckets or of these paths; sequences are not looked at."""
+        yield from self._global
+        for bucket in set(buckets):
+            yield from self._by_bucket.get(bucket, ())
+        for path in paths:
+            yield from self._by_reference.get(path, ())

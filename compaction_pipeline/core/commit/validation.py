@@ -1,0 +1,153 @@
+"""May these tasks still be committed on this head? One answer per task, from the head's files alone.
+
+No history is asked, so an expired start snapshot does not matter; rollback, a replaced branch and a stale plan are caught by
+the same rules. The numbers below are those of the rules in CONTRACT.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from compaction_pipeline.core.commit.head import HeadFiles, bucket_of, is_global, is_partition_scoped, within_bounds
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.model.task import CompactionTask, TaskAction
+
+PathsIn = Callable[[LiveFile], "frozenset[str] | None"]
+"""The data files that a position-delete file names; None when the file is gone and cannot be asked."""
+
+OutputsOf = Callable[[CompactionTask], Sequence[LiveFile]]
+"""A task's outputs as they would be live, with the sequence number that each would get and the head's partition values."""
+
+
+def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> Mapping[str, str]:
+    """Reasons by task id of the tasks that may not be committed; every other one may, in any subset."""
+    conflicts: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for task in tasks:
+        reason = _reason(task, head, outputs_of, paths_in)
+        if reason is None:
+            # Two tasks over one file would double its rows; a sound plan never makes them.
+            shared = next((file.path for file in task.work.inputs if file.path in taken), None)
+            reason = None if shared is None else f"{shared} is an input of task {taken[shared]} too"
+        if reason is None:
+            taken.update((file.path, task.task_id) for file in task.work.inputs)
+        else:
+            conflicts[task.task_id] = reason
+    return conflicts
+
+
+def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> str | None:
+    if task.work.action is TaskAction.DROP_DELETES:
+        return None
+    reason = _unfit_result(task) or _moved_input(task, head) or _lost_delete(task, head, paths_in)
+    if reason is None and task.work.action is TaskAction.MERGE:
+        # A converted file keeps its identity: deletes that came meanwhile go on applying to it.
+        reason = _new_delete(task, head, outputs_of(task), paths_in)
+    return reason
+
+
+def _unfit_result(task: CompactionTask) -> str | None:
+    if task.result is None or task.result.error is not None:
+        return "it has no result: " + (task.result.error or "" if task.result else "it was not merged")
+    written = sum(output.record_count for output in task.result.outputs)
+    if written != task.result.rows_written:
+        return f"its outputs hold {written} rows but its merge wrote {task.result.rows_written}"
+    inputs = {file.path: file for file in task.work.inputs}
+    for output in task.result.outputs:
+        if task.work.action is TaskAction.MERGE:
+            if output.content is not FileContent.DATA:
+                return f"its output {output.path} holds {output.content.value} but a merge writes data files"
+            continue
+        data = inputs.get(output.referenced_data_file or "")
+        if output.content is not FileContent.POSITION_DELETES or data is None:
+            return f"its output {output.path} is no position delete of one of its inputs"
+        if output.spec_id != data.spec_id:
+            return f"its output {output.path} has spec {output.spec_id} but {data.path} has {data.spec_id}"
+    return None
+
+
+def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
+    """Rule 1: every input is live with the same data sequence."""
+    for file in task.work.inputs:
+        live = head.data.by_path.get(file.path)
+        if live is None:
+            return f"input {file.path} is no longer live"
+        if live.data_sequence_number != file.data_sequence_number:
+            return f"input {file.path} has data sequence {live.data_sequence_number} but was planned with {file.data_sequence_number}"
+        if task.work.action is TaskAction.MERGE and live.data_sequence_number > task.sequence_number:
+            return f"input {file.path} has data sequence {live.data_sequence_number} but the plan is of {task.sequence_number}"
+    return None
+
+
+def _lost_delete(task: CompactionTask, head: HeadFiles, paths_in: PathsIn) -> str | None:
+    """Rule 3: every delete that the task applied is still live."""
+    for delete in task.work.deletes:
+        live = head.deletes.get(delete.path)
+        if live is not None and live.data_sequence_number == delete.data_sequence_number:
+            continue
+        if is_partition_scoped(delete) and live is None:
+            held = paths_in(delete)
+            if held is not None and not any(file.path in held for file in task.work.inputs):
+                continue
+        return f"delete file {delete.path}, which it applied, is no longer live"
+    return None
+
+
+def _new_delete(task: CompactionTask, head: HeadFiles, outputs: Sequence[LiveFile], paths_in: PathsIn) -> str | None:
+    """Rules 2, 4 and 5: no delete of the head is lost or gained by putting the outputs in the inputs' place."""
+    applied = {delete.path for delete in task.work.deletes}
+    inputs = [head.data.by_path[file.path] for file in task.work.inputs]
+    buckets = {bucket_of(file) for file in (*inputs, *outputs)}
+    for delete in head.deletes_near(buckets, [file.path for file in inputs]):
+        if delete.path in applied:
+            continue
+        if delete.content is FileContent.POSITION_DELETES:
+            reason = _new_positions(delete, inputs, paths_in)
+        else:
+            reason = _new_equality(task, head, delete, inputs, outputs)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _new_positions(delete: LiveFile, inputs: Sequence[LiveFile], paths_in: PathsIn) -> str | None:
+    """Rule 2. It never reaches an output: no writer knew the output's path."""
+    reached = [file.path for file in inputs if file.data_sequence_number <= delete.data_sequence_number]
+    if delete.referenced_data_file is not None:
+        reached = [path for path in reached if path == delete.referenced_data_file]
+    else:
+        reached = [
+            file.path
+            for file in inputs
+            if file.data_sequence_number <= delete.data_sequence_number
+            and bucket_of(file) == bucket_of(delete)
+            and within_bounds(delete, file.path)
+        ]
+        if reached:
+            held = paths_in(delete)
+            reached = reached if held is None else [path for path in reached if path in held]
+    return f"{delete.path} deletes rows of input {reached[0]} by position since the plan" if reached else None
+
+
+def _new_equality(
+    task: CompactionTask, head: HeadFiles, delete: LiveFile, inputs: Sequence[LiveFile], outputs: Sequence[LiveFile]
+) -> str | None:
+    """Rules 4 and 5."""
+
+    def reaches(file: LiveFile) -> bool:
+        same = is_global(delete, head.layout) or bucket_of(file) == bucket_of(delete)
+        return same and file.data_sequence_number < delete.data_sequence_number
+
+    inputs_reached = [reaches(file) for file in inputs]
+    outputs_reached = [reaches(file) for file in outputs]
+    if any(inputs_reached):
+        if delete.data_sequence_number <= task.sequence_number:
+            return f"{delete.path} applies to its inputs since before the plan but was not applied"
+        if not all(outputs_reached):
+            return f"{delete.path} deletes rows of its inputs but would not reach its outputs"
+        dropped = set(delete.equality_ids) - head.layout.field_ids.get(task.schema_id, frozenset())
+        if dropped and outputs:
+            return f"{delete.path} deletes by column id {min(dropped)}, which its outputs do not have"
+    if any(outputs_reached) and not all(inputs_reached):
+        return f"{delete.path} would reach its outputs but does not reach all its inputs"
+    return None
