@@ -6,13 +6,17 @@ Nothing is opened before it is asked for: building `Services` touches neither da
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.lifecycle.timeouts import RENEWAL_INTERVAL
 from compaction_pipeline.core.ports import Committer, MergeEngine, TableScan
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
@@ -31,6 +35,8 @@ from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngi
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline.storage.stores import Stores, open_stores
 
+log = logging.getLogger(__name__)
+
 
 def utc_now() -> datetime:
     """The real clock."""
@@ -40,6 +46,27 @@ def utc_now() -> datetime:
 def new_id() -> str:
     """A random id: 12 hex digits, enough for records and plans of one state database."""
     return uuid.uuid4().hex[:12]
+
+
+@contextmanager
+def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
+    """Renew leases in a thread until the block ends; see `core.ports.Heartbeat`."""
+    stopped = threading.Event()
+
+    def beat() -> None:
+        while not stopped.wait(RENEWAL_INTERVAL.total_seconds()):
+            try:
+                renew()
+            except CompactionError as error:
+                log.warning("leases not renewed: %s", error)
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
 
 
 def no_step(step: str) -> None:
@@ -102,14 +129,30 @@ class Services:
     @cached_property
     def dispatch_tasks(self) -> DispatchTasks:
         return DispatchTasks(
-            self.stores.tables, self.stores.tasks, self.engine, self.committer, self.clock, self.settings.task_slots, self.on_step
+            self.stores.tables,
+            self.stores.tasks,
+            self.engine,
+            self.committer,
+            self.clock,
+            heartbeat,
+            self.settings.task_slots,
+            self.on_step,
         )
 
     @cached_property
     def commit_tables(self) -> CommitTables:
         stores = self.stores
         return CommitTables(
-            stores.catalogs, stores.tables, stores.tasks, stores.records, stores.leases, self.committer, self.clock, new_id, self.on_step
+            stores.catalogs,
+            stores.tables,
+            stores.tasks,
+            stores.records,
+            stores.leases,
+            self.committer,
+            self.clock,
+            heartbeat,
+            new_id,
+            self.on_step,
         )
 
     @cached_property

@@ -7,6 +7,7 @@ holds in-memory ones that pass the same suites.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -21,6 +22,9 @@ from compaction_pipeline.core.model.task import CompactionTask, CompactionType, 
 
 Clock = Callable[[], datetime]
 """Now, aware, in UTC. Only `bootstrap` reads the real one."""
+
+Heartbeat = Callable[[Callable[[], object]], AbstractContextManager[None]]
+"""Calls its argument every `RENEWAL_INTERVAL` beside the block that it opens; one call that fails does not end it."""
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

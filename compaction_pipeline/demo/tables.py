@@ -133,9 +133,9 @@ def _device_changes(chance: random.Random, now: datetime, first: int, count: int
     return changes
 
 
-_day = DayTransform().transform(TimestamptzType())
-_by_bucket: BucketTransform[Any] = BucketTransform(ORDER_BUCKETS)
-_bucket = _by_bucket.transform(LongType())
+_by_day: DayTransform[Any] = DayTransform()
+_day = _by_day.transform(TimestamptzType())
+_bucket = BucketTransform(ORDER_BUCKETS).transform(LongType())
 
 
 def _event_partition(change: Change) -> Record:

@@ -7,14 +7,13 @@ id → write the record → commit → mark the index stale → tasks COMMITTED 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable, TableRefused
-from compaction_pipeline.core.lifecycle.timeouts import LEASE, RENEWAL_INTERVAL
+from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.node import node_key
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
@@ -26,6 +25,7 @@ from compaction_pipeline.core.ports import (
     CommitOutcome,
     CommitState,
     Committer,
+    Heartbeat,
     LeaseStore,
     RecordStore,
     TableStore,
@@ -60,6 +60,7 @@ class CommitTables:
         leases: LeaseStore,
         committer: Committer,
         clock: Clock,
+        heartbeat: Heartbeat,
         new_id: Callable[[], str],
         on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
@@ -70,6 +71,7 @@ class CommitTables:
         self._leases = leases
         self._committer = committer
         self._clock = clock
+        self._heartbeat = heartbeat
         self._new_id = new_id
         self._on_step = on_step
 
@@ -263,27 +265,15 @@ class CommitTables:
 
     @contextmanager
     def _lease(self, table: TableIdentifier, owner: str) -> Iterator[bool]:
-        """Hold the table's commit lease and renew it in a thread; yields whether it was free."""
+        """Hold the table's commit lease and renew it beside the block; yields whether it was free."""
         name = f"commit:{table}"
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             yield False
             return
-        stopped = threading.Event()
-
-        def renew() -> None:
-            while not stopped.wait(RENEWAL_INTERVAL.total_seconds()):
-                try:
-                    self._leases.renew(name, owner, self._clock(), LEASE)
-                except CompactionError as error:
-                    log.warning("table=%s commit lease not renewed: %s", table, error)
-
-        thread = threading.Thread(target=renew, name="commit-heartbeat", daemon=True)
-        thread.start()
         try:
-            yield True
+            with self._heartbeat(lambda: self._leases.renew(name, owner, self._clock(), LEASE)):
+                yield True
         finally:
-            stopped.set()
-            thread.join()
             self._leases.release(name, owner)
 
 

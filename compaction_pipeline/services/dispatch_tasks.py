@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from compaction_pipeline.core.errors import CompactionError, StaleAttempt
-from compaction_pipeline.core.lifecycle.timeouts import LEASE, RENEWAL_INTERVAL
+from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskStatus
-from compaction_pipeline.core.ports import Clock, Committer, MergeEngine, TableStore, TaskStore
+from compaction_pipeline.core.ports import Clock, Committer, Heartbeat, MergeEngine, TableStore, TaskStore
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +43,7 @@ class DispatchTasks:
         engine: MergeEngine,
         committer: Committer,
         clock: Clock,
+        heartbeat: Heartbeat,
         task_slots: int,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
@@ -53,6 +52,7 @@ class DispatchTasks:
         self._engine = engine
         self._committer = committer
         self._clock = clock
+        self._heartbeat = heartbeat
         self._task_slots = task_slots
         self._on_step = on_step
 
@@ -79,7 +79,8 @@ class DispatchTasks:
                 break
             done.polled += len(polled)
             self._on_step("claimed")
-            with self._heartbeat([task.attempt_id or "" for task in polled]):
+            attempts = [task.attempt_id or "" for task in polled]
+            with self._heartbeat(lambda attempts=attempts: self._tasks.renew(attempts, self._clock(), LEASE)):
                 for table, group in groupby(sorted(polled, key=lambda task: task.table), key=lambda task: task.table):
                     members = {task.task_id: task for task in group}
                     for result in self._merge(table, list(members.values())):
@@ -148,26 +149,6 @@ class DispatchTasks:
             self._committer.delete_orphans(table, [output.path for output in result.outputs])
         except CompactionError as error:
             log.warning("table=%s attempt=%s leftovers stay for now: %s", table, result.attempt_id, error)
-
-    @contextmanager
-    def _heartbeat(self, attempt_ids: Sequence[str]) -> Iterator[None]:
-        """Renew the leases of these attempts in a thread until the block ends."""
-        stopped = threading.Event()
-
-        def renew() -> None:
-            while not stopped.wait(RENEWAL_INTERVAL.total_seconds()):
-                try:
-                    self._tasks.renew(attempt_ids, self._clock(), LEASE)
-                except CompactionError as error:
-                    log.warning("leases not renewed: %s", error)
-
-        thread = threading.Thread(target=renew, name="task-heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stopped.set()
-            thread.join()
 
 
 def failures_in_words(failed: Mapping[str, str], limit: int = 3) -> str:

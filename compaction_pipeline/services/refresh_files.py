@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
 from compaction_pipeline.core.files.live_files import manifest_changes
-from compaction_pipeline.core.fragmentation.metrics import node_metrics
+from compaction_pipeline.core.fragmentation.metrics import measure
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode, node_key
@@ -207,7 +207,7 @@ class RefreshFiles:
             head.layout.unpartitioned_spec_ids,
             tuple(self._files.files(table)),
         )
-        measured = node_metrics(files, self._properties(head))
+        measured = measure(files, self._properties(head))
         known = {state.node: state for state in self._tables.nodes(table)}
         touched_nodes = set(touched)
         changed = tuple(
