@@ -191,8 +191,8 @@ class Services:
             self.engine.close()
 
 
-def build(settings: Settings | None = None) -> Services:
-    """Services from the environment, logging set to its level. Raises ConfigError for a bad setting."""
+def open_services(settings: Settings | None = None) -> Services:
+    """Services of these settings, or of the environment's; logging set to their level. Raises ConfigError for a bad setting."""
     settings = settings or load_settings()
     logging.getLogger("compaction_pipeline").setLevel(settings.log_level)
     return Services(settings)

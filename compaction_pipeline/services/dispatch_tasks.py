@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 from compaction_pipeline.core.errors import CompactionError, StaleAttempt
@@ -80,12 +81,15 @@ class DispatchTasks:
             done.polled += len(polled)
             self._on_step("claimed")
             attempts = [task.attempt_id or "" for task in polled]
-            with self._heartbeat(lambda attempts=attempts: self._tasks.renew(attempts, self._clock(), LEASE)):
+            with self._heartbeat(partial(self._renew, attempts)):
                 for table, group in groupby(sorted(polled, key=lambda task: task.table), key=lambda task: task.table):
                     members = {task.task_id: task for task in group}
                     for result in self._merge(table, list(members.values())):
                         self._report(members[result.task_id], result, done, on_result)
         return done
+
+    def _renew(self, attempt_ids: Sequence[str]) -> None:
+        self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
     def _poll(self, owner: str, queue: str | None, task_ids: Sequence[str] | None) -> list[CompactionTask]:
         polled: list[CompactionTask] = []
