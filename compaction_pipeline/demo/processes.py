@@ -13,12 +13,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.demo.process_table import ProcessEntry, family, process_table
+
+_ORPHANS_SECONDS = 3.0
+"""How long processes whose leader has ended get before they are asked, and then made, to end."""
 
 
 class Stopped(BaseException):
@@ -55,17 +59,13 @@ class Child:
     def look(self) -> list[ProcessEntry]:
         """The running processes of this child; remembers their groups for the time after their parents died."""
         members = family(self.pid, process_table(), self._groups)
-        own = os.getpgrp()
-        self._groups |= {entry.group for entry in members if entry.group != own}
+        # Only groups that still have a member: a number that is free again may become a stranger's.
+        self._groups = frozenset(entry.group for entry in members) - {os.getpgrp()}
         return members
 
     def last_words(self, lines: int = 15) -> str:
         """The end of what it printed."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-    def reap(self) -> None:
-        """Take its exit code, so that no zombie stays."""
-        self._process.poll()
 
 
 class Processes:
@@ -79,13 +79,15 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         # A second Ctrl-C must not leave half of them behind.
-        with signals_ignored():
+        with _signals_held(deliver=False):
             self.stop()
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Child:
-        """Start one. `stop` ends them in the order in which they were started last to first."""
-        child = Child(name, command, environment, folder, log)
-        self._children.append(child)
+        """Start one. `stop` ends the one that was started last first."""
+        # A signal between the two lines would leave a child that nobody knows.
+        with _signals_held(deliver=True):
+            child = Child(name, command, environment, folder, log)
+            self._children.append(child)
         return child
 
     def check(self) -> None:
@@ -105,27 +107,31 @@ class Processes:
 
 
 def _end(child: Child, grace_seconds: float, kill_seconds: float) -> None:
-    members = child.look()
     # The leader alone first: dagster dev and the writers end their own children in order when asked.
-    _signal([entry.pid for entry in members if entry.pid == child.pid], signal.SIGTERM)
-    if _gone(child, grace_seconds / 2):
+    child.look()
+    if child.exit_code is None:
+        _signal([child.pid], signal.SIGTERM)
+    if _gone(child, grace_seconds, orphans_seconds=_ORPHANS_SECONDS):
         return
     _signal([entry.pid for entry in child.look()], signal.SIGTERM)
-    if _gone(child, grace_seconds / 2):
+    if _gone(child, _ORPHANS_SECONDS):
         return
     deadline = time.monotonic() + kill_seconds
     while members := child.look():
-        _signal([entry.pid for entry in members], signal.SIGKILL)
         if time.monotonic() > deadline:
             raise RuntimeError(f"processes {sorted(entry.pid for entry in members)} of {child.name} survived SIGKILL")
-        time.sleep(0.1)
-        child.reap()
+        _signal([entry.pid for entry in members], signal.SIGKILL)
+        _gone(child, 1)
 
 
-def _gone(child: Child, seconds: float) -> bool:
+def _gone(child: Child, seconds: float, orphans_seconds: float | None = None) -> bool:
+    """Wait for all of the child's processes; once the child itself has ended, only `orphans_seconds` for the others."""
     deadline = time.monotonic() + seconds
+    leader_ended = False
     while time.monotonic() < deadline:
-        child.reap()
+        if child.exit_code is not None and not leader_ended and orphans_seconds is not None:
+            leader_ended = True
+            deadline = min(deadline, time.monotonic() + orphans_seconds)
         if not child.look():
             return True
         time.sleep(0.1)
@@ -138,20 +144,6 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             continue  # ended meanwhile
-
-
-Handler = Callable[[int, FrameType | None], object] | int | None
-
-
-class signals_ignored:
-    """A context in which the signals that ask to stop do nothing."""
-
-    def __enter__(self) -> None:
-        self._before: dict[signal.Signals, Handler] = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -180,3 +172,17 @@ def check_port(port: int) -> None:
 def dagster_command(port: int) -> list[str]:
     """`dagster dev`: webserver, daemon and our code location."""
     return [sys.executable, "-m", "dagster", "dev", "-m", "compaction_pipeline.definitions", "-h", "127.0.0.1", "-p", str(port)]
+
+
+@contextmanager
+def _signals_held(*, deliver: bool) -> Iterator[None]:
+    """Let no signal that asks to stop interrupt this; one that came is delivered at its end, or forgotten."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda one, _: came.append(one)) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came and deliver:
+            os.kill(os.getpid(), came[0])

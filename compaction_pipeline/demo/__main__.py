@@ -1,0 +1,55 @@
+"""`python -m compaction_pipeline.demo`, what `make demo` runs."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from compaction_pipeline.core.errors import CompactionError, ConfigError
+from compaction_pipeline.demo.live import run_live
+from compaction_pipeline.demo.once import run_once
+from compaction_pipeline.demo.options import DemoOptions, read_options
+from compaction_pipeline.demo.processes import Stopped, check_port, stop_on_signals
+from compaction_pipeline.demo.warehouse import make_tables
+
+
+@contextmanager
+def alone(options: DemoOptions) -> Iterator[None]:
+    """Hold the demo's folder. ConfigError when another demo runs in it; a killed one holds nothing."""
+    with (options.root / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"another demo runs in {options.root}: end it first, or set COMPACTION_DEMO_HOME to another folder") from None
+        yield
+
+
+def main() -> int:
+    """Run the demo; answers the exit code."""
+    stop_on_signals()
+    try:
+        return _run(read_options())
+    except CompactionError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def _run(options: DemoOptions) -> int:
+    try:
+        check_port(options.port)
+        options.make_folders()
+        with alone(options):
+            make_tables(options)
+            if options.once:
+                return run_once(options)
+            run_live(options)
+    except Stopped as stopped:
+        print(f"\n{stopped}: every process of the demo has ended.")
+    # A person who ends the live demo has not failed; a proof that was cut off has.
+    return 1 if options.once else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""`make demo`: writers that commit every few seconds, Dagster with all sensors beside them, a look at the tables every 10 s."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime
+
+from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.pipeline import child_environment, open_services, register_catalog, start_dagster, ui_answers
+from compaction_pipeline.demo.processes import Processes
+from compaction_pipeline.demo.tables import TABLES
+from compaction_pipeline.demo.watch import Watch, clock_title
+
+_SHOW_SECONDS = 10.0
+
+
+def run_live(options: DemoOptions) -> None:
+    """Runs until Stopped is raised; every process has ended then."""
+    services = open_services(options)
+    try:
+        register_catalog(services, options)
+    finally:
+        services.close()
+    watch = Watch(options)
+    # Writers start last, so that they are the first to be stopped: no commit of theirs is cut off by the end of the others.
+    with Processes() as processes:
+        start_dagster(processes, options)
+        for table in TABLES.values():
+            processes.start(
+                f"writer of {table.name}",
+                [sys.executable, "-m", "compaction_pipeline.demo.writer", table.name],
+                child_environment(options),
+                options.root,
+                options.logs / f"{table.name}.log",
+            )
+        watch.say(f"Dagster is starting; its log: {options.logs / 'dagster.log'}. Ctrl-C ends everything.")
+        announced = False
+        shown = 0.0
+        while True:
+            processes.check()
+            if not announced and ui_answers(options):
+                announced = True
+                watch.say(f"\nOpen {options.address}: look at the asset table_health first, then launch a partition of compacted_files.\n")
+            if time.monotonic() - shown >= _SHOW_SECONDS:
+                watch.show(clock_title(datetime.now()))
+                shown = time.monotonic()
+            time.sleep(1)

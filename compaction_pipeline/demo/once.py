@@ -1,0 +1,146 @@
+"""`make demo ONCE=1`: a backlog, the sensors work it off, every row is compared with the change log, everything ends.
+
+Succeeds only when all rows are equal and a run that a sensor launched committed something.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.demo.live_files import Census
+from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.pipeline import (
+    WorkLeft,
+    child_environment,
+    open_services,
+    records_by_sensors,
+    register_catalog,
+    start_dagster,
+    work_left,
+)
+from compaction_pipeline.demo.processes import Child, Processes
+from compaction_pipeline.demo.tables import TABLES
+from compaction_pipeline.demo.verify import compare
+from compaction_pipeline.demo.watch import Watch
+
+_QUIET_TICKS = 2
+_SHOW_SECONDS = 10.0
+
+
+def run_once(options: DemoOptions) -> int:
+    """Answers the exit code: 0 only when the proof is whole."""
+    started = time.monotonic()
+    with Processes() as writers:
+        _write_backlog(writers, options)
+    watch = Watch(options)
+    before = watch.census()
+    watch.show(f"before ({_seconds(started)})", before)
+    services = open_services(options)
+    try:
+        register_catalog(services, options)
+        with Processes() as processes:
+            start_dagster(processes, options)
+            watch.say(f"Dagster is starting at {options.address}; its log: {options.logs / 'dagster.log'}")
+            left = wait_until_quiet(
+                lambda: work_left(services),
+                tick=lambda: _tick(processes, options),
+                show=lambda left: watch.show(f"{_seconds(started)}; left: {left}"),
+                limit=options.once_limit_seconds - (time.monotonic() - started),
+            )
+        after = watch.census()
+        watch.show(f"after ({_seconds(started)})", after)
+        return _judge(services, options, watch, before, after, left)
+    finally:
+        services.close()
+
+
+def _write_backlog(processes: Processes, options: DemoOptions) -> None:
+    children = [
+        processes.start(
+            f"writer of {table.name}",
+            [
+                sys.executable,
+                "-m",
+                "compaction_pipeline.demo.writer",
+                table.name,
+                str(int(options.backlog_files * table.backlog_share) + 1),
+            ],
+            child_environment(options),
+            options.root,
+            options.logs / f"{table.name}.log",
+        )
+        for table in TABLES.values()
+    ]
+    print(f"Writing a backlog of at least {options.backlog_files:,} files …")
+    while running := [child for child in children if child.exit_code is None]:
+        _raise_for(child for child in children if child not in running)
+        time.sleep(0.2)
+    _raise_for(children)
+
+
+def _raise_for(ended: Iterable[Child]) -> None:
+    for child in ended:
+        if child.exit_code:
+            raise CompactionError(
+                f"the {child.name} failed with exit code {child.exit_code}; the end of {child.log}:\n{child.last_words()}"
+            )
+
+
+def _tick(processes: Processes, options: DemoOptions) -> None:
+    processes.check()
+    time.sleep(options.sensor_interval_seconds)
+
+
+def wait_until_quiet(
+    left: Callable[[], WorkLeft],
+    tick: Callable[[], None],
+    show: Callable[[WorkLeft], None],
+    limit: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> WorkLeft:
+    """Wait until nothing is left at two looks a tick apart, or the limit in seconds is over; answers what is left then."""
+    deadline = clock() + limit
+    quiet, shown = 0, clock()
+    while True:
+        found = left()
+        quiet = quiet + 1 if found.nothing else 0
+        if quiet > _QUIET_TICKS or clock() > deadline:
+            return found
+        if clock() - shown >= _SHOW_SECONDS:
+            show(found)
+            shown = clock()
+        tick()
+
+
+def _judge(
+    services: Services, options: DemoOptions, watch: Watch, before: dict[str, Census], after: dict[str, Census], left: WorkLeft
+) -> int:
+    failures = []
+    if not left.nothing:
+        failures.append(f"work was left after {options.once_limit_seconds} s: {left}")
+    for table in TABLES.values():
+        comparison = compare(options, table)
+        watch.say(str(comparison))
+        if not comparison.equal:
+            failures.append(f"the rows of {table.name} are not those of the change log")
+    records = records_by_sensors(services, options)
+    watch.say(f"{len(records.committed)} records committed, {len(records.sensors)} of them by runs of {_names(records.sensors.values())}")
+    if not records.sensors:
+        failures.append("no record was committed by a sensor's run")
+    files = sum(census.files for census in before.values()), sum(census.files for census in after.values())
+    watch.say(f"{files[0]:,} files before, {files[1]:,} after")
+    for failure in failures:
+        print(f"FAILED: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _names(sensors: Iterable[str]) -> str:
+    return ", ".join(sorted(set(sensors))) or "no sensor"
+
+
+def _seconds(started: float) -> str:
+    return f"{time.monotonic() - started:.0f} s"

@@ -1,0 +1,129 @@
+"""The product as the demo uses it: registered catalog, `dagster dev`, and the questions whether work is left and who did it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster import DagsterInstance
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.model.plan import PlanReasonCode
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.demo.options import CATALOG, DemoOptions
+from compaction_pipeline.demo.processes import Child, Processes, dagster_command
+from compaction_pipeline.demo.tables import TABLES
+from compaction_pipeline.demo.warehouse import catalog_entry, identifier
+from compaction_pipeline.settings import Settings
+
+_NOTHING_DUE = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE})
+# Everything else that a person has set for tables of their own must not reach the demo.
+_KEPT_VARIABLES = ("COMPACTION_LOG_LEVEL", "COMPACTION_MERGE_ENGINE")
+_SENSOR_TAG = "dagster/sensor_name"
+
+
+def child_environment(options: DemoOptions, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of Dagster and the writers."""
+    kept = {
+        name: value for name, value in environment.items() if not name.startswith(("COMPACTION_", "DAGSTER_")) or name in _KEPT_VARIABLES
+    }
+    return kept | {
+        "COMPACTION_HOME": str(options.home),
+        "COMPACTION_DEMO_HOME": str(options.root),
+        "COMPACTION_SENSOR_INTERVAL_SECONDS": str(options.sensor_interval_seconds),
+        "DAGSTER_HOME": str(options.dagster_home),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def open_services(options: DemoOptions) -> Services:
+    """The demo's own state; no setting of the person's own reaches it."""
+    return Services(Settings(home=options.home, state_url=None, spark_remote=None))
+
+
+def register_catalog(services: Services, options: DemoOptions) -> None:
+    """Register the demo's catalog unless an earlier demo has."""
+    try:
+        services.stores.catalogs.entry(CATALOG)
+    except NotFoundError:
+        services.explore_catalogs.register(catalog_entry(options))
+
+
+def start_dagster(processes: Processes, options: DemoOptions) -> Child:
+    """Webserver, daemon with all sensors, code location; history in the demo's own DAGSTER_HOME."""
+    shutil.copyfile(Path(__file__).with_name("dagster.yaml"), options.dagster_home / "dagster.yaml")
+    return processes.start(
+        "dagster dev", dagster_command(options.port), child_environment(options), options.root, options.logs / "dagster.log"
+    )
+
+
+def ui_answers(options: DemoOptions) -> bool:
+    """Whether the webserver is up."""
+    try:
+        with urllib.request.urlopen(f"{options.address}/server_info", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLeft:
+    """What is still to do: a sentence per table, and the tasks that are not at an end. Empty: nothing."""
+
+    tables: Mapping[str, str]
+    open_tasks: int
+
+    @property
+    def nothing(self) -> bool:
+        return not self.tables and not self.open_tasks
+
+    def __str__(self) -> str:
+        parts = [f"{name}: {reason}" for name, reason in self.tables.items()]
+        if self.open_tasks:
+            parts.append(f"{self.open_tasks} tasks in the queue")
+        return "; ".join(parts) or "nothing"
+
+
+def work_left(services: Services) -> WorkLeft:
+    """Ask the planner, on the files that were read last, whether any node of any table is due."""
+    tables: dict[str, str] = {}
+    for table in TABLES.values():
+        name = identifier(table)
+        try:
+            state = services.stores.tables.state(name)
+        except NotFoundError:
+            tables[table.name] = "not found by the catalog's listing yet"
+            continue
+        if not state.complete or state.known_snapshot_id != services.scan.head(name).snapshot_id:
+            tables[table.name] = state.refusal or state.problem or "its newest snapshot is not read yet"
+            continue
+        plan = services.plan_tables.explain(name)
+        if plan.tasks or plan.reason.code not in _NOTHING_DUE:
+            tables[table.name] = plan.reason.text
+    return WorkLeft(tables, services.read_history.queue_counts().open)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsBySensors:
+    """The committed records, and those of them that a run committed which a sensor had launched (record id → sensor)."""
+
+    committed: tuple[CompactionRecord, ...]
+    sensors: Mapping[str, str]
+
+
+def records_by_sensors(services: Services, options: DemoOptions) -> RecordsBySensors:
+    """Follow every committed record to its run in Dagster and that run to its sensor."""
+    records = tuple(record for record in services.stores.records.records() if record.status is RecordStatus.COMMITTED)
+    sensors: dict[str, str] = {}
+    with DagsterInstance.from_config(str(options.dagster_home)) as instance:
+        for record in records:
+            run = instance.get_run_by_id(record.run_id) if record.run_id else None
+            if run is not None and _SENSOR_TAG in run.tags:
+                sensors[record.record_id] = run.tags[_SENSOR_TAG]
+    return RecordsBySensors(records, sensors)

@@ -1,0 +1,68 @@
+"""What a person sees while the demo runs: each table as it is, beside what it would be without us."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from rich.console import Console
+from rich.table import Table
+
+from compaction_pipeline.core.model.properties import resolve_properties
+from compaction_pipeline.demo.change_log import files_written
+from compaction_pipeline.demo.live_files import Census, LiveFiles
+from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.tables import PROPERTIES, TABLES
+from compaction_pipeline.demo.warehouse import open_table
+
+_WIDTH = 100
+"""Columns where the output is no terminal."""
+
+
+def small_bytes() -> int:
+    """The size up to which a file of the demo's tables is small."""
+    properties = resolve_properties(PROPERTIES, {})
+    return properties.target_size_bytes // properties.fragment_ratio
+
+
+class Watch:
+    """Counts the live files of all tables again and again and prints them."""
+
+    def __init__(self, options: DemoOptions) -> None:
+        self._options = options
+        self._console = Console(width=None if Console().is_terminal else _WIDTH, highlight=False)
+        self._small_bytes = small_bytes()
+        self._files = {name: LiveFiles(open_table(options, table)) for name, table in TABLES.items()}
+
+    def census(self) -> dict[str, Census]:
+        """Every table as it is now."""
+        return {name: files.census(self._small_bytes) for name, files in self._files.items()}
+
+    def show(self, title: str, counted: Mapping[str, Census] | None = None) -> None:
+        """Print all tables; `counted` where they were counted already."""
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        table.add_column("table")
+        for column in ("files", "small", "deletes", "n", "worst n", "│ without us: files", "n"):
+            table.add_column(column, justify="right")
+        for name, census in (counted or self.census()).items():
+            written = files_written(self._options.changes, TABLES[name])
+            table.add_row(
+                name,
+                f"{census.files:,}",
+                f"{census.small_files:,}",
+                f"{census.delete_files:,}",
+                f"{census.opened_per_node:,.1f}",
+                f"{census.opened_at_worst:,}",
+                f"│ {written:,}",
+                f"{written / max(1, census.nodes):,.1f}",
+            )
+        self._console.print(table)
+        self._console.print()
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+
+def clock_title(now: datetime) -> str:
+    return f"{now:%H:%M:%S}  (n: files that a reader of one partition opens)"
