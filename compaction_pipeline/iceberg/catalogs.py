@@ -1,0 +1,165 @@
+"""Catalogs by our name, opened with PyIceberg and kept open.
+
+A catalog is opened again when its properties change. Nothing is created: a database file that is not there is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+from sqlalchemy import Engine, event, inspect, select, union
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
+
+CATALOG_NAME_PROPERTY = "catalog-name"
+"""Overrides the name handed to PyIceberg: SQL catalogs filter their rows by the name that the writing engine gave."""
+
+_BUSY_TIMEOUT_MS = 30_000
+"""How long a writer waits for another one's lock on a SQLite catalog: several processes commit at once."""
+
+
+class Catalogs:
+    """Opens catalogs and loads tables. Errors: NotFoundError, ConfigError, StorageUnavailable, TableRefused."""
+
+    def __init__(self, entry_of: Callable[[str], CatalogEntry]) -> None:
+        self._entry_of = entry_of
+        self._open: dict[str, tuple[CatalogEntry, Catalog]] = {}
+        accept_any_blob_type()
+
+    def catalog(self, name: str) -> Catalog:
+        """The opened catalog of our name."""
+        entry = self._entry_of(name)
+        opened = self._open.get(name)
+        if opened is None or opened[0].properties != entry.properties:
+            opened = (entry, _opened(entry))
+            self._open[name] = opened
+        return opened[1]
+
+    def load(self, table: TableIdentifier) -> Table:
+        """The table with its newest metadata."""
+        catalog = self.catalog(table.catalog)
+        with translated(f"table {table}"):
+            return catalog.load_table(iceberg_identifier(table))
+
+    def tables(self, name: str) -> tuple[TableIdentifier, ...]:
+        """Every table of every namespace, nested ones too, sorted.
+
+        ConfigError for a SQL catalog without a namespace of its name whose database holds other names: most likely Spark or
+        Flink named it.
+        """
+        catalog = self.catalog(name)
+        found: set[TableIdentifier] = set()
+        with translated(f"catalog {name!r}"):
+            namespaces = _namespaces(catalog)
+            for namespace in namespaces:
+                try:
+                    found.update(TableIdentifier(name, tuple(levels[:-1]), levels[-1]) for levels in catalog.list_tables(namespace))
+                except NoSuchNamespaceError:
+                    # Dropped meanwhile, or only the upper part of another one's name.
+                    continue
+            others = self.other_names(name) if not namespaces else ()
+        if others:
+            raise ConfigError(
+                f"catalog {name!r} holds nothing under the name {catalog.name!r}, but its database holds tables of "
+                f"{', '.join(map(repr, others))}: register it with -p {CATALOG_NAME_PROPERTY}={others[0]}"
+            )
+        return tuple(sorted(found))
+
+    def other_names(self, name: str) -> tuple[str, ...]:
+        """Other catalog names that the database of a SQL catalog holds; empty for other kinds."""
+        catalog = self.catalog(name)
+        if not isinstance(catalog, SqlCatalog):
+            return ()
+        with translated(f"catalog {name!r}"), Session(catalog.engine) as session:
+            statement = union(select(IcebergTables.catalog_name), select(IcebergNamespaceProperties.catalog_name))
+            return tuple(sorted(other for other in session.execute(statement).scalars() if other != catalog.name))
+
+
+def iceberg_identifier(table: TableIdentifier) -> Identifier:
+    """The identifier inside the catalog: without our name of the catalog."""
+    return (*table.namespace, table.name)
+
+
+def _opened(entry: CatalogEntry) -> Catalog:
+    properties = dict(entry.properties)
+    name = properties.pop(CATALOG_NAME_PROPERTY, entry.name)
+    # PyIceberg would create tables, and SQLite even the file, in whatever database a typing error names.
+    creates = properties.setdefault("init_catalog_tables", "false").lower() == "true"
+    if not creates:
+        _check_database_file(entry)
+    with translated(f"catalog {entry.name!r}"):
+        try:
+            catalog = load_catalog(name, **properties)
+        except ValueError as error:
+            raise ConfigError(f"catalog {entry.name!r} cannot be opened: {error}; correct its properties") from error
+        if isinstance(catalog, SqlCatalog):
+            _prepare(entry, catalog)
+    return catalog
+
+
+def _check_database_file(entry: CatalogEntry) -> None:
+    uri = str(entry.properties.get("uri", ""))
+    if not uri.startswith("sqlite"):
+        return
+    with translated(f"catalog {entry.name!r}"):
+        path = make_url(uri).database
+    if path and path != ":memory:" and not os.path.isfile(path.removeprefix("file:")):
+        raise NotFoundError(f"missing catalog {entry.name!r}: 'uri' is {uri} but there is no database file {path}: correct the path")
+
+
+def _prepare(entry: CatalogEntry, catalog: SqlCatalog) -> None:
+    if catalog.engine.dialect.name == "sqlite" and catalog.engine.url.database not in (None, "", ":memory:"):
+        _wait_for_locks(catalog.engine)
+    if not inspect(catalog.engine).has_table(IcebergTables.__tablename__):
+        raise ConfigError(
+            f"catalog {entry.name!r}: the database of 'uri' has no table {IcebergTables.__tablename__!r}: "
+            "it is no Iceberg SQL catalog; correct 'uri', or set init_catalog_tables=true to make it one"
+        )
+
+
+def _wait_for_locks(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, record: Any) -> None:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        # A connection sqlite3.connect opened waits 5 s by default; a read-only database keeps its journal mode.
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except Exception:
+            return
+
+    # Connections that PyIceberg opened before know nothing of it.
+    engine.dispose()
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """SQLite gave up waiting for a lock: for certain nothing was written."""
+    return isinstance(error, OperationalError) and "database is locked" in str(error)
+
+
+def _namespaces(catalog: Catalog) -> list[Identifier]:
+    found: list[Identifier] = []
+    waiting: list[Identifier] = list(catalog.list_namespaces())
+    while waiting:
+        namespace = tuple(waiting.pop())
+        if namespace in found:
+            continue
+        found.append(namespace)
+        try:
+            # Some catalogs answer the full list whatever they are asked (Hive, Glue): only real children are followed.
+            waiting.extend(child for child in catalog.list_namespaces(namespace) if len(child) > len(namespace))
+        except (NoSuchNamespaceError, NotImplementedError):
+            continue
+    return found

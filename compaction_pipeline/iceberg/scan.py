@@ -1,0 +1,163 @@
+"""Reads catalogs and table metadata: the TableScan port.
+
+A table is loaded by `head` and remembered; `manifests` and `live_files` answer for that metadata. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.live_files import read_live_files
+from compaction_pipeline.iceberg.partitions import is_unpartitioned
+
+_ANCESTORS = 100
+_KEYED_STORE = "mixed-format.table-store"
+_TABLE_FORMAT = "table-format"
+_ENCRYPTION_KEY = "encryption.key-id"
+
+
+class IcebergScan:
+    """TableScan on PyIceberg."""
+
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
+        self._loaded: dict[TableIdentifier, Table] = {}
+
+    def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
+        """Every table that the catalog lists, all namespaces, sorted."""
+        return self._catalogs.tables(catalog)
+
+    def head(self, table: TableIdentifier) -> TableHead:
+        """The table's newest metadata, loaded afresh. NotFoundError when it was dropped, TableRefused when it cannot be read."""
+        loaded = self._catalogs.load(table)
+        self._loaded[table] = loaded
+        return head_of(table, loaded)
+
+    def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
+        """The manifest list of a snapshot; NotFoundError when the metadata that `head` loaded last does not know it."""
+        loaded = self._table(table)
+        snapshot = loaded.metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise NotFoundError(f"table {table} has no snapshot {snapshot_id}: it was expired or rolled back; read the head again")
+        with translated(f"the manifest list of table {table}"):
+            return tuple(manifest_ref(manifest) for manifest in manifests_of(snapshot, loaded.io))
+
+    def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
+        """The live entries of a manifest. TableRefused for a file that we do not compact (Avro, ORC, encrypted)."""
+        loaded = self._table(table)
+        with translated(f"manifest {manifest.path} of table {table}"):
+            yield from read_live_files(loaded.io, loaded.metadata, manifest.handle)
+
+    def _table(self, table: TableIdentifier) -> Table:
+        loaded = self._loaded.get(table)
+        if loaded is None:
+            loaded = self._loaded[table] = self._catalogs.load(table)
+        return loaded
+
+
+def manifests_of(snapshot: Snapshot, io: FileIO) -> Sequence[ManifestFile]:
+    """The manifests of a snapshot."""
+    return snapshot.manifests(io)
+
+
+def manifest_ref(manifest: ManifestFile) -> ManifestRef:
+    """What the core sees of a manifest."""
+    added, existing = manifest.added_files_count, manifest.existing_files_count
+    return ManifestRef(
+        path=manifest.manifest_path,
+        content="DELETES" if manifest.content == ManifestContent.DELETES else "DATA",
+        spec_id=manifest.partition_spec_id,
+        added_snapshot_id=manifest.added_snapshot_id or 0,
+        sequence_number=manifest.sequence_number,
+        live_file_count=None if added is None or existing is None else added + existing,
+        handle=manifest,
+    )
+
+
+def head_of(table: TableIdentifier, loaded: Table) -> TableHead:
+    """The head of a loaded table, with the reason why it is refused, if it is."""
+    metadata = loaded.metadata
+    snapshot = metadata.snapshot_by_name(MAIN_BRANCH)
+    return TableHead(
+        table=table,
+        table_uuid=str(metadata.table_uuid),
+        metadata_location=loaded.metadata_location,
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        sequence_number=_sequence_number(metadata, snapshot),
+        ancestors=tuple(_ancestors(metadata, snapshot)),
+        layout=layout_of(metadata),
+        refusal=refusal_of(metadata),
+    )
+
+
+def layout_of(metadata: TableMetadata) -> TableLayout:
+    """All schemas, specs and sort orders as JSON of the spec's appendix C."""
+    specs = metadata.specs()
+    return TableLayout(
+        location=metadata.location,
+        format_version=metadata.format_version,
+        schema_id=metadata.current_schema_id,
+        schemas={schema.schema_id: schema.model_dump_json() for schema in metadata.schemas},
+        default_spec_id=metadata.default_spec_id,
+        specs={spec_id: spec.model_dump_json() for spec_id, spec in specs.items()},
+        default_sort_order_id=metadata.default_sort_order_id,
+        sort_orders={order.order_id: order.model_dump_json() for order in metadata.sort_orders},
+        unpartitioned_spec_ids=unpartitioned_spec_ids(metadata),
+        properties=dict(metadata.properties),
+    )
+
+
+def unpartitioned_spec_ids(metadata: TableMetadata) -> frozenset[int]:
+    """Specs whose equality deletes are global."""
+    return frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
+
+
+def refusal_of(metadata: TableMetadata) -> str | None:
+    """Why we do not compact this table, as far as its metadata says; Avro, ORC and encrypted files show in the manifests."""
+    properties: Mapping[str, str] = metadata.properties
+    if properties.get(_TABLE_FORMAT, "").upper() == "MIXED_ICEBERG" or _KEYED_STORE in properties:
+        key = _KEYED_STORE if _KEYED_STORE in properties else _TABLE_FORMAT
+        return f"'{key}' is {properties[key]!r}: a store of a keyed (Mixed-Iceberg) table, which would lose its deletes as a plain one"
+    if metadata.format_version > 2:
+        return f"format version is {metadata.format_version} but must be 1 or 2: newer files are not written yet"
+    if _ENCRYPTION_KEY in properties:
+        return f"'{_ENCRYPTION_KEY}' is {properties[_ENCRYPTION_KEY]!r}: files of an encrypted table cannot be read or written"
+    main = metadata.refs.get(MAIN_BRANCH)
+    named = main.snapshot_id if main else metadata.current_snapshot_id
+    if named is not None and metadata.snapshot_by_id(named) is None:
+        return f"the current snapshot id is {named} but the metadata holds no such snapshot: roll the table back to one that exists"
+    return None
+
+
+def _sequence_number(metadata: TableMetadata, snapshot: Snapshot | None) -> int:
+    if snapshot is None or metadata.format_version < 2:
+        return 0
+    return snapshot.sequence_number or 0
+
+
+def _ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[SnapshotSummary]:
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    for _ in range(_ANCESTORS):
+        if snapshot is None:
+            return
+        yield SnapshotSummary(
+            snapshot_id=snapshot.snapshot_id,
+            parent_snapshot_id=snapshot.parent_snapshot_id,
+            sequence_number=snapshot.sequence_number or 0,
+            timestamp_ms=snapshot.timestamp_ms,
+            operation=snapshot.summary.operation.value if snapshot.summary else "",
+            summary=dict(snapshot.summary.additional_properties) if snapshot.summary else {},
+        )
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
