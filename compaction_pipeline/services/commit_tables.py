@@ -129,19 +129,24 @@ class CommitTables:
         )
         self._records.save(record)
         self._on_step("record-opened")
+        return self._attempt(record, tasks)
+
+    def _attempt(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> Commit:
         try:
-            outcome = self._committer.commit(table, record_id, tasks)
+            outcome = self._committer.commit(record.table, record.record_id, tasks)
         except (NotFoundError, TableRefused) as error:
             # The table is gone, or became one that we never touch: for certain not committed.
             outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
         except StorageUnavailable as error:
-            # Raised before anything was sent to the catalog only; the tasks stay Prepared.
-            self._tasks.unclaim(record_id)
+            if record.status is RecordStatus.UNKNOWN:
+                # Nothing came of this try, but the earlier one may still land.
+                return Commit(record, str(error))
+            self._tasks.unclaim(record.record_id)
             return self._closed(replace(record, status=RecordStatus.FAILED, reason=str(error)))
         except CommitStateUnknown as error:
             outcome = CommitOutcome(CommitState.UNKNOWN, reason=str(error))
         except Exception as error:
-            log.exception("table=%s record=%s the committer failed", table, record_id)
+            log.exception("table=%s record=%s the committer failed", record.table, record.record_id)
             outcome = CommitOutcome(CommitState.UNKNOWN, reason=f"{type(error).__name__}: {error}")
         return self._close(record, tasks, outcome)
 
@@ -169,7 +174,8 @@ class CommitTables:
             self._on_step("committed-in-table")
             # First the index is stale, then the tasks' files are free: a plan between the two sees either of them.
             self._update_table(record.table, {"complete": False, "last_committed_at": now})
-            self._tasks.commit([task.task_id for task in committed], now)
+            # A settled record may find some of them committed already.
+            self._tasks.commit([task.task_id for task in committed if task.status is TaskStatus.PREPARED], now)
             self._on_step("tasks-committed")
             self._tables.mark_done(record.table, [(task.work.node, task.work.type) for task in committed], now)
         self._fail_conflicts(record, tasks, outcome, now)
@@ -224,14 +230,18 @@ class CommitTables:
             except CompactionError as error:
                 return f"record {record.record_id} cannot be settled yet: {error}"
             if outcome.state is CommitState.UNKNOWN:
-                self._records.save(replace(record, status=RecordStatus.UNKNOWN, reason=outcome.reason))
-                return f"record {record.record_id} of {table} may still land: {outcome.reason}"
-            if outcome.state is CommitState.NOTHING and not outcome.conflicts:
+                # Only one of the two can land: the same record again either finds the earlier attempt or shuts it out.
+                unknown = replace(record, status=RecordStatus.UNKNOWN, reason=outcome.reason)
+                self._records.save(unknown)
+                again = self._attempt(unknown, tasks)
+                if again.record is not None and again.record.status is RecordStatus.UNKNOWN:
+                    return f"record {record.record_id} of {table} may still land: {again.reason}"
+            elif outcome.state is CommitState.NOTHING and not outcome.conflicts:
                 # Not in the table and cannot land any more: its tasks may be committed under another record.
                 self._tasks.unclaim(record.record_id)
                 self._closed(replace(record, status=RecordStatus.FAILED, reason=outcome.reason or "not committed: its process ended first"))
-                continue
-            self._close(record, [task for task in tasks if task.status is TaskStatus.PREPARED] or tasks, outcome)
+            else:
+                self._close(record, tasks, outcome)
         return None
 
     def _recover_claims(self, table: TableIdentifier) -> None:
