@@ -41,7 +41,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from compaction_pipeline.core.model.data_file import OutputFile
+from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
 from compaction_pipeline.iceberg.manifests import ManifestWriter, data_file_of, entry_of, read_entries
 from compaction_pipeline.iceberg.partitions import partition_struct
 
@@ -61,11 +61,11 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class SnapshotChange:
-    """What one snapshot does. `removed` names paths by the manifest that lists them, so that only those are read again."""
+    """What one snapshot does. `removed` are files of the head as it lists them: only their manifests are written again."""
 
     operation: Operation
     added: Sequence[AddedFile] = ()
-    removed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    removed: Sequence[LiveFile] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,6 +112,8 @@ class Transaction:
         self._on_step = on_step
         self._updates: tuple[TableUpdate, ...] = ()
         self._numbers = iter(range(1_000_000))
+        # Live files of manifests that this transaction wrote, by path: an earlier snapshot of ours may have moved them.
+        self._moved: dict[str, str] = {}
         self.staged: list[StagedSnapshot] = []
         self.metadata: TableMetadata = table.metadata
 
@@ -161,7 +163,10 @@ class Transaction:
 
         writer = ManifestWriter(io, metadata, snapshot_id, sequence_number, new_path)
         inherited = self._manifests_of(parent)
-        kept, touched = _kept_and_touched(inherited, change.removed)
+        going_from: dict[str, set[str]] = defaultdict(set)
+        for file in change.removed:
+            going_from[self._moved.get(file.path, file.manifest_path)].add(file.path)
+        kept, touched = _kept_and_touched(inherited, going_from)
         removed: list[DataFile] = []
         groups: dict[tuple[ManifestContent, int], list[ManifestEntry]] = defaultdict(list)
         for added in change.added:
@@ -170,7 +175,7 @@ class Transaction:
                 entry_of(ManifestEntryStatus.ADDED, snapshot_id, added.sequence_number, None, added.file)
             )
         for manifest in touched:
-            paths = set(change.removed[manifest.manifest_path])
+            paths = going_from[manifest.manifest_path]
             for entry in self._entries(manifest):
                 going = entry.data_file.file_path in paths
                 # A removed file stays visible as DELETED under our snapshot id: a row delta that began before us must fail.
@@ -192,7 +197,12 @@ class Transaction:
         for (content, spec_id), entries in groups.items():
             for start in range(0, len(entries), _ENTRIES_PER_MANIFEST):
                 self._on_step("before-manifest")
-                manifests.append(writer.write(content, spec_id, entries[start : start + _ENTRIES_PER_MANIFEST]))
+                part = entries[start : start + _ENTRIES_PER_MANIFEST]
+                manifest = writer.write(content, spec_id, part)
+                manifests.append(manifest)
+                for entry in part:
+                    if entry.status != ManifestEntryStatus.DELETED:
+                        self._moved[entry.data_file.file_path] = manifest.manifest_path
                 self._on_step("after-manifest")
         manifests.extend(kept)
         snapshot = Snapshot(
@@ -243,9 +253,7 @@ def _main_at(snapshot_id: int, metadata: TableMetadata) -> SetSnapshotRefUpdate:
     )
 
 
-def _kept_and_touched(
-    manifests: Sequence[ManifestFile], removed: Mapping[str, frozenset[str]]
-) -> tuple[list[ManifestFile], list[ManifestFile]]:
+def _kept_and_touched(manifests: Sequence[ManifestFile], removed: Mapping[str, set[str]]) -> tuple[list[ManifestFile], list[ManifestFile]]:
     kept, touched = [], []
     for manifest in manifests:
         if manifest.manifest_path in removed:

@@ -1,0 +1,506 @@
+"""Puts Prepared tasks in: the Committer port. CONTRACT.md beside this file has every rule.
+
+One attempt: load afresh → search for an earlier landing → validate and salvage → write manifests → swap the catalog's pointer. It
+ends in one of three: committed; for certain not (conflict, or a lost race, which is tried again from the start); unknown.
+Nothing is ever deleted while an outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.typedef import Record
+
+from compaction_pipeline.core.commit.decision import CommitDecision, decide
+from compaction_pipeline.core.commit.head import HeadFiles
+from compaction_pipeline.core.errors import CommitConflict, CompactionError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, CommitFigures
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, TaskAction
+from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.iceberg.catalogs import Catalogs, is_lock_timeout
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_paths
+from compaction_pipeline.iceberg.listing import files_under
+from compaction_pipeline.iceberg.manifests import data_file_of, read_entries
+from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
+from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
+from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
+from compaction_pipeline.iceberg.scan import manifests_of, refusal_of
+
+COMMIT_STEPS = (
+    "before-load",
+    "after-load",
+    "after-validation",
+    "before-manifest",
+    "after-manifest",
+    "before-manifest-list",
+    "after-manifest-list",
+    "before-swap",
+    "after-swap",
+)
+"""Every name that `on_step` is called with, in the order of one attempt; crash tests kill the process at each."""
+
+_FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "wasb.", "client.", "file.", "py-io-impl", "pyarrow.")
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Output:
+    """A file to add, as the manifest and as the rules see it."""
+
+    file: DataFile
+    live: LiveFile
+
+
+class IcebergCommitter:
+    """Committer on PyIceberg. `sleep` and `jitter` (0 to 1) are arguments so that tests need no time."""
+
+    def __init__(
+        self,
+        catalogs: Catalogs,
+        *,
+        on_step: Callable[[str], None] = lambda step: None,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._catalogs = catalogs
+        self._on_step = on_step
+        self._sleep = sleep
+        self._jitter = jitter
+
+    def commit(self, table: TableIdentifier, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+        """Validate at each attempt, salvage, commit.
+
+        Raises NotFoundError when the table is gone, TableRefused when refused, StorageUnavailable when for certain nothing
+        was committed and the same may work later (lost every race, storage full or away).
+        """
+        return _Commit(self._catalogs, table, record_id, tasks, self._on_step, self._sleep, self._jitter).run()
+
+    def settle(self, table: TableIdentifier, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+        """Find out from the table how an earlier commit of this record ended, without writing.
+
+        UNKNOWN only while it may still land: an attempt left its manifest list behind and main still stands where that attempt
+        started. Committing the same record again is safe then and ends it.
+        """
+        loaded = self._catalogs.load(table)
+        landed = landed_by_record(loaded, record_id, tasks)
+        if landed is not None:
+            return landed
+        with translated(f"the history of table {table}"):
+            found = listed_paths(loaded.io, loaded.metadata, [output.path for task in tasks for output in _outputs(task)])
+            committed = tuple(task.task_id for task in tasks if any(output.path in found for output in _outputs(task)))
+            if committed:
+                conflicts = {task.task_id: "it did not land with its record" for task in tasks if task.task_id not in committed}
+                reason = "outputs are listed, the snapshot that added them was expired"
+                return CommitOutcome(CommitState.COMMITTED, committed, conflicts, reason=reason)
+            parents = _parents_of_attempts(loaded, record_id)
+        head = _head_id(loaded.metadata)
+        if head in parents:
+            reason = f"an attempt built on snapshot {head}, still the head, may land yet: commit record {record_id} again to end it"
+            return CommitOutcome(CommitState.UNKNOWN, snapshot_before=head, reason=reason)
+        return CommitOutcome(CommitState.NOTHING, reason="no snapshot carries the record or lists an output of it, and none can any more")
+
+    def delete_orphans(self, table: TableIdentifier, paths: Sequence[str]) -> Sequence[str]:
+        """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted."""
+        loaded = self._catalogs.load(table)
+        with translated(f"the history of table {table}"):
+            listed = listed_paths(loaded.io, loaded.metadata, paths)
+        deleted = []
+        for path in paths:
+            if path in listed:
+                continue
+            try:
+                loaded.io.delete(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _logger.warning("table=%s path=%s orphan not deleted: %s", table, path, error)
+                continue
+            deleted.append(path)
+        return tuple(deleted)
+
+    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str]) -> Sequence[str]:
+        """Files under the table's data location whose names carry one of these task ids."""
+        loaded = self._catalogs.load(table)
+        location = loaded.metadata.properties.get("write.data.path", f"{loaded.metadata.location.rstrip('/')}/data")
+        with translated(f"the files of table {table}"):
+            return tuple(
+                path for path in files_under(loaded.io, location) if any(task_id in path.rsplit("/", 1)[-1] for task_id in task_ids)
+            )
+
+    def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
+        """FileIO properties that open the table's files, vended credentials included; nothing that opens the catalog itself."""
+        properties = self._catalogs.load(table).io.properties
+        keep = {key: str(value) for key, value in properties.items() if key.startswith(_FILE_IO_PREFIXES)}
+        if any(key.startswith("s3.signer") for key in keep):
+            # Remote signing asks the catalog for each request.
+            keep.update({key: str(properties[key]) for key in ("uri", "token") if key in properties})
+        return keep
+
+
+class _Commit:
+    """One call of `commit`: its attempts and what they share."""
+
+    def __init__(
+        self,
+        catalogs: Catalogs,
+        table: TableIdentifier,
+        record_id: str,
+        tasks: Sequence[CompactionTask],
+        on_step: Callable[[str], None],
+        sleep: Callable[[float], None],
+        jitter: Callable[[], float],
+    ) -> None:
+        self._catalogs = catalogs
+        self._table = table
+        self._record_id = record_id
+        self._tasks = tuple(tasks)
+        self._on_step = on_step
+        self._sleep = sleep
+        self._jitter = jitter
+        self._reader: HeadReader | None = None
+        self._paths_in: PositionDeletePaths | None = None
+
+    def run(self) -> CommitOutcome:
+        attempt = 0
+        started = time.monotonic()
+        while True:
+            attempt += 1
+            loaded = self._load()
+            ended = self._attempt(loaded, attempt)
+            if ended is not None:
+                return replace(ended, attempts=attempt)
+            policy = loaded.metadata.properties
+            retries = _whole(policy, "commit.retry.num-retries", 4)
+            elapsed_ms = (time.monotonic() - started) * 1000
+            if attempt > retries or elapsed_ms >= _whole(policy, "commit.retry.total-timeout-ms", 1_800_000):
+                raise StorageUnavailable(
+                    f"table {self._table}: another writer was faster {attempt} times ('commit.retry.num-retries' is {retries}): "
+                    "nothing was committed, it is tried again at the next commit"
+                )
+            wait_ms = min(
+                _whole(policy, "commit.retry.min-wait-ms", 100) * 2 ** (attempt - 1), _whole(policy, "commit.retry.max-wait-ms", 60_000)
+            )
+            # Half fixed, half random: two committers that met once must not meet again.
+            self._sleep(wait_ms * (0.5 + self._jitter()) / 1000)
+
+    def _load(self) -> Table:
+        self._on_step("before-load")
+        loaded = self._catalogs.load(self._table)
+        self._on_step("after-load")
+        refusal = refusal_of(loaded.metadata)
+        if refusal is not None:
+            raise TableRefused(f"table {self._table} is not compacted: {refusal}")
+        if self._reader is None:
+            self._reader = HeadReader(loaded.io)
+            self._paths_in = PositionDeletePaths(loaded.io)
+        return loaded
+
+    def _attempt(self, loaded: Table, attempt: int) -> CommitOutcome | None:
+        """One attempt; None for a lost race."""
+        assert self._reader is not None
+        assert self._paths_in is not None
+        landed = landed_by_record(loaded, self._record_id, self._tasks)
+        if landed is not None:
+            return landed
+        metadata = loaded.metadata
+        parent = metadata.snapshot_by_name(MAIN_BRANCH)
+        with translated(f"the files of table {self._table}"):
+            files = self._reader.live_files(metadata, parent)
+        head = HeadFiles(files, head_layout(metadata))
+        earlier = tuple(task.task_id for task in self._tasks if _is_live(task, head))
+        outputs, unfit = self._prepare([task for task in self._tasks if task.task_id not in earlier], loaded, head)
+        fit = [task for task in self._tasks if task.task_id in outputs]
+        decision = decide(fit, head, lambda task: [output.live for output in outputs[task.task_id]], self._paths_in)
+        conflicts = {**unfit, **decision.conflicts}
+        self._on_step("after-validation")
+        before = parent.snapshot_id if parent else None
+        if not decision.survivors:
+            state = CommitState.COMMITTED if earlier else CommitState.NOTHING
+            reason = "every task was in already" if earlier and not conflicts else "no task could go in"
+            return CommitOutcome(state, earlier, conflicts, before, before if earlier else None, reason=reason)
+
+        transaction = Transaction(loaded, name=self._record_id, attempt=attempt, entries=self._reader.entries, on_step=self._on_step)
+        with translated(f"table {self._table}: writing manifests"):
+            try:
+                for change in self._changes(decision, outputs, head):
+                    transaction.stage(change)
+            except Exception:
+                delete_quietly(loaded.io, transaction.written)
+                raise
+        committed = (*earlier, *(task.task_id for task in decision.survivors))
+        done = CommitOutcome(
+            CommitState.COMMITTED,
+            committed,
+            conflicts,
+            before,
+            transaction.staged[-1].snapshot.snapshot_id,
+            _figures(files, decision, outputs),
+        )
+        return self._swap(loaded, transaction, done)
+
+    def _swap(self, loaded: Table, transaction: Transaction, done: CommitOutcome) -> CommitOutcome | None:
+        try:
+            transaction.commit()
+        except CommitFailedException as error:
+            _logger.info("table=%s record=%s lost the race: %s", self._table, self._record_id, error)
+            return self._after_refusal(loaded, transaction, done)
+        except Exception as error:
+            if is_lock_timeout(error):
+                return self._after_refusal(loaded, transaction, done)
+            if isinstance(loaded.catalog, SqlCatalog) and isinstance(error, OSError):
+                # A SQL catalog writes the metadata file first; an error of files means that it never asked the database.
+                delete_quietly(loaded.io, transaction.written)
+                raise StorageUnavailable(
+                    f"table {self._table}: the new metadata file cannot be written: {error}; free space or rights"
+                ) from error
+            return self._after_silence(loaded, transaction, done, error)
+        return done
+
+    def _after_refusal(self, loaded: Table, transaction: Transaction, done: CommitOutcome) -> CommitOutcome | None:
+        """The catalog said no. Still looked up: a transport that retried may have been told no for its own success."""
+        fresh = self._catalogs.load(self._table)
+        if fresh.metadata.snapshot_by_id(done.snapshot_after or 0) is not None:
+            return done
+        delete_quietly(loaded.io, transaction.written)
+        return None
+
+    def _after_silence(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
+        """The answer got lost: fresh metadata may prove how it ended."""
+        _logger.warning("table=%s record=%s answer of the catalog lost: %s", self._table, self._record_id, error)
+        unknown = CommitOutcome(
+            CommitState.UNKNOWN,
+            snapshot_before=done.snapshot_before,
+            reason=f"the catalog's answer got lost ({type(error).__name__}: {error}); nothing is deleted, it is settled by reading the table",
+        )
+        try:
+            fresh = self._catalogs.load(self._table)
+        except CompactionError:
+            return unknown
+        if fresh.metadata.snapshot_by_id(done.snapshot_after or 0) is not None:
+            return done
+        if _head_id(fresh.metadata) == done.snapshot_before:
+            return unknown
+        # Main moved on from the attempt's parent: its requirement can never hold again.
+        delete_quietly(loaded.io, transaction.written)
+        return None
+
+    def _prepare(
+        self, tasks: Sequence[CompactionTask], loaded: Table, head: HeadFiles
+    ) -> tuple[dict[str, tuple[_Output, ...]], dict[str, str]]:
+        """Outputs by task id as this head describes them, and the tasks whose outputs do not fit it."""
+        prepared: dict[str, tuple[_Output, ...]] = {}
+        unfit: dict[str, str] = {}
+        for task in tasks:
+            if task.table_uuid != str(loaded.metadata.table_uuid):
+                unfit[task.task_id] = f"the table was dropped and created again since the plan (uuid {task.table_uuid} is gone)"
+                continue
+            try:
+                prepared[task.task_id] = tuple(_prepared(task, output, loaded, head) for output in _outputs(task))
+            except CommitConflict as error:
+                unfit[task.task_id] = str(error)
+        return prepared, unfit
+
+    def _changes(self, decision: CommitDecision, outputs: Mapping[str, Sequence[_Output]], head: HeadFiles) -> Sequence[SnapshotChange]:
+        properties = {RECORD_ID_PROPERTY: self._record_id}
+        changes = []
+        if decision.replaces:
+            inputs = [head.data.by_path[file.path] for task in decision.merges for file in task.work.inputs]
+            changes.append(
+                SnapshotChange(
+                    Operation.REPLACE,
+                    [
+                        AddedFile(output.file, output.live.data_sequence_number)
+                        for task in decision.merges
+                        for output in outputs[task.task_id]
+                    ],
+                    [*inputs, *decision.dropped_by_replace],
+                    properties,
+                )
+            )
+        if decision.conversions:
+            added = [AddedFile(output.file) for task in decision.conversions for output in outputs[task.task_id]]
+            changes.append(SnapshotChange(Operation.OVERWRITE, added, decision.dropped_by_overwrite, properties))
+        return changes
+
+
+def landed_by_record(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
+    """How an earlier commit of this record ended, when a snapshot carries it; None when none does."""
+    metadata = loaded.metadata
+    ours = [one for one in metadata.snapshots if one.summary is not None and one.summary[RECORD_ID_PROPERTY] == record_id]
+    if not ours:
+        return None
+    ours.sort(key=lambda one: (one.timestamp_ms, one.sequence_number or 0))
+    ids = {one.snapshot_id for one in ours}
+    first = next((one for one in ours if one.parent_snapshot_id not in ids), ours[0])
+    last = next((one for one in ours if one.snapshot_id not in {other.parent_snapshot_id for other in ours}), ours[-1])
+    added: set[str] = set()
+    removed: set[str] = set()
+    with translated("the manifests of an earlier commit"):
+        for snapshot in ours:
+            for manifest in manifests_of(snapshot, loaded.io):
+                if manifest.added_snapshot_id != snapshot.snapshot_id:
+                    continue
+                for entry in read_entries(loaded.io, manifest, live_only=False, with_statistics=False):
+                    if entry.snapshot_id not in ids:
+                        continue
+                    (removed if entry.status == ManifestEntryStatus.DELETED else added).add(entry.data_file.file_path)
+        figures = _figures_of_history(loaded, first, last, tasks, added, removed)
+    committed = tuple(task.task_id for task in tasks if _went_in(task, added, removed))
+    conflicts = {task.task_id: "it was not in what its record committed" for task in tasks if task.task_id not in committed}
+    return CommitOutcome(CommitState.COMMITTED, committed, conflicts, first.parent_snapshot_id, last.snapshot_id, figures)
+
+
+def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
+    if task.work.action is TaskAction.MERGE:
+        return all(file.path in removed for file in task.work.inputs)
+    if task.work.action is TaskAction.DROP_DELETES:
+        return any(delete.path in removed for delete in task.work.deletes)
+    outputs = _outputs(task)
+    return all(output.path in added for output in outputs) if outputs else any(path in removed for path in task.work.converts)
+
+
+def _is_live(task: CompactionTask, head: HeadFiles) -> bool:
+    """Its outputs are in already, under whatever record."""
+    return any(output.path in head.data.by_path or output.path in head.deletes for output in _outputs(task))
+
+
+def _outputs(task: CompactionTask) -> Sequence[OutputFile]:
+    return task.result.outputs if task.result is not None else ()
+
+
+def _prepared(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles) -> _Output:
+    metadata = loaded.metadata
+    if output.spec_id not in metadata.specs():
+        raise CommitConflict(f"its output {output.path} has partition spec {output.spec_id}, which the table no longer has")
+    struct = partition_struct(metadata, output.spec_id)
+    file = data_file_of(output, struct)
+    # As this head writes it: a type may have been promoted since the plan.
+    partition = PartitionReader(struct).read(file.partition)
+    converts = task.work.action is TaskAction.CONVERT
+    for data in task.work.inputs:
+        live = head.data.by_path.get(data.path)
+        if live is None or live.spec_id != output.spec_id or (converts and data.path != output.referenced_data_file):
+            continue
+        if live.partition != partition:
+            raise CommitConflict(f"its output {output.path} is of another partition than its input {data.path}")
+    _check_on_storage(loaded.io, output)
+    live = LiveFile(
+        path=output.path,
+        content=output.content,
+        spec_id=output.spec_id,
+        partition=partition,
+        file_size_bytes=output.file_size_bytes,
+        record_count=output.record_count,
+        # A merged file gets the plan's: a later delete must reach it. New position deletes inherit the new snapshot's.
+        data_sequence_number=task.sequence_number if output.content is FileContent.DATA else metadata.last_sequence_number + 1,
+        referenced_data_file=output.referenced_data_file,
+    )
+    return _Output(file, live)
+
+
+def _check_on_storage(io: FileIO, output: OutputFile) -> None:
+    # An output that was cleaned away, or never fully written, would be lost rows once its inputs are gone.
+    with translated(f"output {output.path}"):
+        try:
+            size = len(io.new_input(output.path))
+        except FileNotFoundError:
+            raise CommitConflict(f"its output {output.path} is missing on storage") from None
+    if size != output.file_size_bytes:
+        raise CommitConflict(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
+
+
+def _parents_of_attempts(loaded: Table, record_id: str) -> set[int | None]:
+    """The snapshots that attempts of this record were built on, from the manifest lists that they left."""
+    metadata = loaded.metadata
+    location = metadata.properties.get("write.metadata.path", f"{metadata.location.rstrip('/')}/metadata")
+    parents: set[int | None] = set()
+    for path in files_under(loaded.io, location, recursive=False):
+        name = path.rsplit("/", 1)[-1]
+        if not name.startswith("snap-") or record_id not in name:
+            continue
+        try:
+            with AvroFile[Record](loaded.io.new_input(path)) as reader:
+                text = reader.header.meta.get("parent-snapshot-id", "null")
+        except (EOFError, ValueError):
+            # Killed while writing it: that attempt never came to its swap.
+            continue
+        parents.add(int(text) if text.lstrip("-").isdigit() else None)
+    return parents
+
+
+def _head_id(metadata: TableMetadata) -> int | None:
+    head = metadata.snapshot_by_name(MAIN_BRANCH)
+    return head.snapshot_id if head else None
+
+
+def _figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[str, Sequence[_Output]]) -> CommitFigures:
+    by_path = {file.path: file for file in files}
+    inputs = [by_path[file.path] for task in decision.merges for file in task.work.inputs]
+    merged = [output.live for task in decision.merges for output in outputs[task.task_id]]
+    converted = [output.live for task in decision.conversions for output in outputs[task.task_id]]
+    dropped = [*decision.dropped_by_replace, *decision.dropped_by_overwrite]
+    gone = {file.path for file in (*inputs, *dropped)}
+    after = [*(file for file in files if file.path not in gone), *merged, *converted]
+    return _counted(files, after, inputs, merged, len(dropped), len(converted))
+
+
+def _counted(
+    before: Sequence[LiveFile],
+    after: Sequence[LiveFile],
+    inputs: Sequence[LiveFile],
+    outputs: Sequence[LiveFile],
+    dropped: int,
+    added: int,
+) -> CommitFigures:
+    return CommitFigures(
+        files_before=sum(file.is_data for file in before),
+        files_after=sum(file.is_data for file in after),
+        delete_files_before=sum(not file.is_data for file in before),
+        delete_files_after=sum(not file.is_data for file in after),
+        bytes_before=sum(file.file_size_bytes for file in before),
+        bytes_after=sum(file.file_size_bytes for file in after),
+        input_files=len(inputs),
+        input_bytes=sum(file.file_size_bytes for file in inputs),
+        output_files=len(outputs),
+        output_bytes=sum(file.file_size_bytes for file in outputs),
+        delete_files_dropped=dropped,
+        delete_files_added=added,
+    )
+
+
+def _figures_of_history(
+    loaded: Table, first: Snapshot, last: Snapshot, tasks: Sequence[CompactionTask], added: set[str], removed: set[str]
+) -> CommitFigures:
+    """The figures of a commit that was found, as far as its parent is still there."""
+    reader = HeadReader(loaded.io)
+    parent = loaded.metadata.snapshot_by_id(first.parent_snapshot_id) if first.parent_snapshot_id is not None else None
+    if parent is None:
+        return CommitFigures()
+    before = reader.live_files(loaded.metadata, parent)
+    after = reader.live_files(loaded.metadata, last)
+    inputs = [file for file in before if file.is_data and file.path in removed]
+    outputs = [file for file in after if file.is_data and file.path in added]
+    dropped = sum(1 for file in before if not file.is_data and file.path in removed)
+    return _counted(before, after, inputs, outputs, dropped, sum(1 for file in after if not file.is_data and file.path in added))
+
+
+def _whole(properties: Mapping[str, str], key: str, default: int) -> int:
+    text = properties.get(key, "")
+    return int(text) if text.isdigit() else default

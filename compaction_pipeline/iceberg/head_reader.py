@@ -1,0 +1,72 @@
+"""The files of a snapshot for one commit: manifests never change, so each is read once however many attempts there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntry, ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from compaction_pipeline.core.commit.head import HeadLayout
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.iceberg.live_files import read_live_files
+from compaction_pipeline.iceberg.manifests import read_entries
+from compaction_pipeline.iceberg.scan import manifests_of, unpartitioned_spec_ids
+
+
+class HeadReader:
+    """Reads live files and entries, remembering manifests by path."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._files: dict[str, tuple[LiveFile, ...]] = {}
+        self._entries: dict[str, Sequence[ManifestEntry]] = {}
+
+    def live_files(self, metadata: TableMetadata, snapshot: Snapshot | None) -> tuple[LiveFile, ...]:
+        """Every live file of a snapshot, of what we compact; TableRefused for a file that we do not."""
+        if snapshot is None:
+            return ()
+        manifests = manifests_of(snapshot, self._io)
+        # Those that the head no longer lists would only take memory.
+        current = {manifest.manifest_path for manifest in manifests}
+        self._files = {path: files for path, files in self._files.items() if path in current}
+        for manifest in manifests:
+            if manifest.manifest_path not in self._files:
+                self._files[manifest.manifest_path] = tuple(read_live_files(self._io, metadata, manifest))
+        return tuple(file for manifest in manifests for file in self._files[manifest.manifest_path])
+
+    def entries(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+        """The live entries of a manifest with all that must be carried over."""
+        if manifest.manifest_path not in self._entries:
+            self._entries[manifest.manifest_path] = read_entries(self._io, manifest)
+        return self._entries[manifest.manifest_path]
+
+
+def head_layout(metadata: TableMetadata) -> HeadLayout:
+    """What the commit's rules need of the metadata."""
+    return HeadLayout(
+        unpartitioned_spec_ids=unpartitioned_spec_ids(metadata),
+        field_ids={schema.schema_id: frozenset(schema.field_ids) for schema in metadata.schemas},
+    )
+
+
+def listed_paths(io: FileIO, metadata: TableMetadata, paths: Iterable[str]) -> Mapping[str, str]:
+    """Those of `paths` that any manifest of any snapshot lists, DELETED entries included, with that manifest's path."""
+    wanted = set(paths)
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for snapshot in reversed(metadata.snapshots):
+        if not wanted:
+            break
+        for manifest in manifests_of(snapshot, io):
+            if manifest.manifest_path in seen:
+                continue
+            seen.add(manifest.manifest_path)
+            for entry in read_entries(io, manifest, live_only=False, with_statistics=False):
+                path = entry.data_file.file_path
+                if path in wanted:
+                    found[path] = manifest.manifest_path
+                    wanted.discard(path)
+    return found

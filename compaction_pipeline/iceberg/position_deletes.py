@@ -1,0 +1,37 @@
+"""Which data files a position-delete file names: read from its `file_path` column alone."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.iceberg.failures import translated
+
+
+class PositionDeletePaths:
+    """Answers `paths_in` for one commit; every file is opened once at most, row group by row group."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._known: dict[str, frozenset[str] | None] = {}
+
+    def __call__(self, delete: LiveFile) -> frozenset[str] | None:
+        """The paths in the file; None when the file is gone."""
+        if delete.path not in self._known:
+            self._known[delete.path] = self._read(delete.path)
+        return self._known[delete.path]
+
+    def _read(self, path: str) -> frozenset[str] | None:
+        held: set[str] = set()
+        with translated(f"position-delete file {path}"):
+            try:
+                with self._io.new_input(path).open() as stream:
+                    file = pq.ParquetFile(stream)
+                    for group in range(file.num_row_groups):
+                        column = file.read_row_group(group, columns=["file_path"]).column(0)
+                        held.update(pc.unique(column).to_pylist())
+            except FileNotFoundError:
+                return None
+        return frozenset(held)
