@@ -1,0 +1,146 @@
+"""The op jobs: machine work is one run that drains a queue, never a run per task or node (a run costs 3–5 s even when empty)."""
+
+# No `from __future__ import annotations` here: Dagster does not resolve a config parameter whose annotation is a string.
+from collections.abc import Mapping
+from datetime import timedelta
+
+import dagster as dg
+from pydantic import Field
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import PlanRequest
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.defs.checks import CHECKS
+from compaction_pipeline.defs.draining import Ending, pool_wanted_by
+from compaction_pipeline.defs.keys import CHECKS_JOB, COMMIT_JOB, COMPACT_JOB, GROUP, POOL
+from compaction_pipeline.defs.metadata import planned_tasks
+from compaction_pipeline.defs.partitions import table_key
+from compaction_pipeline.defs.report import RunReport
+from compaction_pipeline.defs.requests import nodes_by_table
+from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.services.compact_tables import CONFLICT_ROUNDS
+
+Nodes = Mapping[TableIdentifier, Mapping[str, TableNode]]
+
+
+class CompactConfig(dg.Config):
+    """What to compact. Without `node_keys` the run plans nothing and drains what the sensors planned."""
+
+    node_keys: list[str] = Field(
+        default_factory=list,
+        description="plan these nodes first; partition keys of compacted_files, as the table of the worst nodes shows them",
+    )
+    type: CompactionType | None = Field(default=None, description="MINOR, MAJOR or FULL for `node_keys`; empty: what their triggers say")
+    force: bool = Field(default=False, description="ignore the thresholds for `node_keys` (a gain is still needed)")
+    dry_run: bool = Field(default=False, description="show what would be done, and why every other node is left alone; do nothing")
+
+
+@dg.op(pool=POOL, description="plan (if asked) → merge on Spark → commit what is due → report", out=dg.Out(dg.Nothing))
+def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction) -> None:
+    """Plan the named nodes, drain the queue, commit what is due; an event per node and record."""
+    services = compaction.services()
+    report = RunReport(context, services)
+    named = nodes_by_table(services, config.node_keys, report.unknown)
+    request = (config.type,) if config.type else None
+    if config.dry_run:
+        _explain(context, services, named, request, config.force)
+        return
+    services.compact_tables.keep()
+    settings = services.settings
+    ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), lambda: pool_wanted_by(context.instance, context.run_id))
+    to_plan: Nodes = named
+    for round_number in range(1 + CONFLICT_ROUNDS):
+        for table, nodes in to_plan.items():
+            planned = services.compact_tables.plan_nodes(
+                table, PlanRequest(request, frozenset(nodes.values()), config.force or round_number > 0)
+            )
+            context.log.info(f"{table}: {len(planned.tasks)} task(s) planned; {planned.plan.reason.text}")
+        told = len(report.records)
+        done = services.compact_tables.drain(
+            until=ending.over,
+            linger=timedelta(seconds=settings.linger_seconds),
+            run_id=context.run_id,
+            on_result=report.task_ended,
+            on_commit=report.committed,
+        )
+        report.task_failures(done.failed)
+        to_plan = _rejected(services, report, told, named)
+        if not to_plan or ending.over():
+            break
+    context.log.info(f"ends: {ending.reason}")
+    report.close()
+
+
+def _rejected(services: Services, report: RunReport, told: int, named: Nodes) -> Nodes:
+    """Of the nodes that this run planned, those whose tasks a commit rejected since: the table moved, so they are planned again."""
+    again: dict[TableIdentifier, dict[str, TableNode]] = {}
+    for record in report.records[told:]:
+        rejected = {services.stores.tasks.task(task_id).work.node for task_id in record.conflicts}
+        nodes = {key: node for key, node in named.get(record.table, {}).items() if node in rejected}
+        if nodes:
+            again[record.table] = nodes
+    return again
+
+
+def _explain(
+    context: dg.OpExecutionContext, services: Services, named: Nodes, types: tuple[CompactionType, ...] | None, force: bool
+) -> None:
+    """Log the plan that would be carried out, and put it on the step's output."""
+    tables_of = named or {state.table: {} for state in services.stores.tables.states()}
+    metadata: dict[str, dg.MetadataValue] = {}
+    for table, nodes in tables_of.items():
+        request = PlanRequest(types, frozenset(nodes.values()) or None, force)
+        plan = services.compact_tables.explain(table, request)
+        context.log.info(f"dry run, {table}: {len(plan.tasks)} task(s); {plan.reason.text}")
+        for verdict in plan.verdicts:
+            if not nodes or verdict.node in nodes.values():
+                context.log.info(
+                    f"dry run, {table} {verdict.node}: {verdict.type.value if verdict.type else 'left alone'}; {verdict.reason.text}"
+                )
+        metadata[table_key(table)] = planned_tasks(plan.tasks)
+    context.add_output_metadata(metadata)
+
+
+@dg.job(
+    name=COMPACT_JOB,
+    executor_def=dg.in_process_executor,
+    tags={"compaction/group": GROUP},
+    description=(
+        "Merges what the sensors planned and commits what is due, until the queue was empty for a while, time is up, or a queued run wants "
+        "its pool. With `node_keys` it plans these nodes first; `dry_run` shows the plan and does nothing."
+    ),
+)
+def compact_job() -> None:
+    compact()
+
+
+@dg.op(description="commit every due table, one record each", out=dg.Out(dg.Nothing))
+def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
+    """Claim and commit every due table."""
+    services = compaction.services()
+    services.compact_tables.keep()
+    report = RunReport(context, services)
+    for record in services.compact_tables.commit_due(context.run_id):
+        report.committed(record)
+    context.log.info(f"{len(report.records)} table(s) committed")
+    report.close()
+
+
+@dg.job(
+    name=COMMIT_JOB,
+    executor_def=dg.in_process_executor,
+    tags={"compaction/group": GROUP},
+    description="Commits every table whose merged tasks have waited for its commit interval, one record each.",
+)
+def commit_job() -> None:
+    commit()
+
+
+compaction_checks_job = dg.define_asset_job(
+    CHECKS_JOB,
+    selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(check.asset, check.name) for check in CHECKS)),
+    executor_def=dg.in_process_executor,
+    description="Judges all nodes and tables now: the five checks, without any merge.",
+)

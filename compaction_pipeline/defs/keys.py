@@ -1,0 +1,39 @@
+"""Names that the definitions share: asset keys, pool, group, owners, tags and the settings read at load.
+
+Reads the environment once, when the code location is loaded, and opens nothing.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from compaction_pipeline.settings import load_settings
+
+SETTINGS = load_settings()
+
+_PREFIX = tuple(level for level in SETTINGS.asset_prefix.split("/") if level)
+
+DELTA_FILES = dg.AssetKey([*_PREFIX, "delta_files"])
+TABLE_HEALTH = dg.AssetKey([*_PREFIX, "table_health"])
+COMPACTED_FILES = dg.AssetKey([*_PREFIX, "compacted_files"])
+COMPACTION_RECORDS = dg.AssetKey([*_PREFIX, "compaction_records"])
+
+OUR_ASSETS = frozenset({DELTA_FILES, TABLE_HEALTH, COMPACTED_FILES, COMPACTION_RECORDS})
+
+COMPACT_JOB = "compact_job"
+COMMIT_JOB = "commit_job"
+CHECKS_JOB = "compaction_checks_job"
+RETIRE_JOB = "compaction_retire_job"
+
+GROUP = "compaction"
+OWNERS = ["team:data-platform"]
+POOL = "spark_merge"
+"""One Spark session a machine: who merges holds a slot of this pool (the instance's default limit is 1)."""
+
+MACHINE_TAGS = {"dagster/priority": "-1", "compaction/requested-by": "machine"}
+"""On runs that a sensor asked for: a person's run goes first."""
+
+
+def key_text(key: dg.AssetKey) -> str:
+    """The key as the UI shows it."""
+    return "/".join(key.path)

@@ -1,0 +1,48 @@
+"""From what a person or a sensor names (partition keys) to the nodes and tables that the services know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.model.node import TableNode, parse_node_key
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.ports import NodeState
+from compaction_pipeline.defs.partitions import table_key
+
+
+def nodes_by_table(
+    services: Services, keys: Iterable[str], unknown: Callable[[str, str], None]
+) -> Mapping[TableIdentifier, Mapping[str, TableNode]]:
+    """The nodes of these keys, by table; `unknown(key, reason)` is told each key that no table holds."""
+    found: dict[TableIdentifier, dict[str, TableNode]] = {}
+    for key in keys:
+        try:
+            state = _node(services, key)
+        except CompactionError as error:
+            unknown(key, str(error))
+            continue
+        found.setdefault(state.table, {})[key] = state.node
+    return found
+
+
+def _node(services: Services, key: str) -> NodeState:
+    try:
+        return services.stores.tables.node(key)
+    except NotFoundError:
+        parsed = parse_node_key(key)
+        if parsed is None:
+            raise
+        # A person may name a node of a table that nobody has looked at yet.
+        services.compact_tables.refresh(parsed.table)
+        return services.stores.tables.node(key)
+
+
+def table_named(services: Services, key: str) -> TableIdentifier:
+    """The table of a key of the `tables` partitions. Raises NotFoundError."""
+    states = services.stores.tables.states()
+    found = next((state.table for state in states if table_key(state.table) == key), None)
+    if found is None:
+        raise NotFoundError(f"table {key!r} is not known: is its catalog registered? `compaction-pipeline table list` shows all")
+    return found
