@@ -32,12 +32,14 @@ class TableFiles:
 class InUse:
     """Data files of Executing and Prepared tasks, and nodes with a running MAJOR or FULL.
 
-    `pending` are the data files of Pending tasks, path → task id: a plan may take them by replacing those tasks.
+    `pending` are the data files of Pending tasks, path → task id: a plan may take them by replacing those tasks. `pending_groups`
+    are the groups of those Pending tasks that are in one, task id → group: a group is replaced with all its Pending tasks.
     """
 
     paths: frozenset[str] = frozenset()
     exclusive_nodes: frozenset[TableNode] = frozenset()
     pending: Mapping[str, str] = field(default_factory=dict)
+    pending_groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

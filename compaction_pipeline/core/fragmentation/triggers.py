@@ -1,0 +1,96 @@
+"""Which type of compaction a node is due for, and why, in numbers.
+
+Insert and delete files are judged apart; sizes and counts are of files that no running or waiting task holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import NodeHistory
+from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.model.task import CompactionType
+
+_COVERS: Mapping[CompactionType, tuple[CompactionType, ...]] = {
+    # A major merges the small files too, and a full everything.
+    CompactionType.MINOR: (CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL),
+    CompactionType.MAJOR: (CompactionType.MAJOR, CompactionType.FULL),
+    CompactionType.FULL: (CompactionType.FULL,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Whether a type is due, and the sentence that says why or why not."""
+
+    due: bool
+    text: str
+
+
+def minor_trigger(
+    node: TableNode, data: Sequence[LiveFile], deletes: Sequence[LiveFile], history: NodeHistory, properties: TableProperties, now: datetime
+) -> Trigger:
+    """Due by small files' count or bytes, data and delete files each alone, or by the interval with two of them.
+
+    `deletes` are the delete files that the node's readers open: its own and global ones that reach its data.
+    """
+    limit = properties.fragment_size_bytes
+    least, volume = properties.minor_file_count, properties.minor_total_size_bytes
+    small_data = [file.file_size_bytes for file in data if file.file_size_bytes <= limit]
+    small_deletes = [file.file_size_bytes for file in deletes if file.file_size_bytes <= limit]
+    for word, sizes in (("data", small_data), ("delete", small_deletes)):
+        if len(sizes) >= least:
+            return Trigger(True, f"{len(sizes)} small {word} files, {least} are enough")
+        if sizes and sum(sizes) >= volume:
+            return Trigger(
+                True, f"{human_bytes(sum(sizes))} in {files_of(len(sizes), f'small {word} file')}, {human_bytes(volume)} are enough"
+            )
+    small = len(small_data) + len(small_deletes)
+    if small >= 2 and interval_passed(node, CompactionType.MINOR, properties.minor_interval, history, now):
+        return Trigger(True, f"{small} small files and no minor for {human_time(properties.minor_interval)}")
+    amounts = [f"{files_of(len(small_data), 'small data file')} of {least} needed; {human_bytes(sum(small_data))} of {human_bytes(volume)}"]
+    if small_deletes:
+        amounts.append(f"{files_of(len(small_deletes), 'small delete file')} of {least}; {human_bytes(sum(small_deletes))}")
+    return Trigger(False, "; ".join(amounts))
+
+
+def full_trigger(node: TableNode, history: NodeHistory, properties: TableProperties, now: datetime) -> Trigger:
+    """Due by its interval only, which is off by default."""
+    if properties.full_interval is None or not interval_passed(node, CompactionType.FULL, properties.full_interval, history, now):
+        return Trigger(False, "no full is due")
+    return Trigger(True, f"no full for {human_time(properties.full_interval)}")
+
+
+def interval_passed(node: TableNode, type: CompactionType, interval: timedelta, history: NodeHistory, now: datetime) -> bool:
+    """Whether so long ago the type, or one that includes it, was last done on the node, or the node first seen."""
+    moments = [moment for covering in _COVERS[type] if (moment := history.last_done.get((node, covering))) is not None]
+    since = max(moments, default=history.first_seen.get(node))
+    return since is not None and now - since >= interval
+
+
+def files_of(count: int, word: str) -> str:
+    """ "1 small data file", "3 small data files"."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def human_bytes(size: int) -> str:
+    """Bytes as a person reads them, in powers of 1024."""
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TB"
+
+
+def human_time(interval: timedelta) -> str:
+    """An interval as a person reads it, in its largest whole unit."""
+    seconds = interval.total_seconds()
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,30 @@
+"""FULL: rewrite all data files of a node to the target size, where that gains; the only type that moves rows to another spec."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from compaction_pipeline.core.fragmentation.triggers import human_time
+from compaction_pipeline.core.model.plan import NodeHistory
+from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+
+
+def full_bins(view: NodeView, moves_spec: bool) -> list[MergeBin]:
+    """All available data files; bins that save no file, lose no delete and move to no other spec are left out."""
+    merged = frozenset(file.path for file in view.available)
+    return view.bins(view.available, lambda file: moves_spec or view.loses_deletes(file, merged))
+
+
+def keeps_old_spec(history: NodeHistory, properties: TableProperties, now: datetime) -> str | None:
+    """Why rows of an old spec must stay there; None when they may move.
+
+    A writer that started before the evolution keeps deleting in the old spec, and such a delete would miss moved rows.
+    """
+    last = history.last_old_spec_delete_at
+    if last is None or now - last >= properties.respec_quiet_interval:
+        return None
+    return (
+        f"keeps its old partition spec: a delete file of an old spec was committed {human_time(now - last)} ago, "
+        f"quiet for {human_time(properties.respec_quiet_interval)} is needed"
+    )

@@ -1,0 +1,140 @@
+"""One node as the planner sees it: which of its data files a plan may take, what reaches them, and packing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from compaction_pipeline.core.files.delete_reach import DeleteReach
+from compaction_pipeline.core.files.live_files import NodeFiles
+from compaction_pipeline.core.fragmentation.metrics import deleted_rows
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.planning.bin_packing import first_fit_decreasing, nearest_count, output_count
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBin:
+    """Data files of one MERGE task and how many files of which size come out."""
+
+    inputs: tuple[LiveFile, ...]
+    outputs: int
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(file.file_size_bytes for file in self.inputs)
+
+    @property
+    def output_bytes(self) -> int:
+        """Predicted size of each output. Deleted rows are not subtracted: a prediction never promises more than is sure."""
+        return -(-self.input_bytes // self.outputs)
+
+
+@dataclass(slots=True)
+class NodeView:
+    """A node's files; `available` are the data files that a plan may take."""
+
+    files: NodeFiles
+    available: list[LiveFile]
+    reach: DeleteReach
+    properties: TableProperties
+    spread: bool
+    table_rows: int
+    node_bytes: int = 0
+    fragments: list[LiveFile] = field(default_factory=list)
+    undersized: list[LiveFile] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        fragment, most = self.properties.fragment_size_bytes, self._undersized_bytes
+        self.node_bytes = sum(file.file_size_bytes for file in self.files.data)
+        self.fragments = [file for file in self.available if file.file_size_bytes <= fragment]
+        self.undersized = [file for file in self.available if fragment < file.file_size_bytes <= most]
+
+    @property
+    def node(self) -> TableNode:
+        return self.files.node
+
+    @property
+    def _undersized_bytes(self) -> int:
+        return int(self.properties.min_target_size_ratio * self.properties.target_size_bytes)
+
+    def is_undersized(self, size_bytes: int) -> bool:
+        """Larger than a fragment, and too small for a right file."""
+        return self.properties.fragment_size_bytes < size_bytes <= self._undersized_bytes
+
+    def deleted(self, data: Sequence[LiveFile]) -> dict[str, float]:
+        """Rows thought deleted of these data files, when they are all that is left of the node."""
+        return deleted_rows(self.node, data, self.reach, self.spread, self.table_rows, count_same_sequence=False)
+
+    def loses_deletes(self, data: LiveFile, merged: frozenset[str]) -> bool:
+        """Whether rewriting a data file leaves it with fewer deletes, when the data files at the paths `merged` go too.
+
+        A merge's output carries the plan's sequence, so a position delete of many files and of that very sequence still
+        seems to reach it as long as another data file keeps it alive: rewriting once more would gain nothing.
+        """
+        if self.reach.any_equality(self.node, data):
+            return True
+        return any(
+            delete.referenced_data_file is not None
+            or delete.data_sequence_number > data.data_sequence_number
+            or all(other.path in merged for other in self.reach.reached_by_position_delete(delete))
+            for delete in self.reach.positions(data)
+        )
+
+    def pack(self, sizes: Sequence[int]) -> list[tuple[list[int], int]]:
+        """Indexes of `sizes` in bins, with the number of outputs of each, before anything is left out for lack of gain.
+
+        A node that fits one task is one bin. A larger one is packed into bins of the target size, one output each, and
+        these into tasks. Either way packing the outputs again gains nothing, since the choice depends on the node's
+        bytes alone and any two bins of the target size hold more than it: the fixed point rests on this.
+        """
+        properties = self.properties
+        target = properties.target_size_bytes
+        if not sizes:
+            return []
+        if self.node_bytes <= properties.task_size_bytes:
+            return [(list(range(len(sizes))), output_count(sum(sizes), target, properties.fragment_size_bytes))]
+        return [(indexes, 1) for indexes in first_fit_decreasing(sizes, target)]
+
+    def joins(self, sizes: Sequence[int]) -> bool:
+        """Whether packing files of these sizes leaves fewer of them."""
+        return any(outputs < len(indexes) for indexes, outputs in self.pack(sizes))
+
+    def bins(self, pool: Sequence[LiveFile], alone: Callable[[LiveFile], bool]) -> list[MergeBin]:
+        """Tasks for a pool of data files. `alone`: a file is worth rewriting even when no file is saved by it."""
+        ordered = sorted(pool, key=lambda file: (-file.file_size_bytes, file.path))
+        sizes = [file.file_size_bytes for file in ordered]
+        packed = self.pack(sizes)
+        kept = [
+            (tuple(ordered[index] for index in indexes), outputs)
+            for indexes, outputs in packed
+            if outputs < len(indexes) or any(alone(ordered[index]) for index in indexes)
+        ]
+        if self.node_bytes <= self.properties.task_size_bytes:
+            return [MergeBin(inputs, outputs) for inputs, outputs in kept]
+        smallest = min((sum(sizes[index] for index in indexes) for indexes, _ in packed), default=0)
+        return self._tasks([inputs for inputs, _ in kept], smallest)
+
+    def task_parts(self, files: Sequence[LiveFile]) -> list[tuple[LiveFile, ...]]:
+        """Data files that stay, in parts that one task each can read."""
+        ordered = sorted(files, key=lambda file: (-file.file_size_bytes, file.path))
+        packed = first_fit_decreasing([file.file_size_bytes for file in ordered], self.properties.task_size_bytes)
+        return [tuple(ordered[index] for index in indexes) for indexes in packed]
+
+    def _tasks(self, bins: Sequence[tuple[LiveFile, ...]], smallest_bytes: int) -> list[MergeBin]:
+        target = self.properties.target_size_bytes
+        sums = [sum(file.file_size_bytes for file in inputs) for inputs in bins]
+        tasks = []
+        for inputs, size in zip(bins, sums, strict=True):
+            if size > target:
+                outputs = nearest_count(size, target)
+                if outputs > 1 and size // outputs + smallest_bytes <= target:
+                    # Pieces so small would be joined with the smallest bin by the next plan.
+                    outputs = max(size // target, 1)
+                tasks.append(MergeBin(inputs, outputs))
+        normal = [(inputs, size) for inputs, size in zip(bins, sums, strict=True) if size <= target]
+        for group in first_fit_decreasing([size for _, size in normal], self.properties.task_size_bytes):
+            together = tuple(file for index in group for file in normal[index][0])
+            tasks.append(MergeBin(together, nearest_count(sum(normal[index][1] for index in group), target)))
+        return tasks

@@ -1,0 +1,363 @@
+"""Choose the tasks of one table: which nodes are due, for which type, and which files go into which task.
+
+The players: `fragmentation.triggers` says what is due, `minor`, `major` and `full` choose a node's data files, `node_view`
+packs them into bins, `conversions` handles the deletes of data files that stay, `budget` cuts, `prediction` says what comes
+out. Order and laws are in CONTRACT.md beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from compaction_pipeline.core.files.delete_reach import DeleteReach
+from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
+from compaction_pipeline.core.fragmentation.metrics import node_metrics
+from compaction_pipeline.core.fragmentation.triggers import Trigger, files_of, full_trigger, human_time, minor_trigger
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import (
+    Budget,
+    CompactionPlan,
+    InUse,
+    NodeHistory,
+    NodeMetrics,
+    NodeVerdict,
+    PlanReason,
+    PlanReasonCode,
+    PlanRequest,
+    TableFiles,
+)
+from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.planning.budget import within_budget
+from compaction_pipeline.core.planning.conversions import Conversions, choose_conversions
+from compaction_pipeline.core.planning.full import full_bins, keeps_old_spec
+from compaction_pipeline.core.planning.major import joins_undersized, major_bins, minor_grows_into_major, worn
+from compaction_pipeline.core.planning.minor import minor_bins
+from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.planning.prediction import predicted_after
+
+_MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
+_HELD = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
+"""Why due work is not planned, the widest reason first."""
+
+
+def plan(
+    files: TableFiles,
+    in_use: InUse,
+    properties: TableProperties,
+    request: PlanRequest,
+    history: NodeHistory,
+    budget: Budget,
+    now: datetime,
+) -> CompactionPlan:
+    """Choose the tasks of one table. Pure: the same arguments give the same plan."""
+    if not files.files:
+        return CompactionPlan((), PlanReason(PlanReasonCode.EMPTY_TABLE, "the table has no files"))
+    return _Planner(files, in_use, properties, request, history, budget, now).plan()
+
+
+@dataclass(slots=True)
+class _Decision:
+    """What one node is due for and what was chosen; `minor_due` makes its staying data files eligible for conversion."""
+
+    code: PlanReasonCode
+    text: str
+    type: CompactionType | None = None
+    bins: list[MergeBin] = field(default_factory=list)
+    minor_due: bool = False
+    output_spec_id: int | None = None
+
+
+class _Planner:
+    """The arguments of `plan`, and what is derived from them once."""
+
+    def __init__(
+        self,
+        files: TableFiles,
+        in_use: InUse,
+        properties: TableProperties,
+        request: PlanRequest,
+        history: NodeHistory,
+        budget: Budget,
+        now: datetime,
+    ) -> None:
+        self.files, self.in_use, self.properties, self.request = files, in_use, properties, request
+        self.history, self.budget, self.now = history, budget, now
+        # Forced without a type: no threshold holds, and rewriting whole partitions was not asked for.
+        unnamed = (_MINOR, _MAJOR) if request.force else (_MINOR, _MAJOR, _FULL)
+        self.types = frozenset(unnamed if request.types is None else request.types)
+        self.nodes = files_by_node(files.files)
+        self.reach = DeleteReach(self.nodes, files.unpartitioned_spec_ids)
+        self.table_rows = sum(file.record_count for group in self.nodes.values() for file in group.data)
+        self.spread = sum(1 for group in self.nodes.values() if group.data) > 1
+        self.metrics: Mapping[TableNode, NodeMetrics] = {
+            node: node_metrics(group, self.reach, properties, self.spread, self.table_rows) for node, group in self.nodes.items()
+        }
+
+    def plan(self) -> CompactionPlan:
+        decisions, tasks = self._chosen()
+        held = self._hold_back(decisions)
+        planned = () if held else tuple(within_budget(tasks, self.budget))
+        if not held:
+            self._mark_cut(decisions, tasks, planned)
+        replaces = self._replaces(planned)
+        after = predicted_after(self.files, planned)
+        data = sum(1 for file in after.files if file.is_data)
+        return CompactionPlan(
+            tasks=planned,
+            reason=self._summary(decisions, planned),
+            verdicts=tuple(
+                NodeVerdict(node, decision.type, PlanReason(decision.code, decision.text), self.metrics[node])
+                for node, decision in decisions.items()
+            ),
+            replaces=replaces,
+            predicted_files=data,
+            predicted_delete_files=len(after.files) - data,
+            predicted_bytes=sum(file.file_size_bytes for file in after.files),
+        )
+
+    # ---- choosing ----------------------------------------------------------------------------------------------------
+
+    def _chosen(self) -> tuple[dict[TableNode, _Decision], list[TaskWork]]:
+        """Decisions and tasks; Pending tasks are replaced only where files that wait in none of them join in."""
+        keep_pending: set[TableNode] = set()
+        while True:
+            views = {node: self._view(group, node in keep_pending) for node, group in self.nodes.items()}
+            decisions = {node: self._decide(view) for node, view in views.items()}
+            bins = {node: decision.bins for node, decision in decisions.items() if decision.bins}
+            eligible = {node for node, decision in decisions.items() if decision.minor_due}
+            label = f"{self.files.snapshot_id}"
+            conversions = choose_conversions(views, bins, eligible, self.reach, label) if eligible else Conversions()
+            tasks = self._tasks(decisions, conversions)
+            stale = set() if self.request.force else self._nothing_new(tasks) - keep_pending
+            if not stale:
+                self._explain(decisions, tasks, views)
+                return decisions, tasks or self._drop(decisions)
+            keep_pending |= stale
+
+    def _nothing_new(self, tasks: Sequence[TaskWork]) -> set[TableNode]:
+        """Nodes whose tasks take Pending files and no other."""
+        waiting: set[TableNode] = set()
+        fresh: set[TableNode] = set()
+        for work in tasks:
+            for file in work.inputs:
+                (waiting if file.path in self.in_use.pending else fresh).add(work.node)
+        return waiting - fresh
+
+    def _view(self, group: NodeFiles, keep_pending: bool, without_pending: bool = False) -> NodeView:
+        blocked = self.in_use.paths
+        leave = keep_pending or without_pending
+        exclusive = group.node in self.in_use.exclusive_nodes
+        available = [] if exclusive else [f for f in group.data if f.path not in blocked and not (leave and f.path in self.in_use.pending)]
+        return NodeView(group, available, self.reach, self.properties, self.spread, self.table_rows)
+
+    def _decide(self, view: NodeView) -> _Decision:
+        node, request = view.node, self.request
+        if request.nodes is not None and node not in request.nodes:
+            return _Decision(PlanReasonCode.NOT_REQUESTED, "not asked for")
+        if not self.properties.enabled:
+            return _Decision(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+        if node in self.in_use.exclusive_nodes:
+            return _Decision(PlanReasonCode.FILES_IN_USE, "a major or full runs on it")
+        minor, full = self._triggers(view)
+        decision = _Decision(PlanReasonCode.NOT_FRAGMENTED, minor.text, minor_due=minor.due)
+        if full.due:
+            self._choose_full(view, decision, full)
+        if not decision.bins and _MAJOR in self.types:
+            self._choose_major(view, decision, minor)
+        if not decision.bins and minor.due:
+            bins = minor_bins(view)
+            decision.type, decision.text = decision.type or _MINOR, minor.text
+            decision.bins = bins
+        return decision
+
+    def _triggers(self, view: NodeView) -> tuple[Trigger, Trigger]:
+        """MINOR and FULL. A trigger looks at files that wait in no Pending task: those were decided already."""
+        if self.request.force:
+            return Trigger(_MINOR in self.types, "asked for"), Trigger(_FULL in self.types, "asked for")
+        pending = self.in_use.pending
+        data = [file for file in view.available if file.path not in pending] if pending else view.available
+        minor = minor_trigger(view.node, data, self._opened_deletes(view), self.history, self.properties, self.now)
+        if _MINOR not in self.types:
+            minor = Trigger(False, minor.text)
+        full = full_trigger(view.node, self.history, self.properties, self.now) if _FULL in self.types else Trigger(False, "")
+        return minor, full
+
+    def _opened_deletes(self, view: NodeView) -> Sequence[LiveFile]:
+        """Delete files of the node, and global ones of other nodes that reach its data."""
+        if not self.reach.everywhere.deletes or not view.files.data:
+            return view.files.deletes
+        oldest = min(view.files.data, key=lambda file: file.data_sequence_number)
+        foreign = [file for file in self.reach.everywhere.of(oldest) if file.node != view.node]
+        return [*view.files.deletes, *foreign]
+
+    def _choose_full(self, view: NodeView, decision: _Decision, full: Trigger) -> None:
+        text = full.text
+        moves = view.node.spec_id != self.files.default_spec_id
+        if moves and (stays := keeps_old_spec(self.history, self.properties, self.now)) is not None:
+            moves, text = False, f"{full.text}; {stays}"
+        bins = full_bins(view, moves)
+        decision.type, decision.text, decision.bins = _FULL, text, bins
+        if moves:
+            decision.output_spec_id = self.files.default_spec_id
+            if bins:
+                decision.text += f"; rows move from partition spec {view.node.spec_id} to {self.files.default_spec_id}"
+
+    def _choose_major(self, view: NodeView, decision: _Decision, minor: Trigger) -> None:
+        forced = self.request.force
+        segments = worn(view, forced)
+        joins = joins_undersized(view)
+        if segments:
+            text = f"{files_of(len(segments), 'segment')} with up to {max(segments.values()):.0%} deleted rows"
+        elif joins:
+            text = f"{len(view.undersized)} undersized segments can be joined"
+        elif minor.due and minor_grows_into_major(view, forced):
+            text = f"{minor.text}; the merged files would be due for a major at once"
+        elif forced:
+            text = "asked for"
+        else:
+            return
+        decision.bins = major_bins(view, forced)
+        if decision.bins or forced:
+            decision.type, decision.text = decision.type or _MAJOR, text
+            if decision.bins:
+                decision.type = _MAJOR
+
+    # ---- tasks -------------------------------------------------------------------------------------------------------
+
+    def _tasks(self, decisions: Mapping[TableNode, _Decision], conversions: Conversions) -> list[TaskWork]:
+        tasks = []
+        for node, decision in decisions.items():
+            for index, each in enumerate(decision.bins):
+                tasks.append(self._merge(node, decision, each, conversions.group_of(node, index)))
+        for conversion in conversions.conversions:
+            inputs = conversion.inputs
+            tasks.append(
+                TaskWork(
+                    node=conversion.node,
+                    type=decisions[conversion.node].type or _MINOR,
+                    action=TaskAction.CONVERT,
+                    inputs=inputs,
+                    deletes=self.reach.of_all(conversion.node, inputs),
+                    output_spec_id=conversion.node.spec_id,
+                    target_size_bytes=self.properties.target_size_bytes,
+                    fragment_size_bytes=self.properties.fragment_size_bytes,
+                    converts=conversion.converts,
+                    group=conversion.group,
+                    predicted_files=len(inputs),
+                )
+            )
+        return tasks
+
+    def _merge(self, node: TableNode, decision: _Decision, each: MergeBin, group: str) -> TaskWork:
+        target = self.properties.target_size_bytes
+        return TaskWork(
+            node=node,
+            type=decision.type or _MINOR,
+            action=TaskAction.MERGE,
+            inputs=each.inputs,
+            deletes=self.reach.of_all(node, each.inputs),
+            output_spec_id=node.spec_id if decision.output_spec_id is None else decision.output_spec_id,
+            # Outputs of even size: a small remainder would only be merged again.
+            target_size_bytes=max(target, each.output_bytes) if each.outputs == 1 else each.output_bytes,
+            fragment_size_bytes=self.properties.fragment_size_bytes,
+            group=group,
+            predicted_files=each.outputs,
+            predicted_bytes=each.input_bytes,
+        )
+
+    def _drop(self, decisions: Mapping[TableNode, _Decision]) -> list[TaskWork]:
+        """One task that drops delete files which nothing needs, where they are all there is to gain."""
+        dead: dict[TableNode, int] = {}
+        for file in self.reach.dead():
+            dead[file.node] = dead.get(file.node, 0) + 1
+        due = [node for node, decision in decisions.items() if node in dead and decision.code is PlanReasonCode.NO_GAIN and decision.type]
+        for node in due:
+            decisions[node].code = PlanReasonCode.PLANNED
+            decisions[node].text += f"; {files_of(dead[node], 'delete file')} that no data file needs go"
+        return [
+            TaskWork(
+                node=node,
+                type=decisions[node].type or _FULL,
+                action=TaskAction.DROP_DELETES,
+                inputs=(),
+                deletes=(),
+                output_spec_id=node.spec_id,
+                target_size_bytes=self.properties.target_size_bytes,
+                fragment_size_bytes=self.properties.fragment_size_bytes,
+                predicted_files=0,
+            )
+            for node in due[:1]
+        ]
+
+    # ---- reasons -----------------------------------------------------------------------------------------------------
+
+    def _explain(self, decisions: Mapping[TableNode, _Decision], tasks: Sequence[TaskWork], views: Mapping[TableNode, NodeView]) -> None:
+        working = {work.node: work for work in tasks}
+        for node, decision in decisions.items():
+            if decision.code is not PlanReasonCode.NOT_FRAGMENTED:
+                continue
+            view = views[node]
+            busy = len(view.files.data) - sum(1 for file in view.available if file.path not in self.in_use.pending)
+            if node in working:
+                decision.code, decision.type = PlanReasonCode.PLANNED, working[node].type
+            elif busy and (decision.type or decision.minor_due):
+                decision.code = PlanReasonCode.FILES_IN_USE
+                decision.text += f"; {busy} of {files_of(len(view.files.data), 'data file')} are in running or waiting tasks"
+            elif busy:
+                decision.text += f"; {busy} of {files_of(len(view.files.data), 'data file')} are in running or waiting tasks"
+            elif decision.type or decision.minor_due:
+                decision.code = PlanReasonCode.NO_GAIN
+                decision.text += "; merging would leave as many files and deletes as before"
+
+    def _hold_back(self, decisions: Mapping[TableNode, _Decision]) -> bool:
+        """Nothing is planned so soon after the last plan, unless a person asked."""
+        last, least = self.history.last_planned_at, self.properties.min_plan_interval
+        if self.request.force or last is None or self.now - last >= least:
+            return False
+        for decision in decisions.values():
+            if decision.code is PlanReasonCode.PLANNED:
+                decision.code = PlanReasonCode.MIN_PLAN_INTERVAL
+                decision.text += f"; planned {human_time(self.now - last)} ago, at least {human_time(least)} must pass"
+        return True
+
+    def _mark_cut(self, decisions: Mapping[TableNode, _Decision], tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> None:
+        working = {work.node for work in planned}
+        for work in tasks:
+            if work.node not in working and decisions[work.node].code is PlanReasonCode.PLANNED:
+                decision = decisions[work.node]
+                decision.code = PlanReasonCode.OVER_BUDGET
+                decision.text += f"; waits, the queue's quota leaves {files_of(max(self.budget.task_slots, 0), 'task slot')}"
+
+    def _replaces(self, planned: Sequence[TaskWork]) -> tuple[str, ...]:
+        pending, groups = self.in_use.pending, self.in_use.pending_groups
+        taken = {pending[file.path] for work in planned for file in work.inputs if file.path in pending}
+        named = {groups[task_id] for task_id in taken if task_id in groups}
+        return tuple(sorted(taken | {task_id for task_id, group in groups.items() if group in named}))
+
+    def _summary(self, decisions: Mapping[TableNode, _Decision], planned: Sequence[TaskWork]) -> PlanReason:
+        if planned:
+            nodes = {work.node: None for work in planned}
+            inputs = sum(len(work.inputs) for work in planned)
+            first = next(iter(nodes))
+            words = f"{files_of(len(planned), 'task')} on {files_of(len(nodes), 'node')}, {files_of(inputs, 'data file')}"
+            return PlanReason(PlanReasonCode.PLANNED, f"{words}; first {first}: {decisions[first].text}")
+        for code in _HELD:
+            held = [node for node, decision in decisions.items() if decision.code is code]
+            if held:
+                return PlanReason(code, f"{files_of(len(held), 'node')} held back; {held[0]}: {decisions[held[0]].text}")
+        asked = {node: decision for node, decision in decisions.items() if decision.code is not PlanReasonCode.NOT_REQUESTED}
+        if not asked:
+            return PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the nodes asked for has files")
+        if not self.properties.enabled:
+            return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+        gainless = [node for node, decision in asked.items() if decision.code is PlanReasonCode.NO_GAIN]
+        if gainless:
+            return PlanReason(PlanReasonCode.NO_GAIN, f"nothing to gain; {gainless[0]}: {asked[gainless[0]].text}")
+        best = max(asked, key=lambda node: max(self.metrics[node].small_data_files, self.metrics[node].small_delete_files))
+        highest = max(self.metrics[best].small_data_files, self.metrics[best].small_delete_files)
+        text = f"no node has {self.properties.minor_file_count} small files; highest {highest} in {best}"
+        return PlanReason(PlanReasonCode.NOT_FRAGMENTED, text)

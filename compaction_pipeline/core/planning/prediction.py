@@ -1,0 +1,92 @@
+"""What a table's files are after a plan, as far as the plan knows: the base of its figures and of the fixed-point law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compaction_pipeline.core.files.delete_reach import DeleteReach
+from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
+from compaction_pipeline.core.fragmentation.metrics import deleted_rows
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.model.plan import CompactionPlan, TableFiles
+from compaction_pipeline.core.model.task import TaskAction, TaskWork
+
+_DELETE_BYTES_PER_ROW = 2
+_DELETE_FILE_BYTES = 1024
+"""A position-delete file with one path compresses to about this."""
+
+
+def predicted(files: TableFiles, plan: CompactionPlan) -> TableFiles:
+    """The files after all tasks of the plan were committed with the outputs that it predicts.
+
+    Rows and bytes of merged files are those of their inputs. Moved to another spec they have no known partition: ().
+    """
+    return predicted_after(files, plan.tasks)
+
+
+def predicted_after(files: TableFiles, tasks: tuple[TaskWork, ...]) -> TableFiles:
+    """The same for tasks."""
+    if not tasks:
+        return files
+    merged = {file.path for work in tasks if work.action is TaskAction.MERGE for file in work.inputs}
+    converted = {path for work in tasks for path in work.converts}
+    kept = [file for file in files.files if file.path not in merged and file.path not in converted]
+    # Outputs carry the plan's sequence and new paths: no delete of the plan's snapshot reaches them.
+    dead = {file.path for file in DeleteReach(files_by_node(kept), files.unpartitioned_spec_ids).dead()}
+    outputs = [output for number, work in enumerate(tasks) if work.action is TaskAction.MERGE for output in _outputs(files, work, number)]
+    return replace(
+        files,
+        snapshot_id=files.snapshot_id + 1,
+        sequence_number=files.sequence_number + 1,
+        files=(*(file for file in kept if file.path not in dead), *outputs, *_position_deletes(files, tasks, converted)),
+    )
+
+
+def _outputs(files: TableFiles, work: TaskWork, number: int) -> list[LiveFile]:
+    size = -(-work.predicted_bytes // max(work.predicted_files, 1))
+    rows = sum(file.record_count for file in work.inputs)
+    return [
+        LiveFile(
+            path=f"predicted/{files.sequence_number}-{number}-{part}",
+            content=FileContent.DATA,
+            spec_id=work.output_spec_id,
+            partition=work.node.partition if work.output_spec_id == work.node.spec_id else (),
+            file_size_bytes=size,
+            record_count=rows // work.predicted_files + (part < rows % work.predicted_files),
+            data_sequence_number=files.sequence_number,
+        )
+        for part in range(work.predicted_files)
+    ]
+
+
+def _position_deletes(files: TableFiles, tasks: tuple[TaskWork, ...], converted: set[str]) -> list[LiveFile]:
+    if not converted:
+        return []
+    nodes = files_by_node(files.files)
+    only = {node: NodeFiles(node, group.data, [file for file in group.deletes if file.path in converted]) for node, group in nodes.items()}
+    reach = DeleteReach(only, files.unpartitioned_spec_ids)
+    table_rows = sum(file.record_count for group in nodes.values() for file in group.data)
+    spread = sum(1 for group in nodes.values() if group.data) > 1
+    written = []
+    for node in {work.node: None for work in tasks if work.action is TaskAction.CONVERT}:
+        deleted = deleted_rows(node, nodes[node].data, reach, spread, table_rows, count_same_sequence=False)
+        for work in tasks:
+            if work.node != node or work.action is not TaskAction.CONVERT:
+                continue
+            for data in work.inputs:
+                rows = int(deleted.get(data.path, 0.0))
+                written.append(
+                    LiveFile(
+                        path=f"{data.path}.predicted-deletes-{files.sequence_number}",
+                        content=FileContent.POSITION_DELETES,
+                        spec_id=data.spec_id,
+                        partition=data.partition,
+                        file_size_bytes=_DELETE_FILE_BYTES + _DELETE_BYTES_PER_ROW * rows,
+                        record_count=rows,
+                        data_sequence_number=files.sequence_number + 1,
+                        referenced_data_file=data.path,
+                        path_lower=data.path,
+                        path_upper=data.path,
+                    )
+                )
+    return written
