@@ -6,8 +6,8 @@ import sys
 import time
 from datetime import datetime
 
-from compaction_pipeline.demo.options import DemoOptions
-from compaction_pipeline.demo.pipeline import child_environment, open_services, register_catalog, start_dagster, ui_answers
+from compaction_pipeline.demo.options import DemoOptions, child_environment
+from compaction_pipeline.demo.pipeline import open_services, register_catalog, start_dagster, ui_answers
 from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.watch import Watch, clock_title

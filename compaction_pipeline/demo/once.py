@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.demo.live_files import Census
-from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.options import DemoOptions, child_environment
 from compaction_pipeline.demo.pipeline import (
-    WorkLeft,
-    child_environment,
     open_services,
     records_by_sensors,
     register_catalog,
@@ -23,12 +21,10 @@ from compaction_pipeline.demo.pipeline import (
     work_left,
 )
 from compaction_pipeline.demo.processes import Child, Processes
+from compaction_pipeline.demo.quiet import WorkLeft, wait_until_quiet
 from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.verify import compare
 from compaction_pipeline.demo.watch import Watch
-
-_QUIET_TICKS = 2
-_SHOW_SECONDS = 10.0
 
 
 def run_once(options: DemoOptions) -> int:
@@ -93,27 +89,6 @@ def _raise_for(ended: Iterable[Child]) -> None:
 def _tick(processes: Processes, options: DemoOptions) -> None:
     processes.check()
     time.sleep(options.sensor_interval_seconds)
-
-
-def wait_until_quiet(
-    left: Callable[[], WorkLeft],
-    tick: Callable[[], None],
-    show: Callable[[WorkLeft], None],
-    limit: float,
-    clock: Callable[[], float] = time.monotonic,
-) -> WorkLeft:
-    """Wait until nothing is left at two looks a tick apart, or the limit in seconds is over; answers what is left then."""
-    deadline = clock() + limit
-    quiet, shown = 0, clock()
-    while True:
-        found = left()
-        quiet = quiet + 1 if found.nothing else 0
-        if quiet > _QUIET_TICKS or clock() > deadline:
-            return found
-        if clock() - shown >= _SHOW_SECONDS:
-            show(found)
-            shown = clock()
-        tick()
 
 
 def _judge(

@@ -12,6 +12,9 @@ from compaction_pipeline.core.errors import ConfigError
 CATALOG = "demo"
 """Name of the demo's catalog, in PyIceberg and registered with us."""
 
+# Everything else that a person has set for tables of their own must not reach the demo.
+_KEPT_VARIABLES = ("COMPACTION_LOG_LEVEL", "COMPACTION_MERGE_ENGINE")
+
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
@@ -70,6 +73,20 @@ def read_options(environment: Mapping[str, str] = os.environ) -> DemoOptions:
         once=environment.get("ONCE", "").lower() not in ("", "0", "false", "no"),
         backlog_files=_number(environment, "COMPACTION_DEMO_BACKLOG_FILES", 2_000, 1, 1_000_000),
     )
+
+
+def child_environment(options: DemoOptions, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of Dagster and the writers."""
+    kept = {
+        name: value for name, value in environment.items() if not name.startswith(("COMPACTION_", "DAGSTER_")) or name in _KEPT_VARIABLES
+    }
+    return kept | {
+        "COMPACTION_HOME": str(options.home),
+        "COMPACTION_DEMO_HOME": str(options.root),
+        "COMPACTION_SENSOR_INTERVAL_SECONDS": str(options.sensor_interval_seconds),
+        "DAGSTER_HOME": str(options.dagster_home),
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import urllib.error
 import urllib.request
@@ -16,30 +15,15 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.model.plan import PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.demo.options import CATALOG, DemoOptions
+from compaction_pipeline.demo.options import CATALOG, DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Child, Processes, dagster_command
+from compaction_pipeline.demo.quiet import WorkLeft
 from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.warehouse import catalog_entry, identifier
 from compaction_pipeline.settings import Settings
 
 _NOTHING_DUE = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE})
-# Everything else that a person has set for tables of their own must not reach the demo.
-_KEPT_VARIABLES = ("COMPACTION_LOG_LEVEL", "COMPACTION_MERGE_ENGINE")
 _SENSOR_TAG = "dagster/sensor_name"
-
-
-def child_environment(options: DemoOptions, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of Dagster and the writers."""
-    kept = {
-        name: value for name, value in environment.items() if not name.startswith(("COMPACTION_", "DAGSTER_")) or name in _KEPT_VARIABLES
-    }
-    return kept | {
-        "COMPACTION_HOME": str(options.home),
-        "COMPACTION_DEMO_HOME": str(options.root),
-        "COMPACTION_SENSOR_INTERVAL_SECONDS": str(options.sensor_interval_seconds),
-        "DAGSTER_HOME": str(options.dagster_home),
-        "PYTHONUNBUFFERED": "1",
-    }
 
 
 def open_services(options: DemoOptions) -> Services:
@@ -70,24 +54,6 @@ def ui_answers(options: DemoOptions) -> bool:
             return bool(answer.status == 200)
     except (urllib.error.URLError, TimeoutError, ConnectionError):
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class WorkLeft:
-    """What is still to do: a sentence per table, and the tasks that are not at an end. Empty: nothing."""
-
-    tables: Mapping[str, str]
-    open_tasks: int
-
-    @property
-    def nothing(self) -> bool:
-        return not self.tables and not self.open_tasks
-
-    def __str__(self) -> str:
-        parts = [f"{name}: {reason}" for name, reason in self.tables.items()]
-        if self.open_tasks:
-            parts.append(f"{self.open_tasks} tasks in the queue")
-        return "; ".join(parts) or "nothing"
 
 
 def work_left(services: Services) -> WorkLeft:

@@ -21,9 +21,6 @@ from types import FrameType
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.demo.process_table import ProcessEntry, family, process_table
 
-_ORPHANS_SECONDS = 3.0
-"""How long processes whose leader has ended get before they are asked, and then made, to end."""
-
 
 class Stopped(BaseException):
     """A person asked the demo to end. Not an Exception: nothing on the way may swallow it."""
@@ -99,22 +96,25 @@ class Processes:
                     f"{child.name} ended by itself with exit code {child.exit_code}; the end of {child.log}:\n{child.last_words()}"
                 )
 
-    def stop(self, grace_seconds: float = 20, kill_seconds: float = 10) -> None:
-        """End every child and whatever it started: SIGTERM, and SIGKILL for those still there after the grace."""
+    def stop(self, grace_seconds: float = 20, kill_seconds: float = 10, orphans_seconds: float = 3) -> None:
+        """End every child and whatever it started: SIGTERM, and SIGKILL for those still there after the grace.
+
+        `orphans_seconds`: what processes whose leader has ended get before they are asked, and then made, to end.
+        """
         for child in reversed(self._children):
-            _end(child, grace_seconds, kill_seconds)
+            _end(child, grace_seconds, kill_seconds, orphans_seconds)
         self._children.clear()
 
 
-def _end(child: Child, grace_seconds: float, kill_seconds: float) -> None:
+def _end(child: Child, grace_seconds: float, kill_seconds: float, orphans_seconds: float) -> None:
     # The leader alone first: dagster dev and the writers end their own children in order when asked.
     child.look()
     if child.exit_code is None:
         _signal([child.pid], signal.SIGTERM)
-    if _gone(child, grace_seconds, orphans_seconds=_ORPHANS_SECONDS):
+    if _gone(child, grace_seconds, orphans_seconds):
         return
     _signal([entry.pid for entry in child.look()], signal.SIGTERM)
-    if _gone(child, _ORPHANS_SECONDS):
+    if _gone(child, orphans_seconds):
         return
     deadline = time.monotonic() + kill_seconds
     while members := child.look():

@@ -1,0 +1,50 @@
+"""What a person may choose about the demo."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.demo.options import child_environment, read_options
+from compaction_pipeline.demo.processes import check_port
+
+
+def test_without_any_choice_the_demo_is_live_on_port_3000_in_a_folder_of_its_own() -> None:
+    options = read_options({})
+    assert (options.port, options.once, options.root.name, options.root.is_absolute()) == (3000, False, ".demo", True)
+    # make hands ONCE and PORT on even when they are empty.
+    assert read_options({"ONCE": "", "PORT": ""}) == options
+
+
+@pytest.mark.parametrize("text", ["1", "yes", "true"])
+def test_once_is_asked_for_by_any_word_but_no(text: str) -> None:
+    assert read_options({"ONCE": text}).once
+    assert not read_options({"ONCE": "0"}).once
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "-1", "three", "3000.5"])
+def test_a_port_that_is_none_is_refused_by_name_and_rule(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"PORT is '{text}' but must be a whole number from 1 to 65535"):
+        read_options({"PORT": text})
+
+
+def test_a_port_in_use_is_one_clear_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"port {port} is in use .*make demo PORT={port + 1}"):
+            check_port(port)
+    check_port(port)
+
+
+def test_no_setting_of_the_persons_own_tables_reaches_the_demo() -> None:
+    options = read_options({})
+    mine = {"COMPACTION_STATE_URL": "postgresql://prod", "COMPACTION_SPARK_REMOTE": "sc://prod", "DAGSTER_HOME": "/prod", "PATH": "/bin"}
+    environment = child_environment(options, mine)
+    assert "prod" not in " ".join(environment.values())
+    assert environment["PATH"] == "/bin"
+    assert environment["COMPACTION_HOME"] == str(options.home)
+    assert environment["COMPACTION_SENSOR_INTERVAL_SECONDS"] == "5"

@@ -1,0 +1,99 @@
+"""Every process of the demo ends with it, whatever it started and however it was told to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.demo.process_table import ProcessEntry, family, process_table
+from compaction_pipeline.demo.processes import Child, Processes, Stopped, stop_on_signals
+
+# Starts a child in a process group of its own, as Spark does; both deaf to SIGTERM. Says when both stand.
+_DEAF_FAMILY = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+ready, told = os.pipe()
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    os.write(told, b"x")
+else:
+    os.read(ready, 1)
+    open(sys.argv[1], "w").close()
+signal.pause()
+"""
+# Its child stays behind when it ends, as dagster dev's do.
+_LEAVES_A_CHILD = """
+import os, signal, sys
+if os.fork() == 0:
+    open(sys.argv[1], "w").close()
+signal.pause()
+"""
+
+
+def _started(processes: Processes, script: str, folder: Path) -> Child:
+    os.mkfifo(folder / "ready")
+    child = processes.start("child", [sys.executable, "-c", script, str(folder / "ready")], os.environ, folder, folder / "log")
+    # Opening a FIFO for reading waits until the child opens it for writing.
+    (folder / "ready").read_bytes()
+    return child
+
+
+def _running(child: Child) -> list[int]:
+    return [entry.pid for entry in process_table() if not entry.ended and entry.session == child.pid]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the processes of a session, which only Linux tells")
+@pytest.mark.parametrize("script", [_DEAF_FAMILY, _LEAVES_A_CHILD], ids=["deaf", "leaves a child"])
+def test_nothing_is_left_of_a_child_that_does_not_end_when_asked(tmp_path: Path, script: str) -> None:
+    processes = Processes()
+    child = _started(processes, script, tmp_path)
+    assert len(_running(child)) == 2
+    processes.stop(grace_seconds=0.3, kill_seconds=5, orphans_seconds=0.2)
+    assert _running(child) == []
+
+
+def test_a_child_is_stopped_when_its_context_is_left_by_a_signal(tmp_path: Path) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    processes = Processes()
+    child = _started(processes, "import signal, sys; open(sys.argv[1], 'w').close(); signal.pause()", tmp_path)
+    stop_on_signals()
+    try:
+        with pytest.raises(Stopped, match="SIGTERM"), processes:
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert child.exit_code == -signal.SIGTERM
+
+
+def test_a_child_that_ends_by_itself_is_named_with_its_last_words(tmp_path: Path) -> None:
+    with Processes() as processes:
+        child = processes.start("writer", [sys.executable, "-c", "raise SystemExit('disk full')"], os.environ, tmp_path, tmp_path / "log")
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ConfigError, match=r"writer ended by itself with exit code 1.*\n.*disk full"):
+            processes.check()
+
+
+def test_a_family_is_its_tree_its_session_and_the_groups_seen_before() -> None:
+    table = [
+        ProcessEntry(1, 0, 1, 1),
+        ProcessEntry(10, 1, 10, 10),  # the leader
+        ProcessEntry(11, 10, 10, 10),
+        ProcessEntry(12, 11, 12, 10),  # its grandchild, in a group of its own
+        ProcessEntry(13, 1, 13, 10),  # adopted by init, same session
+        ProcessEntry(14, 1, 77, None),  # adopted by init where sessions are not told, its group seen before
+        ProcessEntry(15, 10, 10, 10, ended=True),
+        ProcessEntry(20, 1, 20, 20),
+    ]
+    assert sorted(entry.pid for entry in family(10, table, frozenset({77}))) == [10, 11, 12, 13, 14]
+    assert sorted(entry.pid for entry in family(10, table)) == [10, 11, 12, 13]
+
+
+def test_the_process_table_holds_this_process() -> None:
+    mine = next(entry for entry in process_table() if entry.pid == os.getpid())
+    assert (mine.parent, mine.group, mine.ended) == (os.getppid(), os.getpgrp(), False)

@@ -1,0 +1,45 @@
+"""When the proof of `make demo ONCE=1` stops waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from compaction_pipeline.demo.quiet import WorkLeft, wait_until_quiet
+
+_NOTHING = WorkLeft({}, 0)
+_DUE = WorkLeft({"orders": "8 of 8 nodes are due"}, 0)
+_QUEUED = WorkLeft({}, 3)
+
+
+class _Ticks:
+    """A clock that moves by five seconds a tick."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def tick(self) -> None:
+        self.now += 5
+
+
+def _wait(looks: Iterable[WorkLeft], limit: float = 1_000) -> tuple[WorkLeft, float]:
+    ticks, remaining = _Ticks(), iter(looks)
+    found = wait_until_quiet(lambda: next(remaining), ticks.tick, lambda left: None, limit, lambda: ticks.now)
+    return found, ticks.now
+
+
+def test_it_ends_when_nothing_was_left_for_two_ticks() -> None:
+    assert _wait([_DUE, _QUEUED, _NOTHING, _NOTHING, _NOTHING]) == (_NOTHING, 20)
+
+
+def test_work_that_comes_back_starts_the_count_again() -> None:
+    assert _wait([_NOTHING, _NOTHING, _QUEUED, _NOTHING, _NOTHING, _NOTHING]) == (_NOTHING, 25)
+
+
+def test_it_ends_at_its_limit_and_says_what_is_left() -> None:
+    def forever() -> Iterator[WorkLeft]:
+        while True:
+            yield _DUE
+
+    assert _wait(forever(), limit=30) == (_DUE, 35)
+    assert str(_DUE) == "orders: 8 of 8 nodes are due"
+    assert str(_QUEUED) == "3 tasks in the queue"
