@@ -13,6 +13,7 @@ from rich.text import Text
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
 from compaction_pipeline.cli.figures import bytes_text, change_text, duration_text, time_text
 from compaction_pipeline.cli.masking import masked_properties
+from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics
@@ -21,14 +22,14 @@ from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import CompactionTask
 from compaction_pipeline.core.ports import TaskAttempt
-from compaction_pipeline.services.read_history import Health, NodeOverview, QueueCounts, TableOverview
+from compaction_pipeline.services.read_history import NodeOverview, QueueCounts, TableOverview
 
 _HEALTH_STYLE = {
-    Health.FAILING: "bold red",
-    Health.DUE: "yellow",
-    Health.WAITING: "cyan",
-    Health.REFUSED: "magenta",
-    Health.HEALTHY: "green",
+    HealthStatus.FAILING: "bold red",
+    HealthStatus.DUE: "yellow",
+    HealthStatus.WAITING: "cyan",
+    HealthStatus.REFUSED: "magenta",
+    HealthStatus.HEALTHY: "green",
 }
 _STATUS_STYLE = {
     RecordStatus.COMMITTED: "green",
@@ -231,7 +232,7 @@ def _node(node: TableNode) -> str:
     return escape(str(node))
 
 
-def _health(health: Health) -> Text:
+def _health(health: HealthStatus) -> Text:
     return Text(health.value, style=_HEALTH_STYLE[health])
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.fragmentation.health import HealthStatus, node_health
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import NodeMetrics, PlanReason, PlanReasonCode
+from compaction_pipeline.core.model.plan import NodeMetrics, PlanReason
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
@@ -35,29 +35,13 @@ SHOWN = 20
 """Rows of a list that a person looks at; also the limit of a table in Dagster's metadata."""
 
 
-class Health(str, Enum):
-    """One word for a node, worst first."""
-
-    FAILING = "FAILING"
-    DUE = "DUE"
-    WAITING = "WAITING"
-    REFUSED = "REFUSED"
-    HEALTHY = "HEALTHY"
-
-
-# A node that these reasons hold back has work; only the moment, a limit or a person's choice is against it.
-_WAITING = frozenset(
-    {
-        PlanReasonCode.MIN_PLAN_INTERVAL,
-        PlanReasonCode.FILES_IN_USE,
-        PlanReasonCode.OVER_BUDGET,
-        PlanReasonCode.DISABLED,
-        PlanReasonCode.PAUSED,
-        PlanReasonCode.OBSERVED,
-        PlanReasonCode.BEING_READ,
-    }
-)
-_RANK = {health: rank for rank, health in enumerate(Health)}
+_RANK = {
+    HealthStatus.FAILING: 0,
+    HealthStatus.DUE: 1,
+    HealthStatus.WAITING: 2,
+    HealthStatus.REFUSED: 3,
+    HealthStatus.HEALTHY: 4,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +52,7 @@ class NodeOverview:
     node: TableNode
     key: str
     metrics: NodeMetrics
-    health: Health
+    health: HealthStatus
     reason: str
     type: CompactionType | None = None
     last_done: Mapping[CompactionType, datetime] = field(default_factory=dict)
@@ -83,7 +67,7 @@ class TableOverview:
     observe: bool
     nodes: int
     metrics: NodeMetrics
-    health: Health
+    health: HealthStatus
     reason: str
 
     @property
@@ -175,7 +159,7 @@ class ReadHistory:
             unsettled=tuple(self._records.records(unsettled=True)),
             records=self.records(limit=SHOWN),
             nodes=len(nodes),
-            due=sum(node.health is Health.DUE for node in nodes),
+            due=sum(node.health is HealthStatus.DUE for node in nodes),
         )
 
     def tables(self, catalog: str | None = None) -> tuple[TableOverview, ...]:
@@ -286,23 +270,12 @@ def _node_overview(node: NodeState, state: TableState, observe: bool) -> NodeOve
     return NodeOverview(node.table, node.node, node.key, node.metrics, health, reason, verdict.type if verdict else None, node.last_done)
 
 
-def _health(node: NodeState, state: TableState, observe: bool) -> tuple[Health, str]:
-    held = _held_back(state)
-    if held is not None:
-        return Health.REFUSED, held
-    if node.failing is not None:
-        return Health.FAILING, node.failing
-    verdict = node.verdict
-    if verdict is None:
-        return Health.HEALTHY, "not judged yet"
-    if verdict.type is not None and (state.paused or observe):
+def _health(node: NodeState, state: TableState, observe: bool) -> tuple[HealthStatus, str]:
+    health = node_health(node.verdict, _held_back(state), node.failing)
+    if health.status is HealthStatus.DUE and (state.paused or observe):
         why = "paused" if state.paused else "the catalog is only observed"
-        return Health.WAITING, f"{verdict.reason.text}; {why}"
-    if verdict.reason.code in _WAITING:
-        return Health.WAITING, verdict.reason.text
-    if verdict.type is not None:
-        return Health.DUE, verdict.reason.text
-    return Health.HEALTHY, verdict.reason.text
+        return HealthStatus.WAITING, f"{health.reason}; {why}"
+    return health.status, health.reason
 
 
 def _held_back(state: TableState) -> str | None:
@@ -314,17 +287,17 @@ def _table_overview(state: TableState, observe: bool, nodes: Sequence[NodeOvervi
     return TableOverview(state.table, state, observe, len(nodes), _total(node.metrics for node in nodes), health, reason)
 
 
-def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[Health, str]:
+def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[HealthStatus, str]:
     held = _held_back(state)
     if held is not None:
-        return Health.REFUSED, held
+        return HealthStatus.REFUSED, held
     if state.paused:
-        return Health.WAITING, "paused"
+        return HealthStatus.WAITING, "paused"
     if not state.complete:
-        return Health.WAITING, "its files are being read for the first time"
+        return HealthStatus.WAITING, "its files are being read for the first time"
     worst = min(nodes, key=lambda node: _RANK[node.health], default=None)
-    health = worst.health if worst is not None else Health.HEALTHY
-    if worst is not None and health is Health.FAILING:
+    health = worst.health if worst is not None else HealthStatus.HEALTHY
+    if worst is not None and health is HealthStatus.FAILING:
         return health, f"{worst.node}: {worst.reason}"
     reason: PlanReason | None = state.plan_reason
     if reason is not None:

@@ -1,0 +1,95 @@
+"""`catalog add | list | remove`: which catalogs are looked after."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+
+from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.masking import masked_properties
+from compaction_pipeline.cli.render import catalogs_table
+from compaction_pipeline.cli.session import Session
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.model.table import CatalogEntry
+
+catalogs = typer.Typer(no_args_is_help=True, help="Register the catalogs whose tables are looked after.", epilog=GLOBAL_HELP)
+app.add_typer(catalogs, name="catalog")
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@catalogs.command(epilog=GLOBAL_HELP)
+def add(
+    context: typer.Context,
+    name: str = typer.Argument(help="Our name of the catalog, the first level of TABLE."),
+    properties: list[str] = typer.Option([], "--property", "-p", metavar="KEY=VALUE", help="A PyIceberg catalog property; repeat it."),
+    observe: bool = typer.Option(False, "--observe", help="Measure and plan, never execute. The right way to begin."),
+) -> None:
+    """Register a catalog that PyIceberg can open, and list its tables.
+
+    Examples:
+
+      compaction-pipeline catalog add lake -p type=sql -p uri=sqlite:////data/catalog.db -p warehouse=file:///data/lake --observe
+      compaction-pipeline catalog add prod -p type=rest -p uri=https://catalog.example.com -p credential=id:secret
+      compaction-pipeline catalog add flink -p type=sql -p uri=postgresql://me:pw@db/catalog -p catalog-name=flink_catalog
+    """
+    entry = CatalogEntry(_valid_name(name), _parsed(properties), observe)
+    with Session(context) as session:
+        tables = session.services.explore_catalogs.register(entry)
+        mode = "observed only: nothing is executed" if observe else "compacted from now on"
+        session.output.answer(
+            {"catalog": name, "observe": observe, "tables": tables},
+            f"catalog {name} registered, {mode}; {len(tables)} table(s)",
+            *(f"  {table}" for table in tables),
+        )
+
+
+@catalogs.command("list", epilog=GLOBAL_HELP)
+def list_(context: typer.Context) -> None:
+    """Show the registered catalogs; secrets are masked.
+
+    Examples:
+
+      compaction-pipeline catalog list
+      compaction-pipeline catalog list --json
+    """
+    with Session(context) as session:
+        entries = session.stores.catalogs.entries()
+        value = [{"catalog": entry.name, "observe": entry.observe, "properties": masked_properties(entry.properties)} for entry in entries]
+        none = "no catalog: run `compaction-pipeline catalog add`"
+        session.output.answer(value, catalogs_table(entries) if entries else none)
+
+
+@catalogs.command(epilog=GLOBAL_HELP)
+def remove(context: typer.Context, name: str = typer.Argument(help="The catalog to forget.")) -> None:
+    """Forget a catalog and all that is known of its tables. The tables themselves are not touched.
+
+    Examples:
+
+      compaction-pipeline catalog remove lake
+    """
+    with Session(context) as session:
+        session.stores.catalogs.remove(name)
+        session.output.answer({"catalog": name, "removed": True}, f"catalog {name} is forgotten; its tables were not touched")
+
+
+def _valid_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"catalog name {name!r} must be letters, digits, '_' and '-' only: it is the first level of catalog.namespace.table"
+        )
+    return name
+
+
+def _parsed(properties: list[str]) -> dict[str, str]:
+    parsed: dict[str, str] = {}
+    for text in properties:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            # The text may hold a secret: only its length is told.
+            raise ConfigError(f"a -p of {len(text)} characters is not key=value, e.g. -p type=sql")
+        if key.strip() in parsed:
+            raise ConfigError(f"-p {key.strip()}=… is given twice: give it once")
+        parsed[key.strip()] = value
+    return parsed

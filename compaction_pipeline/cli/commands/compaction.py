@@ -1,0 +1,187 @@
+"""`plan` and `compact`: what would be done, and doing it now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import typer
+from rich.console import RenderableType
+
+from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.compaction_answer import (
+    CompactionAnswer,
+    TableBefore,
+    answer_of,
+    dry_run_answer,
+    error_answer,
+    exit_code_of_plan,
+)
+from compaction_pipeline.cli.exit_codes import exit_code_of
+from compaction_pipeline.cli.render import left_alone_table, plan_tasks_table, record_table
+from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.cli.where import selected_nodes
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.model.plan import CompactionPlan, PlanRequest
+from compaction_pipeline.core.model.record import CompactionRecord
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, TaskStatus
+
+
+class TypeChoice(str, Enum):
+    """`--type`, in the lower case of a command line."""
+
+    MINOR = "minor"
+    MAJOR = "major"
+    FULL = "full"
+
+
+_TYPE = typer.Option(None, "--type", case_sensitive=False, help="Only this kind of work, thresholds ignored; a gain is still needed.")
+_WHERE = typer.Option(
+    None, "--where", metavar="PARTITION", help="Only these partitions: field=value, several joined by ',' or '/', or a node's key."
+)
+
+
+@app.command(epilog=GLOBAL_HELP)
+def plan(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    kind: TypeChoice | None = _TYPE,
+    where: str | None = _WHERE,
+) -> None:
+    """Show what `compact` would do now, and why every other node is left alone. Nothing is done.
+
+    Examples:
+
+      compaction-pipeline plan lake.shop.orders
+      compaction-pipeline plan lake.shop.orders --type full --where day=2024-01-01
+    """
+    identifier = TableIdentifier.parse(table)
+    with Session(context) as session:
+        session.refresh(identifier)
+        made = session.services.plan_tables.explain(identifier, _request(session, identifier, kind, where))
+        session.output.answer(_plan_value(identifier, made), *_plan_rendered(made))
+    raise typer.Exit(exit_code_of_plan(made))
+
+
+@app.command(epilog=GLOBAL_HELP)
+def compact(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    kind: TypeChoice | None = _TYPE,
+    where: str | None = _WHERE,
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be done."),
+) -> None:
+    """Refresh, plan, merge and commit a table now. Without --type the table's own thresholds decide.
+
+    Examples:
+
+      compaction-pipeline compact lake.shop.orders
+      compaction-pipeline compact lake.shop.orders --type major --where day=2024-01-01
+      compaction-pipeline compact lake.shop.orders --type full --dry-run --json
+    """
+    identifier = TableIdentifier.parse(table)
+    with Session(context) as session:
+        try:
+            answer, rendered = _compacted(session, identifier, kind, where, dry_run)
+        except CompactionError as error:
+            if not session.output.as_json:
+                raise
+            answer, rendered = error_answer(str(identifier), str(error), exit_code_of(error), _before(session, identifier)), []
+        session.output.answer(answer, *rendered)
+    raise typer.Exit(answer.exit_code)
+
+
+def _compacted(
+    session: Session, table: TableIdentifier, kind: TypeChoice | None, where: str | None, dry_run: bool
+) -> tuple[CompactionAnswer, list[RenderableType]]:
+    session.refresh(table)
+    request = _request(session, table, kind, where)
+    before = _before(session, table)
+    if dry_run:
+        made = session.services.plan_tables.explain(table, request)
+        return dry_run_answer(str(table), made, before), ["dry run: nothing is done", *_plan_rendered(made)]
+    with session.output.progress() as progress:
+        bar = progress.add_task(f"compacting {table}", total=None)
+        planned = 0
+
+        def on_plan(tasks: Sequence[CompactionTask]) -> None:
+            nonlocal planned
+            planned += len(tasks)
+            progress.update(bar, total=planned)
+
+        def on_result(task: CompactionTask, status: TaskStatus) -> None:
+            # A failed attempt with retries left is Pending again: the same task is still to come.
+            if status is not TaskStatus.PENDING:
+                progress.advance(bar)
+
+        compaction = session.services.compact_tables.compact(table, request, on_plan=on_plan, on_result=on_result)
+    answer = answer_of(compaction, before)
+    return answer, [*_records_rendered(compaction.records), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
+
+
+def _request(session: Session, table: TableIdentifier, kind: TypeChoice | None, where: str | None) -> PlanRequest:
+    nodes = None
+    if where is not None:
+        nodes = selected_nodes({node.key: node.node for node in session.stores.tables.nodes(table)}, where)
+    return PlanRequest((CompactionType(kind.value.upper()),) if kind is not None else None, nodes, force=kind is not None)
+
+
+def _before(session: Session, table: TableIdentifier) -> TableBefore:
+    try:
+        overview = session.services.read_history.table(table).overview
+    except CompactionError:
+        # Not known, or the state database is down: that is the answer's reason already.
+        return TableBefore()
+    return TableBefore(overview.state.known_snapshot_id, overview.metrics)
+
+
+def _records_rendered(records: Sequence[CompactionRecord]) -> list[RenderableType]:
+    return [record_table(record) for record in records]
+
+
+def _plan_rendered(made: CompactionPlan) -> list[RenderableType]:
+    rendered: list[RenderableType] = []
+    if made.tasks:
+        rendered.append(plan_tasks_table(made))
+        rendered.append(f"after it: {made.predicted_files:,} files, {made.predicted_delete_files:,} of them delete files")
+    if any(verdict.type is None for verdict in made.verdicts):
+        rendered.append(left_alone_table(made))
+    return [*rendered, made.reason.text]
+
+
+def _plan_value(table: TableIdentifier, made: CompactionPlan) -> dict[str, object]:
+    return {
+        "table": str(table),
+        "code": made.reason.code.value,
+        "reason": made.reason.text,
+        "tasks": [
+            {
+                "node": str(task.node),
+                "type": task.type.value,
+                "action": task.action.value,
+                "input_files": len(task.inputs),
+                "input_bytes": task.input_bytes,
+                "delete_files": len(task.deletes),
+                "predicted_files": task.predicted_files,
+                "predicted_bytes": task.predicted_bytes,
+                "group": task.group or None,
+            }
+            for task in made.tasks
+        ],
+        "nodes": [
+            {
+                "node": str(verdict.node),
+                "type": verdict.type.value if verdict.type is not None else None,
+                "code": verdict.reason.code.value,
+                "reason": verdict.reason.text,
+                "data_files": verdict.metrics.data_files,
+                "small_files": verdict.metrics.small_files,
+                "delete_files": verdict.metrics.delete_files,
+            }
+            for verdict in made.verdicts
+        ],
+        "predicted_files": made.predicted_files,
+        "predicted_delete_files": made.predicted_delete_files,
+        "predicted_bytes": made.predicted_bytes,
+    }

@@ -1,0 +1,119 @@
+"""`record list | show`, `status`: what was done, and how things stand."""
+
+from __future__ import annotations
+
+import typer
+
+from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.commands.table import node_value, table_value
+from compaction_pipeline.cli.output import plain
+from compaction_pipeline.cli.render import nodes_table, queue_line, record_table, records_table, tables_table, tasks_table
+from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask
+
+records = typer.Typer(no_args_is_help=True, help="Look at compaction records: what each commit of ours did.", epilog=GLOBAL_HELP)
+app.add_typer(records, name="record")
+
+
+@records.command("list", epilog=GLOBAL_HELP)
+def list_(
+    context: typer.Context,
+    table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table."),
+    limit: int = typer.Option(20, "--limit", "-n", min=1, help="Newest so many."),
+) -> None:
+    """List records, newest first.
+
+    Examples:
+
+      compaction-pipeline record list
+      compaction-pipeline record list lake.shop.orders -n 5 --json
+    """
+    identifier = TableIdentifier.parse(table) if table is not None else None
+    with Session(context) as session:
+        found = session.services.read_history.records(identifier, limit=limit)
+        session.output.answer([plain(record) for record in found], records_table(found) if found else "no records")
+
+
+@records.command(epilog=GLOBAL_HELP)
+def show(context: typer.Context, record: str = typer.Argument(help="The record's id, or a beginning of it that fits one only.")) -> None:
+    """Show one record: figures, durations, tasks, attempts, conflicts.
+
+    Examples:
+
+      compaction-pipeline record show 3f0c2b7a
+    """
+    with Session(context) as session:
+        detail = session.services.read_history.record(record)
+        session.output.answer(
+            {**_dictionary(plain(detail.record)), "tasks": [task_value(task) for task in detail.tasks], "attempts": plain(detail.attempts)},
+            record_table(detail.record),
+            *([tasks_table(detail.tasks, "tasks", detail.attempts)] if detail.tasks else []),
+        )
+
+
+@app.command(epilog=GLOBAL_HELP)
+def status(context: typer.Context) -> None:
+    """Show how things stand: tables, the worst nodes and why, what runs now, the queue, the newest records.
+
+    Reads the state database only, so it answers at once.
+
+    Examples:
+
+      compaction-pipeline status
+      compaction-pipeline status --json
+    """
+    with Session(context) as session:
+        now = session.services.read_history.status()
+        if not now.catalogs:
+            session.output.say("no catalog: run `compaction-pipeline catalog add`")
+        unsettled = (
+            f"{len(now.unsettled)} record(s) not settled: the next tick or command reads the table to find out"
+            if now.unsettled
+            else "every record is settled"
+        )
+        session.output.answer(
+            {
+                "at": plain(now.at),
+                "catalogs": [{"catalog": entry.name, "observe": entry.observe} for entry in now.catalogs],
+                "tables": [table_value(item) for item in now.tables],
+                "nodes": now.nodes,
+                "due": now.due,
+                "worst_nodes": [node_value(node) for node in now.worst],
+                "executing": [task_value(task) for task in now.executing],
+                "queue": plain(now.queue),
+                "unsettled": [record.record_id for record in now.unsettled],
+                "records": [plain(record) for record in now.records],
+            },
+            *([tables_table(now.tables)] if now.tables else []),
+            *([nodes_table(now.worst, "worst nodes", with_table=True)] if now.worst else []),
+            *([tasks_table(now.executing, "executing")] if now.executing else []),
+            *([records_table(now.records)] if now.records else []),
+            queue_line(now.queue),
+            f"{now.due} of {now.nodes} node(s) due; {unsettled}",
+        )
+
+
+def task_value(task: CompactionTask) -> dict[str, object]:
+    """One task as JSON, without its file lists."""
+    return {
+        "task": task.task_id,
+        "table": str(task.table),
+        "node": str(task.work.node),
+        "type": task.work.type.value,
+        "action": task.work.action.value,
+        "status": task.status.value,
+        "attempt": task.attempt,
+        "owner": task.owner,
+        "started_at": plain(task.started_at),
+        "input_files": len(task.work.inputs),
+        "input_bytes": task.work.input_bytes,
+        "delete_files": len(task.work.deletes),
+        "reason": task.reason,
+        "record": task.record_id,
+    }
+
+
+def _dictionary(value: object) -> dict[str, object]:
+    assert isinstance(value, dict)
+    return value

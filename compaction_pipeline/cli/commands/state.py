@@ -1,0 +1,143 @@
+"""`state upgrade`, `doctor`: the state database's version, and what keeps this set-up from working."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.diagnosis import Probe, Probes, diagnose, is_sound
+from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.cli.masking import masked_text
+from compaction_pipeline.cli.render import findings_table
+from compaction_pipeline.cli.session import Session
+from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
+from compaction_pipeline.settings import load_settings
+from compaction_pipeline.spark.java import find_java
+from compaction_pipeline.storage.stores import open_stores
+
+_SPARK = (4, 1)
+
+state = typer.Typer(no_args_is_help=True, help="Care for the state database.", epilog=GLOBAL_HELP)
+app.add_typer(state, name="state")
+
+
+@state.command(epilog=GLOBAL_HELP)
+def upgrade(context: typer.Context) -> None:
+    """Bring the state database to this version. SQLite does that by itself (after a backup copy); PostgreSQL needs this command.
+
+    Examples:
+
+      compaction-pipeline state upgrade
+    """
+    url = load_settings().state_database_url
+    open_stores(url, upgrade=True)
+    shown = masked_text(url)
+    context.obj.answer({"state": shown, "upgraded": True}, f"the state database {shown} is of this version")
+
+
+@app.command(epilog=GLOBAL_HELP)
+def doctor(context: typer.Context, spark: bool = typer.Option(False, "--spark", help="Start Spark and run one task there too.")) -> None:
+    """Say what is wrong with this set-up, and how to mend it: Python, Java, Spark, DAGSTER_HOME, state database, catalogs.
+
+    Ends with 1 when something is wrong.
+
+    Examples:
+
+      compaction-pipeline doctor
+      compaction-pipeline doctor --spark --json
+    """
+    with Session(context) as session:
+        findings = diagnose(_probes(session, spark))
+        sound = is_sound(findings)
+        verdict = "all is well" if sound else "something is wrong: see how to mend it above"
+        session.output.answer({"sound": sound, "findings": findings}, findings_table(findings), verdict)
+    raise typer.Exit(ExitCode.DONE if sound else ExitCode.FAILED)
+
+
+def _probes(session: Session, spark: bool) -> Probes:
+    services = session.services
+    settings = services.settings
+
+    def java() -> str:
+        found = find_java(os.environ, settings.home.expanduser().absolute())
+        return f"{found.version} from {found.source} ({found.path})"
+
+    def state_database() -> str:
+        services.stores.catalogs.entries()
+        return masked_text(settings.state_database_url)
+
+    def catalogs() -> Mapping[str, Probe]:
+        return {entry.name: _catalog(session, entry.name) for entry in services.stores.catalogs.entries()}
+
+    def spark_task() -> str:
+        return _one_spark_task(services.spark_sessions.session(), settings.spark_remote or settings.spark_master)
+
+    return Probes(
+        python=sys.version_info[:3],
+        java=_spoken(java),
+        spark=_spark_version,
+        spark_remote=settings.spark_remote,
+        dagster_home=os.environ.get("DAGSTER_HOME"),
+        dagster_home_problem=_folder_problem,
+        state=_spoken(state_database),
+        catalogs=catalogs,
+        spark_task=_spoken(spark_task) if spark else None,
+    )
+
+
+def _catalog(session: Session, name: str) -> Probe:
+    def probe() -> str:
+        return f"{len(session.services.scan.list_tables(name))} table(s)"
+
+    return _spoken(probe)
+
+
+def _spark_version() -> str:
+    text = installed_version("pyspark")
+    if tuple(int(part) for part in text.split(".")[:2]) != _SPARK:
+        raise ConfigError(f"PySpark {text} is installed but must be {'.'.join(map(str, _SPARK))}.x")
+    return f"PySpark {text}"
+
+
+def _folder_problem(folder: str) -> str | None:
+    path = Path(folder)
+    if not path.is_absolute():
+        return "is no absolute path; Dagster refuses it"
+    if not path.is_dir():
+        return "is no folder"
+    return None if os.access(path, os.W_OK | os.X_OK) else "cannot be written by this user"
+
+
+def _one_spark_task(session: Any, where: str) -> str:
+    """Run one Python task with Arrow, as a merge does; a worker of another Python would fail here."""
+
+    def answer(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+
+    rows = session.range(1, numPartitions=1).mapInArrow(answer, "id long").collect()
+    if len(rows) != 1:
+        raise StorageUnavailable(f"Spark at {where} answered {len(rows)} rows for one: its Python workers lose data")
+    return f"ran one task at {where} (Spark {session.version}, Python {platform.python_version()})"
+
+
+def _spoken(probe: Probe) -> Probe:
+    """A probe whose unexpected failure is a finding too: doctor must not be the patient."""
+
+    def spoken() -> str:
+        try:
+            return probe()
+        except CompactionError:
+            raise
+        except Exception as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise StorageUnavailable(f"{type(error).__name__}: {masked_text(first)}") from error
+
+    return spoken

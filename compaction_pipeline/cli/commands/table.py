@@ -1,0 +1,176 @@
+"""`table list | show`, `pause`, `resume`: what is known of tables, and leaving them alone for a while."""
+
+from __future__ import annotations
+
+import typer
+
+from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.output import plain
+from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
+from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.services.read_history import NodeOverview, TableDetail, TableOverview
+
+tables = typer.Typer(
+    no_args_is_help=True, help="Look at tables: nodes, files, properties in force, and why they are as they are.", epilog=GLOBAL_HELP
+)
+app.add_typer(tables, name="table")
+
+
+@tables.command("list", epilog=GLOBAL_HELP)
+def list_(
+    context: typer.Context,
+    catalog: str | None = typer.Option(None, "--catalog", help="Only this catalog."),
+    refresh: bool = typer.Option(False, "--refresh", help="Read what is new in every table first."),
+) -> None:
+    """List the tables of the registered catalogs, with figures as last measured.
+
+    Examples:
+
+      compaction-pipeline table list
+      compaction-pipeline table list --refresh --catalog lake
+    """
+    with Session(context) as session:
+        explored = session.services.explore_catalogs.explore(catalog)
+        for name, why in explored.failed:
+            session.output.say(f"warning: catalog {name} did not answer, its tables are shown as last seen: {why}")
+        if refresh:
+            session.refresh_all(catalog)
+        found = session.services.read_history.tables(catalog)
+        session.output.answer([table_value(item) for item in found], tables_table(found) if found else "no tables")
+
+
+@tables.command(epilog=GLOBAL_HELP)
+def show(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    files: bool = typer.Option(True, "--files/--no-files", help="List every live file too."),
+) -> None:
+    """Show one table: its nodes and why each is as it is, its files, the properties in force, the newest records.
+
+    Examples:
+
+      compaction-pipeline table show lake.shop.orders
+      compaction-pipeline table show lake.shop.orders --no-files --json
+    """
+    identifier = TableIdentifier.parse(table)
+    with Session(context) as session:
+        session.refresh(identifier)
+        detail = session.services.read_history.table(identifier, with_files=files)
+        if detail.property_error is not None:
+            properties: tuple[object, ...] = (f"properties: {detail.property_error}",)
+        else:
+            properties = (properties_in_force(detail.properties or TableProperties()),)
+        session.output.answer(
+            detail_value(detail, files),
+            tables_table([detail.overview]),
+            nodes_table(detail.nodes),
+            *([files_table(detail.files)] if files else []),
+            *properties,  # type: ignore[arg-type]
+            *([tasks_table(detail.tasks, "open tasks")] if detail.tasks else []),
+            *([records_table(detail.records)] if detail.records else []),
+        )
+
+
+@app.command(epilog=GLOBAL_HELP)
+def pause(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table.")) -> None:
+    """Leave a table, or all, alone: it is measured, nothing is planned. Tasks that run now still end.
+
+    Examples:
+
+      compaction-pipeline pause lake.shop.orders
+      compaction-pipeline pause
+    """
+    _pause(context, table, True)
+
+
+@app.command(epilog=GLOBAL_HELP)
+def resume(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table.")) -> None:
+    """Look after a paused table, or all, again.
+
+    Examples:
+
+      compaction-pipeline resume lake.shop.orders
+      compaction-pipeline resume
+    """
+    _pause(context, table, False)
+
+
+def _pause(context: typer.Context, table: str | None, paused: bool) -> None:
+    identifier = TableIdentifier.parse(table) if table is not None else None
+    with Session(context) as session:
+        changed = session.stores.tables.pause(identifier, paused)
+        what = str(identifier) if identifier is not None else "all tables"
+        word = "paused" if paused else "resumed"
+        session.output.answer({"table": table, "paused": paused, "changed": changed}, f"{what}: {word} ({changed} changed)")
+
+
+def table_value(item: TableOverview) -> dict[str, object]:
+    """One table as JSON."""
+    return {
+        "table": str(item.table),
+        "health": item.health.value,
+        "reason": item.reason,
+        "warning": item.warning,
+        "observe": item.observe,
+        "paused": item.state.paused,
+        "snapshot": item.state.known_snapshot_id,
+        "nodes": item.nodes,
+        **_metrics_value(item),
+    }
+
+
+def node_value(node: NodeOverview) -> dict[str, object]:
+    """One node as JSON."""
+    return {
+        "table": str(node.table),
+        "key": node.key,
+        "node": str(node.node),
+        "spec_id": node.node.spec_id,
+        "health": node.health.value,
+        "reason": node.reason,
+        "type": node.type.value if node.type is not None else None,
+        "last_done": plain(node.last_done),
+        **_metrics_value(node),
+    }
+
+
+def detail_value(detail: TableDetail, with_files: bool) -> dict[str, object]:
+    """Everything of one table as JSON; durations of properties in ms."""
+    properties = detail.properties
+    value: dict[str, object] = {
+        **table_value(detail.overview),
+        "properties": {item.key: plain(getattr(properties, item.attribute)) for item in PROPERTIES} if properties is not None else None,
+        "property_error": detail.property_error,
+        "ignored_properties": plain(properties.ignored) if properties is not None else [],
+        "unknown_properties": plain(properties.unknown) if properties is not None else [],
+        "nodes": [node_value(node) for node in detail.nodes],
+        "tasks": [task.task_id for task in detail.tasks],
+        "records": [record.record_id for record in detail.records],
+    }
+    if with_files:
+        value["files"] = [
+            {
+                "path": file.path,
+                "node": str(file.node),
+                "content": file.content.value,
+                "size_bytes": file.file_size_bytes,
+                "rows": file.record_count,
+                "sequence_number": file.data_sequence_number,
+            }
+            for file in detail.files
+        ]
+    return value
+
+
+def _metrics_value(item: TableOverview | NodeOverview) -> dict[str, object]:
+    metrics = item.metrics
+    return {
+        "data_files": metrics.data_files,
+        "small_files": metrics.small_files,
+        "delete_files": metrics.delete_files,
+        "bytes": metrics.data_bytes + metrics.delete_bytes,
+        "rows": metrics.rows,
+        "fragmentation": round(metrics.fragmentation, 4),
+    }

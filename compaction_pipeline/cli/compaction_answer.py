@@ -1,0 +1,144 @@
+"""What `compact` answers: one flat object of figures for programs, and the exit code that goes with it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReasonCode
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.services.compact_tables import Compaction
+
+# Why a plan is empty, where that is more than "nothing to do".
+_EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
+    PlanReasonCode.REFUSED: ExitCode.REFUSED,
+    PlanReasonCode.OBSERVED: ExitCode.REFUSED,
+    PlanReasonCode.PAUSED: ExitCode.REFUSED,
+    PlanReasonCode.INVALID_PROPERTY: ExitCode.BAD_INPUT,
+    PlanReasonCode.BEING_READ: ExitCode.FAILED,
+    PlanReasonCode.FAILING: ExitCode.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableBefore:
+    """The table as it was found: what before and after are when nothing was committed."""
+
+    snapshot_id: int | None = None
+    metrics: NodeMetrics = field(default_factory=NodeMetrics)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionAnswer:
+    """The JSON object of `compact`. Counts are of the whole table; `rows` are those that the merges wrote.
+
+    `*_after` are None when the outcome is unknown. `reason` is None when all that was planned was committed.
+    """
+
+    table: str
+    snapshot_before: int | None
+    snapshot_after: int | None
+    tasks: int
+    committed: int
+    conflicts: int
+    files_before: int
+    files_after: int | None
+    delete_files_before: int
+    delete_files_after: int | None
+    bytes_before: int
+    bytes_after: int | None
+    rows: int
+    rows_deleted: int
+    reason: str | None
+    exit_code: ExitCode
+    dry_run: bool = False
+    records: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    conflict_reasons: Mapping[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+
+def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
+    """The figures of the committed records, first to last; those of the table as found where none was committed."""
+    committed = [record for record in compaction.records if record.status is RecordStatus.COMMITTED]
+    code = exit_code_of_compaction(compaction)
+    unchanged = _unchanged(str(compaction.table), before, code)
+    first, last = (committed[0], committed[-1]) if committed else (None, None)
+    known = not compaction.unknown
+    return CompactionAnswer(
+        table=unchanged.table,
+        snapshot_before=first.snapshot_before if first else unchanged.snapshot_before,
+        snapshot_after=(last.snapshot_after if last else unchanged.snapshot_after) if known else None,
+        tasks=len(compaction.tasks),
+        committed=len(compaction.committed),
+        conflicts=len(compaction.conflicts),
+        files_before=first.figures.files_before if first else unchanged.files_before,
+        files_after=(last.figures.files_after if last else unchanged.files_after) if known else None,
+        delete_files_before=first.figures.delete_files_before if first else unchanged.delete_files_before,
+        delete_files_after=(last.figures.delete_files_after if last else unchanged.delete_files_after) if known else None,
+        bytes_before=first.figures.bytes_before if first else unchanged.bytes_before,
+        bytes_after=(last.figures.bytes_after if last else unchanged.bytes_after) if known else None,
+        rows=sum(record.rows for record in committed),
+        rows_deleted=sum(record.rows_deleted for record in committed),
+        reason=None if code is ExitCode.DONE and committed else compaction.reason,
+        exit_code=code,
+        records=tuple(record.record_id for record in compaction.records),
+        failed=dict(compaction.failed),
+        conflict_reasons=dict(compaction.conflicts),
+    )
+
+
+def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore) -> CompactionAnswer:
+    """What `compact` would do: nothing is committed, so after is before."""
+    unchanged = _unchanged(table, before, exit_code_of_plan(plan))
+    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, reason=plan.reason.text)
+
+
+def error_answer(table: str, message: str, code: ExitCode, before: TableBefore) -> CompactionAnswer:
+    """`compact` ended with an error: nothing was committed, or (outcome unknown) nobody knows yet."""
+    unchanged = _unchanged(table, before, code)
+    if code is ExitCode.OUTCOME_UNKNOWN:
+        unchanged = replace(unchanged, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
+    return replace(unchanged, reason=message, error=message)
+
+
+def exit_code_of_plan(plan: CompactionPlan) -> ExitCode:
+    """0 for a plan with tasks, or an empty one because there is nothing to do."""
+    return ExitCode.DONE if plan.tasks else _EXIT_OF_REASON.get(plan.reason.code, ExitCode.DONE)
+
+
+def exit_code_of_compaction(compaction: Compaction) -> ExitCode:
+    """Unknown before all; then whether all, some or none of what was planned is in. A conflict that a later round mended is none."""
+    if compaction.unknown:
+        return ExitCode.OUTCOME_UNKNOWN
+    if not compaction.tasks:
+        return exit_code_of_plan(compaction.plan)
+    last: CompactionRecord | None = compaction.records[-1] if compaction.records else None
+    left_out = bool(compaction.failed) or compaction.waiting is not None or last is None or bool(last.conflicts)
+    if not compaction.committed:
+        return ExitCode.FAILED
+    return ExitCode.PARTLY_COMMITTED if left_out or (last is not None and last.status is not RecordStatus.COMMITTED) else ExitCode.DONE
+
+
+def _unchanged(table: str, before: TableBefore, code: ExitCode) -> CompactionAnswer:
+    metrics = before.metrics
+    size = metrics.data_bytes + metrics.delete_bytes
+    return CompactionAnswer(
+        table=table,
+        snapshot_before=before.snapshot_id,
+        snapshot_after=before.snapshot_id,
+        tasks=0,
+        committed=0,
+        conflicts=0,
+        files_before=metrics.data_files,
+        files_after=metrics.data_files,
+        delete_files_before=metrics.delete_files,
+        delete_files_after=metrics.delete_files,
+        bytes_before=size,
+        bytes_after=size,
+        rows=0,
+        rows_deleted=0,
+        reason=None,
+        exit_code=code,
+    )

@@ -1,0 +1,61 @@
+"""What a command works with while it runs: the services, the stores, and the output. Everything opened is closed at its end."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import typer
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.cli.output import Output
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.settings import load_settings
+from compaction_pipeline.storage.stores import Stores
+
+TABLE_HELP = "catalog.namespace.table; a level that holds a dot stands in backticks."
+
+
+class Session:
+    """Use as a context manager. Building it opens nothing; a database, a catalog or a JVM is opened when a command needs it."""
+
+    def __init__(self, context: typer.Context) -> None:
+        self.output: Output = context.obj
+        self.services = Services(load_settings())
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.services.close()
+
+    @property
+    def stores(self) -> Stores:
+        """The state database."""
+        return self.services.stores
+
+    def refresh(self, table: TableIdentifier) -> None:
+        """Bring one table's files up to date, and say what stands in the way of that."""
+        with self.output.progress() as progress:
+            progress.add_task(f"reading {table}", total=None)
+            refreshed = self.services.compact_tables.refresh(table)
+        if refreshed.problem is not None:
+            self.output.say(f"warning: {table}: {refreshed.problem}")
+
+    def refresh_all(self, catalog: str | None) -> None:
+        """Bring every table, or those of one catalog, up to date; one that fails harms no other."""
+        tables = [state.table for state in self.stores.tables.states(catalog)]
+        with self.output.progress() as progress:
+            bar = progress.add_task("reading tables", total=len(tables))
+            for table in tables:
+                self._refresh_gently(table)
+                progress.advance(bar)
+
+    def _refresh_gently(self, table: TableIdentifier) -> None:
+        try:
+            refreshed = self.services.compact_tables.refresh(table)
+        except CompactionError as error:
+            self.output.say(f"warning: {table}: {error}")
+            return
+        if refreshed.problem is not None:
+            self.output.say(f"warning: {table}: {refreshed.problem}")
