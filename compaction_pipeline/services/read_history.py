@@ -35,6 +35,9 @@ SHOWN = 20
 """Rows of a list that a person looks at; also the limit of a table in Dagster's metadata."""
 
 
+Health = HealthStatus
+"""One word for a node or a table, as the doors know it; decided in `core.fragmentation.health`."""
+
 _RANK = {
     HealthStatus.FAILING: 0,
     HealthStatus.DUE: 1,
