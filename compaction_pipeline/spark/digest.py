@@ -1,0 +1,237 @@
+"""The proof that what was kept was written: an order-free digest of a bag of rows.
+
+A row's hash is a 64-bit hash chained over (field id, null flag, value) of every leaf, lists and maps with their lengths; each
+step is a bijection of the value for a given chain, so one changed value always changes its row's hash. The digest is
+(count, Σ mix(hash ^ seed) mod 2⁶⁴ under two seeds): sums, so that a doubled row shows, mixed after the chain, so that
+values swapped between rows show. Measured at about 1 ns per fixed-width value and 10 ns per 8 bytes of a string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from compaction_pipeline.core.model.task import Digest
+from compaction_pipeline.spark.evolution import children, field_id
+
+Words = NDArray[np.uint64]
+
+_CHAIN = np.uint64(0x9E3779B97F4A7C15)
+_FINAL_A = np.uint64(0xFF51AFD7ED558CCD)
+_FINAL_B = np.uint64(0xC4CEB9FE1A85EC53)
+_SEED_A = np.uint64(0x243F6A8885A308D3)
+_SEED_B = np.uint64(0x13198A2E03707344)
+_NULL = 0xA4093822299F31D0
+_FIELD = 0xD1342543DE82EF95
+_MASK = (1 << 64) - 1
+# Rows per step: a step's arrays stay in the CPU's cache.
+STEP_ROWS = 16384
+
+
+class RowDigest:
+    """Adds up rows; `value` is their digest."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._a = 0
+        self._b = 0
+
+    def add(self, batch: Any, keep: NDArray[np.bool_] | None = None) -> None:
+        """Add the rows of a record batch or table, those with `keep` only where given."""
+        if isinstance(batch, pa.Table):
+            for part in batch.to_batches():
+                self.add(part)
+            return
+        for start in range(0, batch.num_rows, STEP_ROWS):
+            step = batch.slice(start, STEP_ROWS)
+            hashes = row_hashes(step)
+            if keep is not None:
+                hashes = hashes[keep[start : start + STEP_ROWS]]
+            self._rows += len(hashes)
+            self._a = (self._a + int(_mixed(hashes ^ _SEED_A).sum(dtype=np.uint64))) & _MASK
+            self._b = (self._b + int(_mixed(hashes ^ _SEED_B).sum(dtype=np.uint64))) & _MASK
+
+    @property
+    def value(self) -> Digest:
+        return Digest(self._rows, self._a, self._b)
+
+
+def row_hashes(batch: Any, seed: int = 0) -> Words:
+    """One 64-bit hash per row of a record batch."""
+    ids = [field_id(field) or index for index, field in enumerate(batch.schema)]
+    return hash_columns(zip(ids, batch.columns, strict=True), batch.num_rows, seed)
+
+
+def hash_columns(columns: Iterable[tuple[int, Any]], length: int, seed: int = 0) -> Words:
+    """One 64-bit hash per row, chained over (id, Arrow array) in the order given."""
+    chain = np.full(length, seed & _MASK, dtype=np.uint64)
+    for number, array in columns:
+        _chain(chain, array, number)
+    return chain
+
+
+def _mixed(words: Words) -> Words:
+    words = words ^ (words >> np.uint64(33))
+    words *= _FINAL_A
+    words ^= words >> np.uint64(33)
+    words *= _FINAL_B
+    words ^= words >> np.uint64(33)
+    return words
+
+
+def _absorb(chain: Words, values: Words) -> None:
+    np.bitwise_xor(chain, values, out=chain)
+    np.multiply(chain, _CHAIN, out=chain)
+    chain ^= chain >> np.uint64(29)
+
+
+def _constant(number: int) -> Any:
+    return np.uint64((number * _FIELD + 0x452821E638D01377) & _MASK)
+
+
+def _chain(chain: Words, array: Any, number: int) -> None:
+    """Absorb one column. A NULL absorbs a step more than a value does, so that no value can stand for it."""
+    values = _values(array, number)
+    chain ^= _constant(number)
+    if not array.null_count:
+        _absorb(chain, values)
+        return
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    # What stands in a NULL's place is not defined.
+    _absorb(chain, np.where(missing, np.uint64(0), values))
+    absent = chain[missing]
+    _absorb(absent, np.full(len(absent), _NULL, dtype=np.uint64))
+    chain[missing] = absent
+
+
+def _values(array: Any, number: int) -> Words:
+    arrow = array.type
+    if isinstance(arrow, pa.ExtensionType):
+        return _values(array.storage, number)
+    if pa.types.is_dictionary(arrow):
+        words = _values(array.dictionary, number)
+        indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
+        return words[indices] if len(words) else np.zeros(len(array), dtype=np.uint64)
+    if pa.types.is_struct(arrow):
+        fields = children(arrow)
+        return hash_columns([(field_id(field) or index, array.field(index)) for index, field in enumerate(fields)], len(array), number)
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return _lists(array, [(number, array.values)])
+    if pa.types.is_map(arrow):
+        return _lists(array, [(number, array.keys), (number + 1, array.items)])
+    if pa.types.is_boolean(arrow):
+        return array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint64)  # type: ignore[no-any-return]
+    if pa.types.is_fixed_size_binary(arrow) or pa.types.is_decimal(arrow):
+        return _fixed(array)
+    if pa.types.is_string(arrow) or pa.types.is_binary(arrow) or pa.types.is_large_string(arrow) or pa.types.is_large_binary(arrow):
+        return _strings(array)
+    return _numbers(array)
+
+
+def _numbers(array: Any) -> Words:
+    """Fixed-width values as their bits (so −0.0 ≠ 0.0 and every NaN is itself)."""
+    width = array.type.bit_width // 8
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(array), dtype=np.uint64)
+    bits = np.frombuffer(buffer, dtype=f"<u{width}", count=len(array) + array.offset)[array.offset :]
+    return bits.astype(np.uint64, copy=False)
+
+
+def _fixed(array: Any) -> Words:
+    width = array.type.bit_width // 8 if pa.types.is_decimal(array.type) else array.type.byte_width
+    words = np.zeros(len(array), dtype=np.uint64)
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return words
+    raw = np.frombuffer(buffer, dtype=np.uint8, count=(len(array) + array.offset) * width)
+    rows = raw.reshape(-1, width)[array.offset :]
+    padded = -(-width // 8) * 8
+    if padded != width:
+        wide = np.zeros((len(rows), padded), dtype=np.uint8)
+        wide[:, :width] = rows
+        rows = wide
+    for column in np.ascontiguousarray(rows).view("<u8").T:
+        _absorb(words, column)
+    return words
+
+
+def _offsets_of(array: Any) -> NDArray[np.int64]:
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) or pa.types.is_large_list(array.type)
+    buffer = array.buffers()[1]
+    if buffer is None or buffer.size == 0:
+        return np.zeros(len(array) + 1, dtype=np.int64)
+    offsets = np.frombuffer(buffer, dtype=np.int64 if large else np.int32, count=len(array) + array.offset + 1)
+    return offsets[array.offset :].astype(np.int64)
+
+
+def _strings(array: Any) -> Words:
+    offsets = _offsets_of(array)
+    lengths = np.diff(offsets)
+    if array.null_count:
+        lengths = np.where(array.is_null().to_numpy(zero_copy_only=False), 0, lengths)
+    hashes = lengths.astype(np.uint64)
+    low, high = int(offsets[0]), int(offsets[-1])
+    if high == low:
+        return hashes
+    start_word = low >> 3
+    words = _aligned_words(array.buffers()[2], start_word, high)
+    position = offsets[:-1] - (start_word << 3)
+    active = np.flatnonzero(lengths > 0)
+    done = 0
+    while len(active):
+        at = position[active] + done
+        left = lengths[active] - done
+        index = at >> 3
+        shift = ((at & 7) << 3).astype(np.uint64)
+        value = (words[index] >> shift) | ((words[index + 1] << np.uint64(1)) << (np.uint64(63) - shift))
+        short = left < 8
+        if short.any():
+            value = np.where(short, value & ((np.uint64(1) << (np.minimum(left, 7) << 3).astype(np.uint64)) - np.uint64(1)), value)
+        if len(active) == len(hashes):
+            _absorb(hashes, value)
+        else:
+            part = hashes[active]
+            _absorb(part, value)
+            hashes[active] = part
+        done += 8
+        active = active[left > 8]
+    return hashes
+
+
+def _aligned_words(buffer: Any, start_word: int, end: int) -> Words:
+    """The buffer's bytes from `start_word` × 8 to `end` as words, one word of padding behind."""
+    count = -(-end // 8) - start_word
+    if buffer.size >= (start_word + count + 1) * 8 and buffer.address % 8 == 0:
+        return np.frombuffer(buffer, dtype="<u8", count=count + 1, offset=start_word * 8)
+    padded = np.zeros((count + 1) * 8, dtype=np.uint8)
+    raw = np.frombuffer(buffer, dtype=np.uint8)[start_word * 8 : end]
+    padded[: len(raw)] = raw
+    return padded.view("<u8")
+
+
+def _lists(array: Any, inner: list[tuple[int, Any]]) -> Words:
+    """Hash of a list: its length, then its elements' hashes in order (place by place, over the lists that are that long)."""
+    offsets = _offsets_of(array)
+    lengths = np.diff(offsets)
+    if array.null_count:
+        lengths = np.where(array.is_null().to_numpy(zero_copy_only=False), 0, lengths)
+    hashes = lengths.astype(np.uint64)
+    low, high = int(offsets[0]), int(offsets[-1])
+    if high == low:
+        return hashes
+    elements = hash_columns([(number, values.slice(low, high - low)) for number, values in inner], high - low)
+    start = offsets[:-1] - low
+    active = np.flatnonzero(lengths > 0)
+    place = 0
+    while len(active):
+        part = hashes[active]
+        _absorb(part, elements[start[active] + place])
+        hashes[active] = part
+        place += 1
+        active = active[lengths[active] > place]
+    return hashes

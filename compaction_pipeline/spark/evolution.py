@@ -1,0 +1,364 @@
+"""Projects the columns of a data file to an Iceberg schema, by field id (spec: "Column Projection", "Schema Evolution").
+
+Invariant: a column is found by its id only, whatever its name or place; a promotion that the spec does not know is an error
+in words, never a cast. Nested structs, lists and maps are projected inside. Source types are those that PyArrow reads from
+Parquet; target types are `arrow_schema` of the Iceberg schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.conversions import from_json
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, NameMapping
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from compaction_pipeline.core.errors import MergeFailed
+
+FIELD_ID_KEY = b"PARQUET:field_id"
+Convert = Callable[[Any], Any]
+"""An Arrow array of the source type → the same rows as an array of the target type."""
+
+_SIMPLE: Mapping[type[IcebergType], Any] = {
+    BooleanType: pa.bool_(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    DateType: pa.date32(),
+    TimeType: pa.time64("us"),
+    TimestampType: pa.timestamp("us"),
+    TimestamptzType: pa.timestamp("us", tz="UTC"),
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    UUIDType: pa.uuid(),
+}
+
+
+def arrow_type(iceberg_type: IcebergType) -> Any:
+    """The Arrow type that a column of an Iceberg v2 type is merged and written as; field ids ride in nested fields' metadata."""
+    if isinstance(iceberg_type, StructType):
+        return pa.struct([arrow_field(field) for field in iceberg_type.fields])
+    if isinstance(iceberg_type, ListType):
+        return pa.list_(arrow_field(iceberg_type.element_field))
+    if isinstance(iceberg_type, MapType):
+        return pa.map_(arrow_field(iceberg_type.key_field), arrow_field(iceberg_type.value_field))
+    if isinstance(iceberg_type, FixedType):
+        return pa.binary(len(iceberg_type))
+    if isinstance(iceberg_type, DecimalType):
+        return pa.decimal128(iceberg_type.precision, iceberg_type.scale)
+    simple = _SIMPLE.get(type(iceberg_type))
+    if simple is None:
+        raise MergeFailed(f"type {iceberg_type} is not an Iceberg v2 type; the table cannot be compacted until it is supported")
+    return simple
+
+
+def arrow_field(field: NestedField) -> Any:
+    """An Arrow field that carries the Iceberg field's name, id and nullability."""
+    return pa.field(
+        field.name, arrow_type(field.field_type), nullable=field.optional, metadata={FIELD_ID_KEY: str(field.field_id).encode()}
+    )
+
+
+def arrow_schema(fields: Iterable[NestedField]) -> Any:
+    """The Arrow schema that rows of these Iceberg fields are merged and written as."""
+    return pa.schema([arrow_field(field) for field in fields])
+
+
+def field_id(field: Any) -> int | None:
+    """The Iceberg id of an Arrow field as Parquet carries it, None without one."""
+    if not field.metadata or FIELD_ID_KEY not in field.metadata:
+        return None
+    value = int(field.metadata[FIELD_ID_KEY])
+    return value if value >= 0 else None
+
+
+def children(arrow: Any) -> list[Any]:
+    """The nested fields of an Arrow type: those of a struct, a list's element, a map's key and value."""
+    if pa.types.is_struct(arrow):
+        return [arrow.field(index) for index in range(arrow.num_fields)]
+    if _is_list(arrow):
+        return [arrow.value_field]
+    if pa.types.is_map(arrow):
+        return [arrow.key_field, arrow.item_field]
+    return []
+
+
+def has_ids(fields: Iterable[Any]) -> bool:
+    """True when any field, at any depth, carries an id."""
+    return any(field_id(field) is not None or has_ids(children(field.type)) for field in fields)
+
+
+def identified(schema: Any, name_mapping: NameMapping | None, path: str) -> Any:
+    """The file's Arrow schema with field ids: its own, or those of the name mapping where it has none at all.
+
+    Raises MergeFailed for a file without ids on a table without a name mapping: guessing by position could mix columns up.
+    """
+    if has_ids(schema):
+        return schema
+    if name_mapping is None:
+        raise MergeFailed(
+            f"file {path} carries no field ids and the table has no 'schema.name-mapping.default'; set one so that its columns can be told"
+        )
+    mapped = name_mapping.root
+    return pa.schema([_with_id(field, mapped, field.name) for field in schema])
+
+
+def _with_id(field: Any, mapping: Sequence[MappedField], name: str) -> Any:
+    entry = next((mapped for mapped in mapping if name in mapped.names), None)
+    inner: Sequence[MappedField] = entry.fields if entry is not None else ()
+    arrow = field.type
+    if pa.types.is_struct(arrow):
+        arrow = pa.struct([_with_id(child, inner, child.name) for child in children(arrow)])
+    elif _is_list(arrow):
+        arrow = pa.list_(_with_id(arrow.value_field, inner, "element"))
+    elif pa.types.is_map(arrow):
+        arrow = pa.map_(_with_id(arrow.key_field, inner, "key"), _with_id(arrow.item_field, inner, "value"))
+    metadata = {FIELD_ID_KEY: str(entry.field_id).encode()} if entry is not None and entry.field_id is not None else None
+    return pa.field(field.name, arrow, nullable=field.nullable, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One target column: taken from source column `name` by `convert`, or (name None) the constant, None for NULL."""
+
+    name: str | None
+    convert: Convert
+    constant: Any
+    field: Any
+
+
+class Projection:
+    """Turns record batches of one file into rows of the target fields; compiled once per file."""
+
+    def __init__(self, source: Any, fields: Sequence[NestedField], constants: Mapping[int, Any], path: str) -> None:
+        """`source` is the file's schema with ids (`identified`), `constants` Arrow scalars by field id for columns that it may lack."""
+        by_id = {field_id(field): field for field in source if field_id(field) is not None}
+        self.schema = arrow_schema(fields)
+        self._columns = [
+            self._column(by_id.get(field.field_id), field, constants, target, path)
+            for field, target in zip(fields, self.schema, strict=True)
+        ]
+
+    @staticmethod
+    def _column(source: Any | None, field: NestedField, constants: Mapping[int, Any], target: Any, path: str) -> _Column:
+        where = f"column {field.name!r} of file {path}"
+        if source is not None:
+            return _Column(source.name, _converter(source.type, field.field_type, where), None, target)
+        if field.field_id in constants:
+            return _Column(None, _identity, constants[field.field_id], target)
+        return _Column(None, _identity, _default(field, where), target)
+
+    @property
+    def source_columns(self) -> list[str]:
+        """Names of the file's columns that the projection reads."""
+        return [column.name for column in self._columns if column.name is not None]
+
+    def arrays(self, batch: Any) -> list[Any]:
+        """The target columns of a batch."""
+        return [
+            column.convert(batch.column(column.name)) if column.name is not None else _repeated(column, batch.num_rows)
+            for column in self._columns
+        ]
+
+    def apply(self, batch: Any) -> Any:
+        """The batch's rows in the target schema."""
+        return pa.RecordBatch.from_arrays(self.arrays(batch), schema=self.schema)
+
+
+def constant(iceberg_type: IcebergType, value: Any) -> Any:
+    """An Arrow scalar (of the storage type, for a UUID) of a single-value JSON (spec, appendix D); None for NULL."""
+    if value is None:
+        return None
+    if not isinstance(iceberg_type, PrimitiveType):
+        raise MergeFailed(f"a constant of type {iceberg_type} is not possible: only primitive types have single values")
+    python = float(value) if isinstance(iceberg_type, (FloatType, DoubleType)) else from_json(iceberg_type, value)
+    if isinstance(iceberg_type, UUIDType):
+        return pa.scalar(getattr(python, "bytes", python), pa.binary(16))
+    return pa.scalar(python, arrow_type(iceberg_type))
+
+
+def _default(field: NestedField, where: str) -> Any:
+    if field.initial_default is not None:
+        return constant(field.field_type, field.initial_default)
+    if field.required:
+        raise MergeFailed(f"{where} is required, but the file lacks it and the schema gives no initial default")
+    return None
+
+
+def _repeated(column: _Column, length: int) -> Any:
+    arrow = column.field.type
+    if column.constant is None:
+        return pa.nulls(length, arrow)
+    values = pa.repeat(column.constant, length)
+    return pa.ExtensionArray.from_storage(arrow, values) if isinstance(arrow, pa.ExtensionType) else values
+
+
+def _identity(array: Any) -> Any:
+    return array
+
+
+def _is_list(arrow: Any) -> bool:
+    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow))
+
+
+def _converter(source: Any, target: IcebergType, where: str) -> Convert:
+    if pa.types.is_dictionary(source):
+        inner = _converter(source.value_type, target, where)
+        return lambda array: inner(array.dictionary_decode())
+    if isinstance(target, StructType):
+        return _struct(source, target, where)
+    if isinstance(target, ListType):
+        return _list(source, target, where)
+    if isinstance(target, MapType):
+        return _map(source, target, where)
+    return _primitive(source, arrow_type(target), where)
+
+
+def _struct(source: Any, target: StructType, where: str) -> Convert:
+    if not pa.types.is_struct(source):
+        raise _not_promotable(source, target, where)
+    wanted = arrow_type(target)
+    if source.equals(wanted, check_metadata=True):
+        return _identity
+    indexes = {field_id(source.field(index)): index for index in range(source.num_fields)}
+    parts: list[tuple[int | None, Convert, _Column | None]] = []
+    for field, arrow in zip(target.fields, children(wanted), strict=True):
+        inside = f"{where}, nested {field.name!r}"
+        index = indexes.get(field.field_id)
+        if index is None:
+            parts.append((None, _identity, _Column(None, _identity, _default(field, inside), arrow)))
+        else:
+            parts.append((index, _converter(source.field(index).type, field.field_type, inside), None))
+
+    def convert(array: Any) -> Any:
+        arrays = [part(array.field(index)) if column is None else _repeated(column, len(array)) for index, part, column in parts]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(arrays, fields=children(wanted), mask=mask)
+
+    return convert
+
+
+def _list(source: Any, target: ListType, where: str) -> Convert:
+    if not _is_list(source):
+        raise _not_promotable(source, target, where)
+    wanted = arrow_type(target)
+    element = _converter(source.value_type, target.element_type, f"{where}, element")
+    if source.equals(wanted, check_metadata=True):
+        return _identity
+
+    def convert(array: Any) -> Any:
+        if pa.types.is_fixed_size_list(array.type):
+            array = array.cast(pa.list_(array.type.value_field))
+        offsets, low, high = _offsets(array)
+        return pa.ListArray.from_arrays(offsets, element(array.values.slice(low, high - low)), type=wanted)
+
+    return convert
+
+
+def _map(source: Any, target: MapType, where: str) -> Convert:
+    if not pa.types.is_map(source):
+        raise _not_promotable(source, target, where)
+    wanted = arrow_type(target)
+    key = _converter(source.key_type, target.key_type, f"{where}, key")
+    value = _converter(source.item_type, target.value_type, f"{where}, value")
+    if source.equals(wanted, check_metadata=True):
+        return _identity
+
+    def convert(array: Any) -> Any:
+        offsets, low, high = _offsets(array)
+        keys = key(array.keys.slice(low, high - low))
+        values = value(array.items.slice(low, high - low))
+        return pa.MapArray.from_arrays(offsets, keys, values, type=wanted)
+
+    return convert
+
+
+def _offsets(array: Any) -> tuple[Any, int, int]:
+    """Offsets of a list or map from 0, NULL where the list is, and the range of child values that they span."""
+    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    low, high = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    mask = None
+    if array.null_count:
+        mask = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
+    return pa.array((offsets - low).astype(np.int32), type=pa.int32(), mask=mask), low, high
+
+
+def _primitive(source: Any, target: Any, where: str) -> Convert:
+    if source == target:
+        return _identity
+    if isinstance(source, pa.ExtensionType):
+        inner = _primitive(source.storage_type, target, where)
+        return lambda array: inner(array.storage)
+    if isinstance(target, pa.ExtensionType):
+        stored = _primitive(source, target.storage_type, where)
+        return lambda array: pa.ExtensionArray.from_storage(target, stored(array))
+    if not _promotable(source, target):
+        raise _not_promotable(source, target, where)
+    return lambda array: array.cast(target)
+
+
+def _promotable(source: Any, target: Any) -> bool:
+    """The spec's promotions, and other spellings of the same type that a Parquet file may use."""
+    types = pa.types
+    if types.is_null(source):
+        return True
+    if types.is_decimal(target):
+        return bool(types.is_decimal(source) and source.scale == target.scale and source.precision <= target.precision)
+    if types.is_timestamp(target):
+        return bool(types.is_timestamp(source))
+    for same in (types.is_date, types.is_time):
+        if same(target):
+            return bool(same(source))
+    if types.is_int64(target) or types.is_int32(target):
+        return bool(
+            types.is_integer(source)
+            and (source.bit_width < target.bit_width or (source.bit_width == target.bit_width and types.is_signed_integer(source)))
+        )
+    if types.is_floating(target):
+        return bool(types.is_floating(source) and source.bit_width <= target.bit_width)
+    if types.is_fixed_size_binary(target):
+        return bool(types.is_fixed_size_binary(source) and source.byte_width == target.byte_width)
+    text = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary, types.is_binary_view)
+    return (types.is_string(target) or types.is_binary(target)) and any(kind(source) for kind in text)
+
+
+def _not_promotable(source: Any, target: object, where: str) -> MergeFailed:
+    return MergeFailed(f"{where} is stored as {source}, which cannot be read as {target}: not a promotion that the Iceberg spec allows")
+
+
+def name_mapping_of(properties: Mapping[str, str]) -> NameMapping | None:
+    """The table's `schema.name-mapping.default`, None when unset."""
+    text = properties.get("schema.name-mapping.default")
+    return None if not text else NameMapping.model_validate_json(text)
+
+
+def schema_of(text: str) -> Schema:
+    """An Iceberg schema from its JSON (spec, appendix C)."""
+    return Schema.model_validate_json(text)

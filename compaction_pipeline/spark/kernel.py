@@ -1,0 +1,164 @@
+"""Merges the files of one CompactionTask: a function of files, run in a Spark Python worker or in this process.
+
+The rows of the inputs, projected to the plan's schema, minus the rows that the task's deletes delete, become new files;
+or (CONVERT) the rows that some deletes delete become position-delete files. A failure is a result whose `error` says why in
+words, and what the attempt wrote is deleted. Before it answers, the kernel checks its own laws (see MergeResult).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskAction
+from compaction_pipeline.spark.convert import convert_deletes
+from compaction_pipeline.spark.deletes import TaskDeletes
+from compaction_pipeline.spark.digest import RowDigest
+from compaction_pipeline.spark.file_access import FileAccess
+from compaction_pipeline.spark.memory import PeakMemory
+from compaction_pipeline.spark.read import DataReader, TableShape
+from compaction_pipeline.spark.route import RowRouter
+from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress
+
+
+def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+    """Do one attempt of a task. Never raises: a failure is a result with `error`."""
+    started = time.monotonic()
+    memory = PeakMemory()
+    files = FileAccess(file_io, layout.location)
+    try:
+        result = _merged(task, layout, files)
+    except MergeFailed as failure:
+        result = _failed(task, str(failure))
+    except MemoryError as error:
+        keys = sum(delete.record_count for delete in task.work.deletes)
+        result = _failed(task, f"out of memory at delete set of {keys} keys; raise the memory of the Spark worker ({error})")
+    except Exception as error:
+        # The boundary to Spark: whatever went wrong belongs to this attempt alone and must reach its record in words.
+        result = _failed(task, f"{type(error).__name__}: {error}")
+    if result.error is not None:
+        files.delete_written()
+    duration_ms = int((time.monotonic() - started) * 1000)
+    return replace(result, duration_ms=duration_ms, peak_memory_bytes=memory.peak_bytes())
+
+
+def _failed(task: CompactionTask, reason: str) -> MergeResult:
+    return MergeResult(task.task_id, task.attempt_id or "", error=reason)
+
+
+def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess) -> MergeResult:
+    if task.work.action is TaskAction.DROP_DELETES:
+        return MergeResult(task.task_id, task.attempt_id or "")
+    shape = TableShape.of(layout)
+    names = _names(task, layout)
+    if task.work.action is TaskAction.CONVERT:
+        return proven(convert_deletes(task, shape, files, names), conversion=True)
+    return _merge(task, shape, files, names)
+
+
+def _names(task: CompactionTask, layout: TableLayout) -> OutputNames:
+    location = layout.location.rstrip("/")
+    folder = layout.properties.get("write.data.path") or layout.properties.get("write.folder-storage.path") or f"{location}/data"
+    # Random per execution: Spark may run a task twice, and only files named in the accepted result are used.
+    return OutputNames(folder.rstrip("/"), f"{task.attempt_id or 'attempt'}-{task.task_id}-{secrets.token_hex(4)}")
+
+
+def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames) -> MergeResult:
+    work = task.work
+    if task.schema_id not in shape.schemas:
+        raise MergeFailed(f"schema {task.schema_id} of the plan's snapshot is not in the table's metadata; plan the task again")
+    schema = shape.schemas[task.schema_id]
+    reader = DataReader(files, shape, task.memory_bytes)
+    deletes = TaskDeletes(work, shape, reader, task.memory_bytes)
+    rows_expected = sum(file.record_count for file in work.inputs)
+    progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01), dictionary_votes={})
+    router = RowRouter(task, shape, schema)
+    writer = DataWriter(
+        files,
+        schema,
+        shape.layout.properties,
+        names,
+        FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 8, 1)),
+        progress,
+        work.output_spec_id,
+        router.sort_column_ids,
+    )
+    read = RowDigest()
+    rows_read = by_position = by_equality = 0
+    try:
+        for file in work.inputs:
+            with reader.open(file) as opened:
+                progress.files_seen += 1
+                for number in opened.dictionary_encoded:
+                    progress.dictionary_votes[number] = progress.dictionary_votes.get(number, 0) + 1  # type: ignore[index,union-attr]
+                output = reader.projection(opened, file, schema.fields)
+                masks = deletes.of(file, opened)
+                for position, batch in opened.batches([output, *masks.projections]):
+                    projected = output.apply(batch)
+                    positional, equal = masks.deleted(position, batch)
+                    rows_read += batch.num_rows
+                    keep = None
+                    if positional is not None or equal is not None:
+                        gone = np.zeros(batch.num_rows, dtype=bool)
+                        if positional is not None:
+                            gone |= positional
+                            by_position += int(positional.sum())
+                        if equal is not None:
+                            by_equality += int((equal & ~gone).sum())
+                            gone |= equal
+                        keep = ~gone if gone.any() else None
+                    # Digested before the rows are filtered, assembled or sorted: a mistake of any of these shows.
+                    read.add(projected, keep)
+                    progress.rows_seen += batch.num_rows
+                    kept = projected if keep is None else projected.filter(pa.array(keep))
+                    progress.rows_kept += kept.num_rows
+                    if kept.num_rows:
+                        router.add(kept, writer)
+        router.finish(writer)
+        outputs = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    finally:
+        router.close()
+    result = MergeResult(
+        task.task_id,
+        task.attempt_id or "",
+        outputs,
+        rows_read,
+        by_position,
+        by_equality,
+        sum(output.record_count for output in outputs),
+        read.value,
+        writer.digest.value,
+    )
+    return proven(result)
+
+
+def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:
+    """The result, or a failed one when it breaks a law: what was kept was not what was written."""
+    deleted = result.rows_deleted_by_position + result.rows_deleted_by_equality
+    expected = deleted if conversion else result.rows_read - deleted
+    if expected != result.rows_written or result.rows_written != result.digest_written.rows:
+        counts = (
+            f"{result.rows_read} rows read, {result.rows_deleted_by_position} deleted by position, "
+            f"{result.rows_deleted_by_equality} by equality: "
+            f"{expected} must be written, but {result.rows_written} were"
+        )
+        return replace(result, outputs=(), digest_mismatch=True, error=f"{counts}; nothing of it is used")
+    if result.digest_read != result.digest_written:
+        return replace(
+            result,
+            outputs=(),
+            digest_mismatch=True,
+            error=f"the rows written are not the rows read: digest {result.digest_read} read, {result.digest_written} written; "
+            "nothing of it is used",
+        )
+    return result

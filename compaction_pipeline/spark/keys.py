@@ -1,0 +1,206 @@
+"""Keys of equality deletes: their columns in a canonical form, and exact sets of them.
+
+Canonical: numbers, dates and times as 64-bit integers, floats as the bits of a double with one NaN, all else as bytes. So equal
+bytes mean equal values by Java's rules, whatever was promoted in between. A set finds candidates by a 64-bit hash and then
+compares the values themselves: a row is never deleted for a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, PrimitiveType, StructType
+
+from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.spark.digest import hash_columns
+from compaction_pipeline.spark.read import TableShape
+
+_NAN_BITS = 0x7FF8000000000000
+# Bytes per key beside its columns: hash, sequence, the index's slots, and the copies while it is built.
+_KEY_OVERHEAD_BYTES = 120
+
+
+@dataclass(frozen=True)
+class KeyColumns:
+    """The columns of one set of `equality_ids`: fields to project from any file (one per id) and where the value is inside."""
+
+    ids: tuple[int, ...]
+    fields: tuple[NestedField, ...]
+    paths: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, ids: tuple[int, ...], shape: TableShape) -> KeyColumns:
+        """Find the columns in the newest schemas that have them: an equality column may be dropped since."""
+        found = [_key_field(number, shape.newest_with(number)) for number in ids]
+        return cls(ids, tuple(field for field, _ in found), tuple(path for _, path in found))
+
+    def canonical(self, arrays: Sequence[Any]) -> list[Any]:
+        """Canonical values of the projected arrays, in the order of the ids."""
+        return [canonical(pc.struct_field(array, list(path)) if path else array) for array, path in zip(arrays, self.paths, strict=True)]
+
+    def estimated_bytes(self, records: int, file_size_bytes: int) -> int:
+        """What a set of a delete file's keys is estimated to take in memory; compressed text is taken to expand threefold."""
+        return records * (_KEY_OVERHEAD_BYTES + 16 * len(self.ids)) + 2 * 3 * file_size_bytes
+
+
+def _key_field(number: int, schema: Schema) -> tuple[NestedField, tuple[int, ...]]:
+    """The top-level field that holds the id, cut down to the way there and optional throughout, and that way."""
+    for top in schema.fields:
+        way = _way(top, number)
+        if way is not None:
+            return way
+    raise MergeFailed(f"equality field id {number} lies inside a list or map, which the Iceberg spec does not allow")
+
+
+def _way(field: NestedField, number: int) -> tuple[NestedField, tuple[int, ...]] | None:
+    if field.field_id == number:
+        if not isinstance(field.field_type, PrimitiveType):
+            raise MergeFailed(f"equality field id {number} is a {field.field_type}, but must be a primitive type")
+        return _optional(field, field.field_type), ()
+    if isinstance(field.field_type, StructType):
+        for child in field.field_type.fields:
+            way = _way(child, number)
+            if way is not None:
+                return _optional(field, StructType(way[0])), (0, *way[1])
+    return None
+
+
+def _optional(field: NestedField, kind: PrimitiveType | StructType) -> NestedField:
+    # A file may lack a column that a later schema requires: for a comparison it is then NULL.
+    return NestedField(field.field_id, field.name, kind, required=False, initial_default=field.initial_default)
+
+
+def canonical(array: Any) -> Any:
+    """An array as int64 or binary, equal where Java's comparison says equal."""
+    arrow = array.type
+    types = pa.types
+    if isinstance(arrow, pa.ExtensionType):
+        return canonical(array.storage)
+    if types.is_floating(arrow):
+        doubles = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+        bits = doubles.view(np.int64)
+        nan = np.isnan(doubles)
+        if nan.any():
+            bits = np.where(nan, np.int64(_NAN_BITS), bits)
+        mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        return pa.array(bits, pa.int64(), mask=mask)
+    if types.is_boolean(arrow) or types.is_integer(arrow):
+        return array.cast(pa.int64())
+    if types.is_date(arrow):
+        return array.cast(pa.int32()).cast(pa.int64())
+    if types.is_timestamp(arrow) or types.is_time64(arrow):
+        return array.cast(pa.int64())
+    if types.is_decimal(arrow):
+        wide = array.cast(pa.decimal128(38, arrow.scale))
+        return wide.view(pa.binary(16)).cast(pa.binary())
+    return array.cast(pa.binary())
+
+
+def hashes_of(columns: Sequence[Any], length: int, seed: int) -> NDArray[np.uint64]:
+    """Hashes of canonical keys."""
+    return hash_columns(enumerate(columns), length, seed)
+
+
+class KeySetBuilder:
+    """Collects keys with the sequence of the delete file that holds them."""
+
+    def __init__(self) -> None:
+        self._columns: list[list[Any]] = []
+        self._sequences: list[NDArray[np.int64]] = []
+
+    def add(self, columns: Sequence[Any], length: int, sequence: int) -> None:
+        self._columns.append(list(columns))
+        self._sequences.append(np.full(length, sequence, dtype=np.int64))
+
+    def build(self) -> KeySet:
+        """The set; the builder's own copies are let go."""
+        if not self._columns:
+            return KeySet([], np.empty(0, dtype=np.int64))
+        count = len(self._columns[0])
+        columns = []
+        for number in range(count):
+            columns.append(_joined([batch[number] for batch in self._columns]))
+            for batch in self._columns:
+                batch[number] = None
+        sequences = np.concatenate(self._sequences)
+        self._columns, self._sequences = [], []
+        return KeySet(columns, sequences)
+
+
+def _joined(arrays: list[Any]) -> Any:
+    # 32-bit offsets hold 2 GiB of text; a larger set of keys needs 64-bit ones.
+    if pa.types.is_binary(arrays[0].type) and sum(array.nbytes for array in arrays) > 1 << 30:
+        arrays = [array.cast(pa.large_binary()) for array in arrays]
+    return pa.concat_arrays(arrays)
+
+
+class KeySet:
+    """Distinct keys, each with the highest sequence of a delete that holds it."""
+
+    def __init__(self, columns: Sequence[Any], sequences: NDArray[np.int64], seed: int = 0) -> None:
+        while (distinct := _distinct(columns, sequences, seed)) is None:
+            # Two different keys of one hash: another seed parts them.
+            seed += 1
+        chosen, hashes = distinct
+        self._seed = seed
+        self._columns = list(columns)
+        if len(chosen) < len(sequences):
+            taken = pa.array(chosen)
+            self._columns = [column.take(taken) for column in columns]
+            sequences = sequences[chosen]
+        self._sequences = sequences
+        self._index = pd.Index(hashes)
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def matches(self, columns: Sequence[Any], length: int, sequence: int) -> NDArray[np.bool_]:
+        """Rows (canonical columns) of a file with this data sequence that the keys delete."""
+        found = np.zeros(length, dtype=bool)
+        if not len(self) or not length:
+            return found
+        at = self._index.get_indexer(hashes_of(columns, length, self._seed))
+        candidates = np.flatnonzero(at >= 0)
+        candidates = candidates[self._sequences[at[candidates]] > sequence]
+        if len(candidates):
+            equal = _equal(columns, candidates, self._columns, at[candidates])
+            found[candidates[equal]] = True
+        return found
+
+
+def _distinct(columns: Sequence[Any], sequences: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
+    """(Row that stands for each distinct key: the one of the highest sequence, its hash); None when the hash is not one to one."""
+    length = len(sequences)
+    hashes = hashes_of(columns, length, seed)
+    order = np.lexsort((-sequences, hashes))
+    ordered = hashes[order]
+    first = np.ones(length, dtype=bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    if first.all():
+        return np.arange(length), hashes
+    chosen = order[first]
+    stands_for = chosen[np.cumsum(first)[~first] - 1]
+    if not _equal(columns, order[~first], columns, stands_for).all():
+        return None
+    return chosen, ordered[first]
+
+
+def _equal(left: Sequence[Any], rows: NDArray[np.int64], right: Sequence[Any], keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether row rows[i] of `left` equals row keys[i] of `right`, NULL equal to NULL."""
+    same = np.ones(len(rows), dtype=bool)
+    for a, b in zip(left, right, strict=True):
+        one, other = a.take(pa.array(rows)), b.take(pa.array(keys))
+        if one.type != other.type:
+            one = one.cast(other.type)
+        equal = pc.equal(one, other)
+        both_null = pc.and_(one.is_null(), other.is_null())
+        same &= pc.or_(equal.fill_null(False), both_null).to_numpy(zero_copy_only=False)
+    return same

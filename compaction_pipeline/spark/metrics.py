@@ -1,0 +1,244 @@
+"""Column metrics of a written file, as its manifest entry carries them (spec: `data_file`, appendix D).
+
+Bounds and null counts are correctness, not only pruning: readers skip equality deletes by them. So a count is exact or
+absent, and a bound is a true bound. Modes are the table's `write.metadata.metrics.*`, resolved as Iceberg's Java code does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+)
+from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
+
+from compaction_pipeline.core.errors import MergeFailed
+
+DEFAULT_MODE = "truncate(16)"
+DEFAULT_INFERRED_COLUMNS = 100
+_FULL = 1 << 62
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A primitive column of a schema: its id, Iceberg name, path in Parquet and whether a list or map repeats it."""
+
+    field_id: int
+    name: str
+    parquet_path: str
+    type: PrimitiveType
+    repeated: bool
+
+
+def leaves(schema: Schema) -> list[Leaf]:
+    """The primitive columns in the order of a Parquet file's columns."""
+    return [leaf for each in schema.fields for leaf in _leaves(each, each.name, each.name, False)]
+
+
+def _leaves(each: NestedField, name: str, path: str, repeated: bool) -> Iterator[Leaf]:
+    kind: IcebergType = each.field_type
+    if isinstance(kind, StructType):
+        for child in kind.fields:
+            yield from _leaves(child, f"{name}.{child.name}", f"{path}.{child.name}", repeated)
+    elif isinstance(kind, ListType):
+        yield from _leaves(kind.element_field, f"{name}.element", f"{path}.list.element", True)
+    elif isinstance(kind, MapType):
+        yield from _leaves(kind.key_field, f"{name}.key", f"{path}.key_value.key", True)
+        yield from _leaves(kind.value_field, f"{name}.value", f"{path}.key_value.value", True)
+    elif isinstance(kind, PrimitiveType):
+        yield Leaf(each.field_id, name, path, kind, repeated)
+
+
+@dataclass(frozen=True)
+class MetricsModes:
+    """What is kept per column: nothing (None), counts (0), or bounds cut to that many characters or bytes."""
+
+    by_id: Mapping[int, int | None]
+
+    @classmethod
+    def of(cls, schema: Schema, properties: Mapping[str, str], sort_column_ids: frozenset[int] = frozenset()) -> MetricsModes:
+        """Resolve `write.metadata.metrics.*`; raises MergeFailed for a mode that does not exist."""
+        prefix = "write.metadata.metrics."
+        default = properties.get(prefix + "default")
+        limit = int(properties.get(prefix + "max-inferred-column-defaults", DEFAULT_INFERRED_COLUMNS))
+        modes: dict[int, int | None] = {}
+        for index, leaf in enumerate(leaves(schema)):
+            key = f"{prefix}column.{leaf.name}"
+            # Without a default of the table only the first columns get metrics: very wide tables would drown in them.
+            inferred = default or (DEFAULT_MODE if index < limit else "none")
+            mode = _mode(properties.get(key, inferred), key)
+            if leaf.field_id in sort_column_ids and key not in properties and not mode:
+                mode = _mode(DEFAULT_MODE, key)
+            modes[leaf.field_id] = mode
+        return cls(modes)
+
+
+def _mode(text: str, key: str) -> int | None:
+    cleaned = text.strip().lower()
+    if cleaned == "none":
+        return None
+    if cleaned in ("counts", "full"):
+        return 0 if cleaned == "counts" else _FULL
+    if cleaned.startswith("truncate(") and cleaned.endswith(")") and cleaned[9:-1].isdigit() and int(cleaned[9:-1]) > 0:
+        return int(cleaned[9:-1])
+    raise MergeFailed(f"{key!r} is {text!r} but must be none, counts, truncate(n) with n ≥ 1, or full; correct the table property")
+
+
+@dataclass
+class ColumnMetrics:
+    """Metrics by field id; bounds in hex of the spec's binary single-value serialization."""
+
+    column_sizes: dict[int, int] = field(default_factory=dict)
+    value_counts: dict[int, int] = field(default_factory=dict)
+    null_value_counts: dict[int, int] = field(default_factory=dict)
+    lower_bounds: dict[int, str] = field(default_factory=dict)
+    upper_bounds: dict[int, str] = field(default_factory=dict)
+    split_offsets: list[int] = field(default_factory=list)
+
+
+def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes) -> ColumnMetrics:
+    """Metrics of a file that was just written, from its Parquet footer."""
+    metrics = ColumnMetrics()
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    metrics.split_offsets = sorted(_offset(group.column(0)) for group in groups) if metadata.num_columns else []
+    for index, leaf in enumerate(columns):
+        chunks = [group.column(index) for group in groups]
+        number = leaf.field_id
+        metrics.column_sizes[number] = sum(chunk.total_compressed_size for chunk in chunks)
+        mode = modes.by_id.get(number)
+        if mode is None:
+            continue
+        metrics.value_counts[number] = sum(chunk.num_values for chunk in chunks)
+        statistics = [chunk.statistics for chunk in chunks]
+        if all(each is not None and each.has_null_count for each in statistics):
+            metrics.null_value_counts[number] = sum(each.null_count for each in statistics)
+        if mode and not leaf.repeated:
+            _bounds(metrics, leaf, mode, chunks, statistics)
+    return metrics
+
+
+def _offset(chunk: Any) -> int:
+    dictionary = chunk.dictionary_page_offset
+    return int(dictionary if chunk.has_dictionary_page and dictionary else chunk.data_page_offset)
+
+
+def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], statistics: list[Any]) -> None:
+    present = [
+        each
+        for chunk, each in zip(chunks, statistics, strict=True)
+        if each is None or not each.has_null_count or each.null_count < chunk.num_values
+    ]
+    # A row group that holds values but no bounds (all NaN, or longer than Parquet's limit) leaves the file without:
+    # all-NaN groups do not matter to the bounds of a float column, which exclude NaN.
+    if isinstance(leaf.type, (FloatType, DoubleType)):
+        present = [each for each in present if each is None or each.has_min_max]
+    if not present or any(each is None or not each.has_min_max for each in present):
+        return
+    low = min((_raw(leaf.type, each.min_raw) for each in present), key=lambda pair: pair[0])
+    high = max((_raw(leaf.type, each.max_raw) for each in present), key=lambda pair: pair[0])
+    lower, upper = low[1], _upper(leaf.type, high[1], mode)
+    if isinstance(leaf.type, StringType):
+        lower = lower.decode()[:mode].encode()
+    elif isinstance(leaf.type, BinaryType):
+        lower = lower[:mode]
+    metrics.lower_bounds[leaf.field_id] = lower.hex()
+    if upper is not None:
+        metrics.upper_bounds[leaf.field_id] = upper.hex()
+
+
+def _upper(kind: PrimitiveType, value: bytes, width: int) -> bytes | None:
+    if isinstance(kind, StringType):
+        text = value.decode()
+        if len(text) <= width:
+            return value
+        cut = truncate_upper_bound_text_string(text, width)
+        return None if cut is None else cut.encode()
+    if isinstance(kind, BinaryType) and len(value) > width:
+        return truncate_upper_bound_binary_string(value, width)
+    return value
+
+
+def _raw(kind: PrimitiveType, raw: Any) -> tuple[Any, bytes]:
+    """(A value to compare by, its binary single-value serialization) of a raw Parquet statistic."""
+    if isinstance(kind, DecimalType):
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+        length = max(1, (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1)
+        return unscaled, unscaled.to_bytes(length, "big", signed=True)
+    if isinstance(raw, (bytes, str)):
+        data = raw.encode() if isinstance(raw, str) else bytes(raw)
+        return data, data
+    if isinstance(raw, bool):
+        return raw, struct.pack("<?", raw)
+    if isinstance(kind, FloatType):
+        return raw, struct.pack("<f", raw)
+    if isinstance(kind, DoubleType):
+        return raw, struct.pack("<d", raw)
+    return raw, struct.pack("<i" if _is_four_bytes(kind) else "<q", raw)
+
+
+def _is_four_bytes(kind: PrimitiveType) -> bool:
+    return str(kind) in ("int", "date")
+
+
+class NanCounter:
+    """Counts NaN per float column; Parquet's footer does not know them."""
+
+    def __init__(self, schema: Schema, modes: MetricsModes) -> None:
+        self._paths = [(leaf.field_id, path) for leaf, path in _float_paths(schema) if modes.by_id.get(leaf.field_id) is not None]
+        self.counts: dict[int, int] = {number: 0 for number, _ in self._paths}
+
+    def add(self, batch: Any) -> None:
+        """Count the NaN of a record batch or table."""
+        for number, path in self._paths:
+            column = batch.column(path[0])
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            self.counts[number] += sum(_nans(chunk, path[1:]) for chunk in chunks)
+
+
+def _float_paths(schema: Schema) -> Iterator[tuple[Leaf, tuple[int, ...]]]:
+    every = {leaf.field_id: leaf for leaf in leaves(schema)}
+    for index, each in enumerate(schema.fields):
+        for number, path in _paths(each.field_type, each.field_id, (index,)):
+            if isinstance(every[number].type, (FloatType, DoubleType)):
+                yield every[number], path
+
+
+def _paths(kind: IcebergType, number: int, path: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    if isinstance(kind, StructType):
+        for index, child in enumerate(kind.fields):
+            yield from _paths(child.field_type, child.field_id, (*path, index))
+    elif isinstance(kind, ListType):
+        yield from _paths(kind.element_type, kind.element_id, (*path, 0))
+    elif isinstance(kind, MapType):
+        yield from _paths(kind.key_type, kind.key_id, (*path, 0))
+        yield from _paths(kind.value_type, kind.value_id, (*path, 1))
+    else:
+        yield number, path
+
+
+def _nans(array: Any, path: tuple[int, ...]) -> int:
+    if not path:
+        return int(pc.sum(pc.is_nan(array)).as_py() or 0)
+    if pa.types.is_struct(array.type):
+        return _nans(pc.struct_field(array, [path[0]]), path[1:])
+    if pa.types.is_map(array.type):
+        entries = pc.list_flatten(array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))))
+        return _nans(entries.field(path[0]), path[1:])
+    return _nans(pc.list_flatten(array), path[1:])

@@ -1,0 +1,165 @@
+"""Streams the rows of a data file, projected to the output schema, within a bound of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField
+
+from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.spark.evolution import Projection, children, constant, field_id, identified, name_mapping_of, schema_of
+from compaction_pipeline.spark.file_access import FileAccess, in_words
+
+MAX_BATCH_ROWS = 131_072
+MIN_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """A layout's JSON texts, parsed: schemas, specs and name mapping of the table that a task belongs to."""
+
+    layout: TableLayout
+    schemas: Mapping[int, Schema]
+    specs: Mapping[int, PartitionSpec]
+    name_mapping: NameMapping | None
+
+    @classmethod
+    def of(cls, layout: TableLayout) -> TableShape:
+        return cls(
+            layout,
+            {number: schema_of(text) for number, text in layout.schemas.items()},
+            {number: PartitionSpec.model_validate_json(text) for number, text in layout.specs.items()},
+            name_mapping_of(layout.properties),
+        )
+
+    def newest_with(self, number: int) -> Schema:
+        """The newest schema that has the field: the current one, else the latest that had it before it was dropped."""
+        current = self.layout.schema_id
+        for schema_id in sorted(self.schemas, key=lambda each: (each == current, each), reverse=True):
+            if number in self.schemas[schema_id].field_ids:
+                return self.schemas[schema_id]
+        raise MergeFailed(f"field id {number} is in no schema of the table's metadata; its type cannot be told")
+
+    def partition_constants(self, file: LiveFile) -> Mapping[int, Any]:
+        """Values of identity partition columns by source field id: they stand in for columns that a file lacks."""
+        spec = self.specs[file.spec_id]
+        constants = {}
+        for field, value in zip(spec.fields, file.partition, strict=True):
+            if isinstance(field.transform, IdentityTransform):
+                source = self.newest_with(field.source_id).find_field(field.source_id)
+                constants[field.source_id] = constant(source.field_type, value.value)
+        return constants
+
+
+@dataclass
+class OpenFile:
+    """A data file that is being read: its rows, batch by batch, in several projections at once."""
+
+    path: str
+    parquet: Any
+    schema: Any
+    rows: int
+    batch_bytes: int
+
+    def batches(self, projections: Sequence[Projection]) -> Iterator[tuple[int, Any]]:
+        """(Position of the first row, record batch of the file's own columns that the projections need)."""
+        names = sorted({name for projection in projections for name in projection.source_columns})
+        if not names:
+            # Nothing of the file is wanted but its number of rows.
+            yield from self._counted()
+            return
+        position = 0
+        with in_words(f"file {self.path}", "unreadable"):
+            every = None if len(names) == len(self.schema.names) else names
+            for batch in self.parquet.iter_batches(self._batch_rows(), columns=every, use_threads=False):
+                yield position, batch
+                position += batch.num_rows
+        if position != self.rows:
+            raise MergeFailed(f"file {self.path}: its footer says {self.rows} rows, but {position} could be read; the file is damaged")
+
+    def _counted(self) -> Iterator[tuple[int, Any]]:
+        first = self.schema.names[:1]
+        position = 0
+        with in_words(f"file {self.path}", "unreadable"):
+            for batch in self.parquet.iter_batches(self._batch_rows(), columns=first, use_threads=False):
+                yield position, batch
+                position += batch.num_rows
+
+    def _batch_rows(self) -> int:
+        metadata = self.parquet.metadata
+        unpacked = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+        # Dictionary pages count once in the footer and once per row in memory.
+        row_bytes = max(16 * metadata.num_columns, 2 * unpacked // max(self.rows, 1))
+        return int(max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, self.batch_bytes // row_bytes)))
+
+    @property
+    def dictionary_encoded(self) -> frozenset[int]:
+        """Ids of leaf columns that the file dictionary-encodes."""
+        metadata = self.parquet.metadata
+        if metadata.num_row_groups == 0:
+            return frozenset()
+        group = metadata.row_group(0)
+        leaves = [number for field in self.schema for number in _leaf_ids(field)]
+        if len(leaves) != metadata.num_columns:
+            return frozenset()
+        return frozenset(number for index, number in enumerate(leaves) if number is not None and group.column(index).has_dictionary_page)
+
+
+class DataReader:
+    """Opens data and delete files of one task."""
+
+    def __init__(self, files: FileAccess, shape: TableShape, memory_bytes: int) -> None:
+        self._files = files
+        self._shape = shape
+        self._memory_bytes = memory_bytes
+
+    def open(self, file: LiveFile) -> _Opened:
+        """A context manager that gives the OpenFile; checks that the file holds the rows that its manifest entry says."""
+        return _Opened(self._files, self._shape, file, self._memory_bytes)
+
+    def projection(self, opened: OpenFile, file: LiveFile, fields: Sequence[NestedField]) -> Projection:
+        """The file's columns as these fields."""
+        return Projection(opened.schema, fields, self._shape.partition_constants(file) if file.is_data else {}, file.path)
+
+
+class _Opened:
+    def __init__(self, files: FileAccess, shape: TableShape, file: LiveFile, memory_bytes: int) -> None:
+        self._shape = shape
+        self._file = file
+        self._memory_bytes = memory_bytes
+        # A file whose column chunks could not all be held at once is streamed through small buffers.
+        streamed = file.file_size_bytes > memory_bytes // 8
+        self._context = files.parquet(file.path, read_ahead_bytes=256 * 1024 if streamed else 0)
+
+    def __enter__(self) -> OpenFile:
+        parquet = self._context.__enter__()
+        try:
+            file = self._file
+            rows = int(parquet.metadata.num_rows)
+            if rows != file.record_count:
+                raise MergeFailed(
+                    f"file {file.path} holds {rows} rows, but its manifest entry says {file.record_count}; it is another file"
+                )
+            schema = identified(parquet.schema_arrow, self._shape.name_mapping, file.path)
+            return OpenFile(file.path, parquet, schema, rows, self._memory_bytes // 32)
+        except BaseException:
+            self._context.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._context.__exit__(None, None, None)
+
+
+def _leaf_ids(field: Any) -> list[int | None]:
+    inner = children(field.type)
+    if not inner:
+        return [field_id(field)]
+    return [number for child in inner for number in _leaf_ids(child)]

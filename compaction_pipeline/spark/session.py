@@ -1,0 +1,146 @@
+"""The Spark session that merges run on: started when first needed, kept warm, stopped by who started it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.spark.java import find_java
+
+APP_NAME = "compaction-pipeline"
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """Where Spark runs. `remote` (a Spark Connect address, sc://…) wins over `master`. `home`: a folder for what a start needs.
+
+    `extra` are Spark properties that win over ours.
+    """
+
+    master: str = "local[*]"
+    remote: str | None = None
+    home: str = ""
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        """Executors are threads of this machine's JVM and import our package as this interpreter does."""
+        return self.remote is None and self.master.startswith("local")
+
+
+class SparkSessions:
+    """One lazy session; `session` starts it, or a new one where the last died."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        self.settings = settings
+        self._session: Any = None
+        self._lock = threading.Lock()
+
+    def session(self) -> Any:
+        """The running session. ConfigError when Java is missing or wrong, StorageUnavailable when Spark does not start."""
+        with self._lock:
+            if self._session is None or not self._is_alive():
+                self._session = self._started()
+            return self._session
+
+    def stop(self) -> None:
+        """Stop the session that was started here, if any."""
+        with self._lock:
+            if self._session is not None:
+                self._session.stop()
+                self._session = None
+
+    def slots(self) -> int:
+        """How many tasks Spark runs at a time."""
+        session = self.session()
+        if self.settings.remote is not None:
+            return int(session.conf.get("spark.default.parallelism", None) or 16)
+        return int(session.sparkContext.defaultParallelism)
+
+    def _is_alive(self) -> bool:
+        if self.settings.remote is not None:
+            return not getattr(self._session, "is_stopped", False)
+        try:
+            return not self._session.sparkContext._jsc.sc().isStopped()
+        except Exception:
+            # The JVM is gone (killed, out of memory): any answer of its gateway is an error of its own.
+            return False
+
+    def _started(self) -> Any:
+        try:
+            return self._connected() if self.settings.remote is not None else self._launched()
+        except ConfigError:
+            raise
+        except Exception as error:
+            where = self.settings.remote or self.settings.master
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise StorageUnavailable(f"Spark at {where} does not start: {first}; `doctor --spark` shows what is missing") from error
+
+    def _connected(self) -> Any:
+        builder = SparkSession.builder.remote(self.settings.remote)
+        for key, value in self.settings.extra.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        session.addArtifacts(str(packaged(self._home())), pyfile=True)
+        return session
+
+    def _launched(self) -> Any:
+        java = find_java(os.environ, self._home())
+        os.environ["JAVA_HOME"] = java.path
+        # Workers must be this interpreter: PySpark refuses another minor version, and our package is installed here.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if self.settings.is_local:
+            os.environ["PYSPARK_PYTHON"] = sys.executable
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master(self.settings.master).appName(APP_NAME)
+        for key, value in (self._properties() | dict(self.settings.extra)).items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        if not self.settings.is_local:
+            session.sparkContext.addPyFile(str(packaged(self._home())))
+        return session
+
+    def _properties(self) -> dict[str, str]:
+        properties = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            # Two executions of one task at a time would only do the work twice.
+            "spark.speculation": "false",
+            "spark.sql.execution.arrow.pyspark.enabled": "true",
+            "spark.python.worker.reuse": "true",
+            "spark.sql.adaptive.enabled": "false",
+        }
+        if self.settings.is_local:
+            properties |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g"}
+        return properties
+
+    def _home(self) -> Path:
+        if not self.settings.home:
+            raise ConfigError("the Spark settings name no home folder; set COMPACTION_HOME")
+        home = Path(self.settings.home)
+        home.mkdir(parents=True, exist_ok=True)
+        return home
+
+
+def packaged(home: Path) -> Path:
+    """Our package as a zip that executors elsewhere import."""
+    package = importlib.import_module("compaction_pipeline")
+    root = Path(next(iter(package.__path__)))
+    archive = home / "compaction_pipeline.zip"
+    draft = archive.with_name(f"compaction_pipeline.{os.getpid()}.zip")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for file in sorted(root.rglob("*.py")):
+            bundle.write(file, Path("compaction_pipeline") / file.relative_to(root))
+    draft.replace(archive)
+    return archive

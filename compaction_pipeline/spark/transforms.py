@@ -1,0 +1,147 @@
+"""Iceberg's partition transforms over Arrow arrays, and the partition values that they give.
+
+Results are the spec's internal values (days, months, hours as integers; timestamps in microseconds), computed at once over
+an array where numpy can, and by PyIceberg's public transforms over the distinct values elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import to_json
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    UnknownTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    StructType,
+    UUIDType,
+)
+
+from compaction_pipeline.core.model.node import PartitionValue
+
+_MICROS_PER_HOUR = 3_600_000_000
+_UNITS: dict[type[Any], str] = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D"}
+
+
+def column_path(schema: Schema, number: int) -> tuple[int, ...] | None:
+    """Places of a primitive field from the top, through structs only; None when it is not there."""
+
+    def search(fields: tuple[Any, ...]) -> tuple[int, ...] | None:
+        for index, field in enumerate(fields):
+            if field.field_id == number:
+                return (index,) if isinstance(field.field_type, PrimitiveType) else None
+            if isinstance(field.field_type, StructType):
+                inside = search(field.field_type.fields)
+                if inside is not None:
+                    return (index, *inside)
+        return None
+
+    return search(schema.fields)
+
+
+def transformed(transform: Transform[Any, Any], source: IcebergType) -> Callable[[Any], Any] | None:
+    """The transform as a function of Arrow arrays; None for one that this version does not know."""
+    if isinstance(transform, UnknownTransform):
+        return None
+    if isinstance(transform, IdentityTransform):
+        return lambda array: array
+    if isinstance(transform, VoidTransform):
+        return lambda array: pa.nulls(len(array), pa.int32())
+    unit = _UNITS.get(type(transform))
+    if unit is not None:
+        return lambda array: _calendar(array, unit)
+    if isinstance(transform, HourTransform):
+        return _hours
+    if isinstance(transform, TruncateTransform):
+        if isinstance(source, (IntegerType, LongType)):
+            return lambda array: _truncated_numbers(array, transform.width)
+        if isinstance(source, StringType):
+            return lambda array: pc.utf8_slice_codeunits(array, 0, transform.width)
+        if isinstance(source, BinaryType):
+            return lambda array: pc.binary_slice(array, 0, transform.width)
+    one = transform.transform(source)
+    result = pa.int32() if not isinstance(transform, TruncateTransform) else None
+    return lambda array: _by_distinct(array, one, result)
+
+
+def _with_nulls(values: Any, array: Any, arrow: Any) -> Any:
+    return pa.array(values, arrow, mask=array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None)
+
+
+def _calendar(array: Any, unit: str) -> Any:
+    """Years, months or days since 1970 of dates or timestamps, rounded down."""
+    if pa.types.is_date(array.type):
+        days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        moments = days.astype("datetime64[D]")
+    else:
+        moments = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype("datetime64[us]")
+    return _with_nulls(moments.astype(f"datetime64[{unit}]").astype(np.int64).astype(np.int32), array, pa.int32())
+
+
+def _hours(array: Any) -> Any:
+    micros = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return _with_nulls((micros // _MICROS_PER_HOUR).astype(np.int32), array, pa.int32())
+
+
+def _truncated_numbers(array: Any, width: int) -> Any:
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    return _with_nulls(numbers - numbers % width, array, array.type)
+
+
+def _by_distinct(array: Any, transform: Callable[[Any], Any], result: Any) -> Any:
+    encoded = (array.storage if isinstance(array.type, pa.ExtensionType) else array).dictionary_encode()
+    values = [transform(_internal(value, encoded.dictionary.type)) for value in encoded.dictionary]
+    return pa.array(values, result or array.type).take(encoded.indices)
+
+
+def _internal(scalar: Any, arrow: Any) -> Any:
+    if pa.types.is_date(arrow) or pa.types.is_time(arrow) or pa.types.is_timestamp(arrow):
+        return scalar.value
+    return scalar.as_py()
+
+
+def partition_value(name: str, kind: IcebergType, scalar: Any) -> PartitionValue:
+    """A partition field's value as the table's own manifests would give it."""
+    if scalar is None or not scalar.is_valid:
+        return PartitionValue(name, str(kind), None)
+    value = scalar.as_py()
+    if isinstance(kind, (FloatType, DoubleType)) and not math.isfinite(value):
+        return PartitionValue(name, str(kind), "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
+    if isinstance(kind, DecimalType):
+        return PartitionValue(name, str(kind), format(Decimal(value), "f"))
+    if isinstance(kind, UUIDType):
+        return PartitionValue(name, str(kind), str(value if isinstance(value, UUID) else UUID(bytes=value)))
+    if isinstance(kind, (BinaryType, FixedType)):
+        return PartitionValue(name, str(kind), bytes(value).hex())
+    assert isinstance(kind, PrimitiveType)
+    internal = scalar.value if pa.types.is_temporal(scalar.type) else value
+    if isinstance(kind, DateType) and not isinstance(internal, int):
+        internal = value
+    return PartitionValue(name, str(kind), to_json(kind, internal))
