@@ -18,6 +18,8 @@ from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.writers import Writer
 
 _PAUSE_SECONDS = (2.0, 4.0)
+# Commits between two expiries: each rewrites the whole metadata file, which grows with every snapshot.
+_EXPIRE_EVERY = 100
 
 
 def main(arguments: list[str]) -> int:
@@ -35,10 +37,13 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, ask_to_stop)
     parent = os.getppid()
     writer = Writer(read_options(), TABLES[arguments[0]])
-    written = 0
+    written = commits = 0
     while not stop.is_set() and os.getppid() == parent and (goal is None or written < goal):
         files = writer.commit_batch()
         written += files
+        commits += 1
+        if commits % _EXPIRE_EVERY == 0:
+            writer.expire_snapshots()
         if goal is None:
             print(f"{arguments[0]}: {files} files", flush=True)
             stop.wait(random.uniform(*_PAUSE_SECONDS))

@@ -12,9 +12,10 @@ import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
@@ -26,6 +27,8 @@ from compaction_pipeline.demo.tables import Change, DemoTable, Row
 from compaction_pipeline.demo.warehouse import open_table
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
+
+_KEPT_HISTORY = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,15 @@ class Writer:
         )
         self._log.done(batch_id, len(files))
         return len(files)
+
+    def expire_snapshots(self, now: datetime | None = None) -> None:
+        """Forget snapshots older than half an hour, as every long-running table needs; a lost race is left to the next time."""
+        self._table.refresh()
+        before = (now or datetime.now(timezone.utc)) - _KEPT_HISTORY
+        try:
+            self._table.maintenance.expire_snapshots().older_than(before).commit()
+        except CommitFailedException:
+            return
 
     def close(self) -> None:
         self._log.close()

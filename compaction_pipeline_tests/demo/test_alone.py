@@ -13,7 +13,7 @@ from compaction_pipeline.demo.options import DemoOptions
 
 def test_a_second_demo_in_the_same_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     options = DemoOptions(tmp_path)
-    with alone(options), pytest.raises(ConfigError, match="another demo runs in .*COMPACTION_DEMO_HOME"), alone(options):
+    with alone(options), pytest.raises(ConfigError, match=r"another demo runs in .*COMPACTION_DEMO_HOME"), alone(options):
         pass
     with alone(options):
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,3 +111,13 @@ def test_a_batch_that_a_killed_writer_left_open_is_settled_by_the_table(options:
     assert comparison.equal, str(comparison)
     with closing(ChangeLog(options.changes, DEVICES)) as log:
         assert log.files_written() == before + len(files)
+
+
+def test_expired_snapshots_take_no_row_with_them(options: DemoOptions) -> None:
+    with closing(Writer(options, ORDERS, seed=7)) as writer:
+        for _ in range(4):
+            writer.commit_batch(_NOW)
+        writer.expire_snapshots(datetime.now(timezone.utc) + timedelta(days=1))
+        writer.commit_batch(_NOW)
+    assert len(open_table(options, ORDERS).snapshots()) == 2
+    assert compare(options, ORDERS).equal
