@@ -1,0 +1,49 @@
+"""CatalogStore: registered catalogs, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Engine, delete, insert, select
+
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import lock, reading, writing
+from compaction_pipeline.storage.removal import identifiers_of, remove_records, remove_table
+
+
+class SqlCatalogStore:
+    """Catalogs in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, entry: CatalogEntry) -> None:
+        with writing(self._engine) as connection:
+            lock(connection, "catalogs")
+            if connection.execute(select(schema.catalog.c.name).where(schema.catalog.c.name == entry.name)).first():
+                raise ConfigError(f"catalog {entry.name!r} is registered already; remove it first or choose another name")
+            connection.execute(insert(schema.catalog).values(name=entry.name, properties=entry.properties, observe=entry.observe))
+
+    def remove(self, name: str) -> None:
+        self.entry(name)
+        with writing(self._engine) as connection:
+            for identifier in identifiers_of(connection, name):
+                remove_table(connection, identifier)
+                remove_records(connection, identifier)
+            connection.execute(delete(schema.catalog).where(schema.catalog.c.name == name))
+
+    def entry(self, name: str) -> CatalogEntry:
+        known = self.entries()
+        for entry in known:
+            if entry.name == name:
+                return entry
+        names = ", ".join(entry.name for entry in known) or "none yet: add one with `compaction-pipeline catalog add`"
+        raise NotFoundError(f"catalog {name!r} is not registered; registered: {names}")
+
+    def entries(self) -> Sequence[CatalogEntry]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(schema.catalog)).all()
+        # Sorted here: collations of databases differ.
+        return tuple(sorted((CatalogEntry(row.name, row.properties, row.observe) for row in rows), key=lambda entry: entry.name))

@@ -1,0 +1,150 @@
+"""Opens the state database and runs transactions on it: SQLite (WAL) or PostgreSQL.
+
+A transaction that will write says so at its start (`writing`): on SQLite it takes the write lock at once, because a reader
+that becomes a writer half way fails with "database is locked" whatever the timeout. Every failure to reach the database
+is a StorageUnavailable that names it without its password.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, InterfaceError, NoSuchModuleError, ProgrammingError
+from sqlalchemy.schema import Table
+
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+
+BUSY_TIMEOUT_SECONDS = 30
+"""How long a SQLite transaction waits for another one; a bulk insert of 10⁶ files takes less."""
+CONNECT_TIMEOUT_SECONDS = 10
+BATCH = 1_000
+"""Values in one IN list; SQLite allows 32,766 variables."""
+
+_WRITES = "compaction_writes"
+_FORMS = "sqlite:///path/to/state.db or postgresql://user:password@host/database"
+
+T = TypeVar("T")
+
+
+def open_state(url: str) -> Engine:
+    """An engine on the state database, its folder made where it is a file; nothing is created in it (see `migrations`).
+
+    ConfigError for a URL of another kind, StorageUnavailable when the file cannot be opened.
+    """
+    parsed = _parsed(url)
+    return _open_sqlite(parsed) if parsed.get_backend_name() == "sqlite" else _open_postgres(parsed)
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A transaction that only reads, all of it at one moment."""
+    with _reachable(engine), engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            # Its default looks afresh at each statement; SQLite's transactions see one moment anyway.
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            yield connection
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes; all or nothing."""
+    with _reachable(engine), engine.connect() as connection:
+        connection = connection.execution_options(**{_WRITES: True})
+        with connection.begin():
+            yield connection
+
+
+def lock(connection: Connection, name: str) -> None:
+    """Let no other transaction that locks this name run beside this one. SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
+
+
+def upsert(connection: Connection, table: Table) -> Any:
+    """INSERT that takes `on_conflict_do_update`, in the connection's dialect."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def batches(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
+    """Slices of at most `size`."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def shown(engine: Engine) -> str:
+    """The database's URL as a person may see it: without the password."""
+    return engine.url.render_as_string(hide_password=True)
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url("postgresql" + url.removeprefix("postgres") if url.startswith("postgres://") else url)
+        backend = parsed.get_backend_name()
+    except (ArgumentError, ValueError):
+        # The text itself is not repeated: it may hold a password where we do not expect one.
+        raise ConfigError(f"COMPACTION_STATE_URL is not a URL; it must be {_FORMS}") from None
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg2")
+    if backend != "sqlite":
+        raise ConfigError(f"COMPACTION_STATE_URL names a {backend!r} database but must be {_FORMS}")
+    if parsed.database in (None, "", ":memory:"):
+        raise ConfigError(f"COMPACTION_STATE_URL names a SQLite database in memory, which no second process sees; it must be {_FORMS}")
+    return parsed
+
+
+def _open_sqlite(url: URL) -> Engine:
+    path = Path(url.database or "").expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"the folder {str(path.parent)!r} of the state database cannot be made: {error.strerror}; "
+            "set COMPACTION_HOME or COMPACTION_STATE_URL to a place that can be written"
+        ) from error
+    engine = create_engine(url.set(database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _open_postgres(url: URL) -> Engine:
+    try:
+        # A pooled connection may have died with its server, hours ago: it is tried before use.
+        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS})
+    except (NoSuchModuleError, ImportError) as error:
+        raise ConfigError("COMPACTION_STATE_URL names a PostgreSQL database but psycopg2 is not installed") from error
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    # We say BEGIN ourselves: the driver's own starts no transaction for DDL and never takes the write lock early.
+    connection.isolation_level = None
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITES) else "BEGIN")
+
+
+@contextmanager
+def _reachable(engine: Engine) -> Iterator[None]:
+    try:
+        yield
+    except (IntegrityError, ProgrammingError):
+        # A mistake of ours, not of the database.
+        raise
+    except (DatabaseError, InterfaceError) as error:
+        reason = " ".join(str(error.orig).split())
+        raise StorageUnavailable(
+            f"the state database {shown(engine)} did not answer: {reason}; "
+            "see that it runs, can be written and is what COMPACTION_STATE_URL means"
+        ) from error

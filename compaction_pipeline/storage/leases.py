@@ -1,0 +1,41 @@
+"""LeaseStore: who alone may do something to a table now. Taken and renewed by one compare-and-set each."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Engine, delete, update
+
+from compaction_pipeline.core.lifecycle.timeouts import expires_at
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import upsert, writing
+
+_lease = schema.lease.c
+
+
+class SqlLeaseStore:
+    """Named leases in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def acquire(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
+        """True when nobody holds it, the same owner included: two threads of one owner exclude each other too."""
+        values = {"owner": owner, "expires_at": expires_at(now, lease)}
+        with writing(self._engine) as connection:
+            taken = (
+                upsert(connection, schema.lease)
+                .values(name=name, **values)
+                .on_conflict_do_update(index_elements=["name"], set_=values, where=_lease.expires_at <= now)
+            )
+            return bool(connection.execute(taken).rowcount == 1)
+
+    def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
+        """True while nobody else took it, late or not."""
+        held = update(schema.lease).where(_lease.name == name, _lease.owner == owner)
+        with writing(self._engine) as connection:
+            return connection.execute(held.values(expires_at=expires_at(now, lease))).rowcount == 1
+
+    def release(self, name: str, owner: str) -> None:
+        with writing(self._engine) as connection:
+            connection.execute(delete(schema.lease).where(_lease.name == name, _lease.owner == owner))

@@ -1,0 +1,90 @@
+"""Versions of the state's schema and the way from one to the next.
+
+SQLite migrates itself, under its write lock and after a backup copy. A PostgreSQL database may serve several machines, so it
+changes only when asked (`compaction-pipeline state upgrade`), unless it is fresh. A newer version than ours is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from alembic.command import upgrade as alembic_upgrade
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, inspect, text
+
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.storage.engine import lock, reading, shown, writing
+
+HEAD = "0001"
+"""The version that this program writes (a test compares it with the newest file in `versions/`)."""
+VERSION_TABLE = "compaction_version"
+"""Not alembic's usual name: Dagster keeps its own version under that one, maybe in the same PostgreSQL database."""
+SCRIPTS = Path(__file__).parent
+
+
+def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, head: str = HEAD) -> None:
+    """Bring the schema to `head`, where that is allowed; one SELECT when it is there already.
+
+    ConfigError for a newer version, and for an older one on PostgreSQL without `upgrade`.
+    """
+    with reading(engine) as connection:
+        stored = schema_version(connection)
+    if stored == head:
+        return
+    config = _config(scripts)
+    if stored is not None and stored not in {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}:
+        raise ConfigError(
+            f"the state database {shown(engine)} has version {stored} but this program knows versions up to {head}; "
+            "install the newer compaction-pipeline that wrote it, or point COMPACTION_STATE_URL at another database"
+        )
+    if stored is not None and engine.dialect.name == "postgresql" and not upgrade:
+        raise ConfigError(
+            f"the state database {shown(engine)} has version {stored} but this program needs {head}; "
+            "stop what uses it, back it up and run `compaction-pipeline state upgrade`"
+        )
+    with writing(engine) as connection:
+        lock(connection, "migration")
+        stored = schema_version(connection)
+        if stored == head:
+            # Another process migrated it while this one waited.
+            return
+        if stored is not None and engine.dialect.name == "sqlite":
+            _back_up(Path(engine.url.database or ""), stored)
+        config.attributes["connection"] = connection
+        alembic_upgrade(config, head)
+
+
+def schema_version(connection: Connection) -> str | None:
+    """The version of a state database; None when it holds no state."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    version: str | None = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+    return version
+
+
+def _config(scripts: Path) -> Config:
+    config = Config()
+    # `%` is alembic's interpolation mark and may stand in a folder's name.
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _back_up(database: Path, version: str) -> None:
+    """Copy as it was, beside it. The write lock is ours, so the copy is of one moment; what is half written has no name yet."""
+    target = database.with_name(f"{database.name}.backup-{version}")
+    part = target.with_name(f"{target.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(part)) as copy:
+            source.backup(copy)
+        os.replace(part, target)
+    except (OSError, sqlite3.Error) as error:
+        raise StorageUnavailable(
+            f"the state database {str(database)!r} of version {version} cannot be backed up before its migration: {error}; "
+            "make room for a copy beside it"
+        ) from error

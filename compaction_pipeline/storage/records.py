@@ -1,0 +1,77 @@
+"""RecordStore: the history of commits, and which of it Dagster was told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Engine, delete, select, update
+
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import batches, reading, upsert, writing
+
+UNSETTLED = (RecordStatus.OPEN, RecordStatus.UNKNOWN)
+ENDED = (RecordStatus.COMMITTED, RecordStatus.FAILED)
+
+_record = schema.record.c
+
+
+class SqlRecordStore:
+    """CompactionRecords in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def save(self, record: CompactionRecord) -> None:
+        values = {
+            "identifier": str(record.table),
+            "status": record.status,
+            "created_at": record.created_at,
+            "ended_at": record.ended_at,
+            "value": record,
+        }
+        with writing(self._engine) as connection:
+            connection.execute(
+                upsert(connection, schema.record)
+                .values(record_id=record.record_id, mirrored=False, **values)
+                .on_conflict_do_update(index_elements=["record_id"], set_=values)
+            )
+
+    def record(self, record_id: str) -> CompactionRecord:
+        with reading(self._engine) as connection:
+            found: CompactionRecord | None = connection.execute(select(_record.value).where(_record.record_id == record_id)).scalar()
+        if found is None:
+            raise NotFoundError(f"record {record_id!r} is not known; `compaction-pipeline record list` shows those that are")
+        return found
+
+    def records(
+        self, table: TableIdentifier | None = None, limit: int | None = None, unsettled: bool = False
+    ) -> Sequence[CompactionRecord]:
+        query = select(_record.value).order_by(_record.created_at.desc(), _record.record_id.desc())
+        if table is not None:
+            query = query.where(_record.identifier == str(table))
+        if unsettled:
+            query = query.where(_record.status.in_(UNSETTLED))
+        if limit is not None:
+            query = query.limit(limit)
+        with reading(self._engine) as connection:
+            return tuple(connection.execute(query).scalars())
+
+    def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
+        query = select(_record.value).where(_record.status.in_(ENDED), _record.mirrored.is_(False))
+        with reading(self._engine) as connection:
+            return tuple(connection.execute(query.order_by(_record.created_at, _record.record_id).limit(limit)).scalars())
+
+    def mark_mirrored(self, record_ids: Sequence[str]) -> None:
+        with writing(self._engine) as connection:
+            for batch in batches(record_ids):
+                connection.execute(update(schema.record).where(_record.record_id.in_(batch)).values(mirrored=True))
+
+    def expire(self, before: datetime) -> int:
+        # An unsettled record never expires: its tasks follow from it.
+        old = delete(schema.record).where(_record.status.in_(ENDED), _record.created_at < before)
+        with writing(self._engine) as connection:
+            return connection.execute(old).rowcount

@@ -1,0 +1,37 @@
+"""Removing what the state knows of a table, row by row and in an order that leaves nothing without its owner."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, delete, select, union
+
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.storage import schema
+
+
+def remove_files(connection: Connection, identifier: str) -> None:
+    """Forget the indexed files."""
+    manifests = select(schema.manifest.c.manifest_id).where(schema.manifest.c.identifier == identifier)
+    connection.execute(delete(schema.live_file).where(schema.live_file.c.manifest_id.in_(manifests)))
+    connection.execute(delete(schema.manifest).where(schema.manifest.c.identifier == identifier))
+    connection.execute(delete(schema.partition).where(schema.partition.c.identifier == identifier))
+
+
+def remove_table(connection: Connection, identifier: str) -> None:
+    """Forget a table with files, nodes and tasks; not its records."""
+    remove_files(connection, identifier)
+    connection.execute(delete(schema.node).where(schema.node.c.identifier == identifier))
+    # Inputs and attempts go with their tasks (ON DELETE CASCADE).
+    connection.execute(delete(schema.task).where(schema.task.c.identifier == identifier))
+    connection.execute(delete(schema.table_state).where(schema.table_state.c.identifier == identifier))
+
+
+def remove_records(connection: Connection, identifier: str) -> None:
+    """Forget the history of a table."""
+    connection.execute(delete(schema.record).where(schema.record.c.identifier == identifier))
+
+
+def identifiers_of(connection: Connection, catalog: str) -> list[str]:
+    """Every table of a catalog that any part of the state mentions."""
+    holders = (schema.table_state, schema.node, schema.manifest, schema.task, schema.record)
+    known = connection.execute(union(*(select(holder.c.identifier) for holder in holders))).scalars()
+    return sorted(identifier for identifier in known if TableIdentifier.parse(identifier).catalog == catalog)

@@ -1,0 +1,193 @@
+"""Tables of the state database, as the newest migration leaves them (a test compares the two).
+
+A table is named by the text of its `TableIdentifier`. Columns exist for what is asked for or changed by itself; the rest is
+the JSON of the frozen dataclass. Every name starts with `compaction_`, as the database may be shared (with Dagster's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
+
+from compaction_pipeline.core.model.data_file import FileContent
+from compaction_pipeline.core.model.node import Partition, TableNode
+from compaction_pipeline.core.model.plan import NodeMetrics, NodeVerdict, PlanReason
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.storage.columns import Json, Member, Moment
+
+metadata = MetaData()
+
+catalog = Table(
+    "compaction_catalog",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("properties", Json(Mapping[str, str]), nullable=False),
+    Column("observe", Boolean, nullable=False),
+)
+
+table_state = Table(
+    "compaction_table",
+    metadata,
+    Column("identifier", String, primary_key=True),
+    Column("catalog", String, nullable=False),
+    Column("table_uuid", String),
+    Column("head_snapshot_id", BigInteger),
+    Column("known_snapshot_id", BigInteger),
+    Column("known_sequence_number", BigInteger, nullable=False),
+    Column("complete", Boolean, nullable=False),
+    Column("layout", Json(TableLayout)),
+    Column("paused", Boolean, nullable=False),
+    Column("dropped", Boolean, nullable=False),
+    Column("refusal", Text),
+    Column("problem", Text),
+    Column("warning", Text),
+    Column("last_planned_at", Moment),
+    Column("last_committed_at", Moment),
+    Column("plan_reason", Json(PlanReason)),
+    Column("refreshed_at", Moment),
+    Column("last_old_spec_delete_at", Moment),
+)
+
+node = Table(
+    "compaction_node",
+    metadata,
+    Column("key", String(512), primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("node", Json(TableNode), nullable=False),
+    Column("metrics", Json(NodeMetrics), nullable=False),
+    Column("verdict", Json(NodeVerdict)),
+    Column("first_seen", Moment),
+    Column("last_done", Text, nullable=False),
+    Column("changed_snapshot_id", BigInteger),
+    Column("failing", Text),
+    # The nodes of one table are read and replaced together at each refresh.
+    Index("compaction_node_identifier", "identifier"),
+)
+
+manifest = Table(
+    "compaction_manifest",
+    metadata,
+    Column("manifest_id", Integer, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("path", Text, nullable=False),
+    # Files are dropped by table and manifest; unique, as a manifest indexed twice would double its files.
+    Index("compaction_manifest_path", "identifier", "path", unique=True),
+)
+
+partition = Table(
+    "compaction_partition",
+    metadata,
+    Column("partition_id", Integer, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("value", Json(Partition), nullable=False),
+    # A partition is kept once, not in each of its files, and looked up at each insert: by digest, as a value may be longer
+    # than PostgreSQL allows in an index.
+    Index("compaction_partition_digest", "identifier", "digest", unique=True),
+)
+
+live_file = Table(
+    "compaction_file",
+    metadata,
+    # The key clusters the files of a manifest (SQLite keeps no other copy): they come, go and are read together, and a
+    # second index would halve the speed of inserts.
+    Column("manifest_id", ForeignKey("compaction_manifest.manifest_id"), primary_key=True, autoincrement=False),
+    Column("ordinal", Integer, primary_key=True, autoincrement=False),
+    Column("partition_id", Integer, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("content", Member(FileContent), nullable=False),
+    Column("spec_id", Integer, nullable=False),
+    Column("file_size_bytes", BigInteger, nullable=False),
+    Column("record_count", BigInteger, nullable=False),
+    Column("data_sequence_number", BigInteger, nullable=False),
+    Column("added_snapshot_id", BigInteger, nullable=False),
+    Column("equality_ids", Text),
+    Column("referenced_data_file", Text),
+    Column("path_lower", Text),
+    Column("path_upper", Text),
+    Column("sort_order_id", Integer),
+    sqlite_with_rowid=False,
+)
+
+task = Table(
+    "compaction_task",
+    metadata,
+    Column("task_id", String, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("queue", String, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("group_name", Text, nullable=False),
+    Column("exclusive_node", Json(TableNode)),
+    Column("planned", Json(CompactionTask), nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("status", Member(TaskStatus), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("attempt_id", String),
+    Column("owner", String),
+    Column("lease_expires_at", Moment),
+    Column("started_at", Moment),
+    Column("ended_at", Moment),
+    Column("reason", Text),
+    Column("result", Json(MergeResult)),
+    Column("record_id", String),
+    # A poll takes the first Pending one by priority and age, whatever the number of ended ones.
+    Index("compaction_task_poll", "status", "priority", "created_at", "task_id"),
+    # Plans and commits ask for the open tasks of one table.
+    Index("compaction_task_identifier", "identifier", "status"),
+    # A commit that is settled finds its tasks by record.
+    Index("compaction_task_record", "record_id"),
+)
+
+task_input = Table(
+    "compaction_task_input",
+    metadata,
+    # The key clusters a task's paths; `in_use` reads them by task. Nothing looks for one path in all of them.
+    Column("task_id", ForeignKey("compaction_task.task_id", ondelete="CASCADE"), primary_key=True),
+    Column("ordinal", Integer, primary_key=True, autoincrement=False),
+    Column("path", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+attempt = Table(
+    "compaction_attempt",
+    metadata,
+    Column("task_id", ForeignKey("compaction_task.task_id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("attempt_id", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    Column("outcome", String),
+    Column("reason", Text),
+    # Nothing may ever run under an attempt id that was used before: files are told apart by it.
+    Index("compaction_attempt_id", "attempt_id", unique=True),
+)
+
+record = Table(
+    "compaction_record",
+    metadata,
+    Column("record_id", String, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("status", Member(RecordStatus), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    Column("mirrored", Boolean, nullable=False),
+    Column("value", Json(CompactionRecord), nullable=False),
+    # History is shown newest first, of one table or of all.
+    Index("compaction_record_identifier", "identifier", "created_at"),
+    Index("compaction_record_created_at", "created_at"),
+    # Every tick asks for the few that are unsettled or not mirrored.
+    Index("compaction_record_status", "status", "mirrored"),
+)
+
+lease = Table(
+    "compaction_lease",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+)

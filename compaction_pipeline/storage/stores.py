@@ -1,0 +1,44 @@
+"""All stores of one state database, opened together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compaction_pipeline.core.ports import CatalogStore, FileStore, LeaseStore, RecordStore, TableStore, TaskStore
+from compaction_pipeline.storage.catalogs import SqlCatalogStore
+from compaction_pipeline.storage.engine import open_state
+from compaction_pipeline.storage.files import SqlFileStore
+from compaction_pipeline.storage.leases import SqlLeaseStore
+from compaction_pipeline.storage.migrations import migrate
+from compaction_pipeline.storage.records import SqlRecordStore
+from compaction_pipeline.storage.tables import SqlTableStore
+from compaction_pipeline.storage.tasks import SqlTaskStore
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """One store per port."""
+
+    catalogs: CatalogStore
+    tables: TableStore
+    files: FileStore
+    tasks: TaskStore
+    records: RecordStore
+    leases: LeaseStore
+
+
+def open_stores(url: str, *, upgrade: bool = False) -> Stores:
+    """Open a state database, made or migrated where that is allowed (see `migrations`); `upgrade` allows it on PostgreSQL.
+
+    Raises ConfigError for a URL or a version that cannot be used, StorageUnavailable when the database does not answer.
+    """
+    engine = open_state(url)
+    migrate(engine, upgrade=upgrade)
+    return Stores(
+        SqlCatalogStore(engine),
+        SqlTableStore(engine),
+        SqlFileStore(engine),
+        SqlTaskStore(engine),
+        SqlRecordStore(engine),
+        SqlLeaseStore(engine),
+    )
