@@ -1,0 +1,86 @@
+"""A real Iceberg table on a SQLite catalog, with as many small files as a test wants. Shared with the browser tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType
+
+from compaction_pipeline.core.model.data_file import FileContent
+from compaction_pipeline.core.model.node import PartitionValue, TableNode, node_key
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.iceberg.write_files import write_parquet_file
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "day", StringType()), identifier_field_ids=[1])
+SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"), spec_id=0)
+PROPERTIES = {
+    "self-optimizing.minor.trigger.file-count": "3",
+    "self-optimizing.min-plan-interval": "0",
+    "self-optimizing.commit.interval": "0",
+}
+
+
+class Lake:
+    """`lake.shop.orders` and how to write to it."""
+
+    identifier = TableIdentifier("lake", ("shop",), "orders")
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": f"file://{folder / 'warehouse'}"}
+        self._catalog = SqlCatalog("lake", **self.properties)
+        self._next_id = 0
+
+    @property
+    def orders(self) -> Table:
+        return self._catalog.load_table("shop.orders")
+
+    def create_orders(self, **properties: str) -> Table:
+        self._catalog.create_namespace("shop")
+        return self._catalog.create_table("shop.orders", SCHEMA, partition_spec=SPEC, properties={**PROPERTIES, **properties})
+
+    def create(self, name: str) -> Table:
+        return self._catalog.create_table(name, SCHEMA, partition_spec=SPEC, properties=PROPERTIES)
+
+    def append_small_files(self, day: int, files: int, rows: int = 5) -> None:
+        """One commit of `files` small files in one day."""
+        table = self.orders
+        written = []
+        for _ in range(files):
+            first, self._next_id = self._next_id, self._next_id + rows
+            data = pa.table({"id": list(range(first, first + rows)), "day": [day_text(day)] * rows}, schema=table.schema().as_arrow())
+            written.append(write_parquet_file(table, data, content=FileContent.DATA, partition=Record(day_text(day)), name=f"w-{first}"))
+        row_delta(table, written, [])
+
+    def rows(self) -> list[int]:
+        """Every id that a reader sees, sorted."""
+        return sorted(self.orders.scan().to_arrow()["id"].to_pylist())
+
+    def files(self) -> int:
+        return len(list(self.orders.scan().plan_files()))
+
+    def corrupt_a_file(self, day: int) -> None:
+        """Make a data file of that day unreadable."""
+        task = next(task for task in self.orders.scan().plan_files() if task.file.partition[0] == day_text(day))
+        Path(task.file.file_path.removeprefix("file://")).write_bytes(b"PAR1 this is no Parquet file PAR1")
+
+
+def day_text(day: int) -> str:
+    return f"2026-01-{day:02}"
+
+
+def node(day: int) -> TableNode:
+    return TableNode(0, (PartitionValue("day", "string", day_text(day)),))
+
+
+def key(day: int) -> str:
+    return node_key(Lake.identifier, node(day))

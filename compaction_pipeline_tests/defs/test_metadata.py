@@ -1,0 +1,46 @@
+"""What a person sees: stable numeric names, tables of at most 20 rows, plain values."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.defs.metadata import executing_tasks, megabytes, node_metadata, record_metadata, table_of, worst_nodes
+from compaction_pipeline_tests.defs.values import NOW, overview, record, task
+
+_SUFFIXES = ("_count", "_mb", "_seconds", "_ratio")
+
+
+def _numbers(metadata: dict[str, dg.MetadataValue]) -> set[str]:
+    return {name for name, value in metadata.items() if isinstance(value, (dg.IntMetadataValue, dg.FloatMetadataValue))}
+
+
+def test_every_plotted_figure_names_its_unit() -> None:
+    found = record(conflicts={"t9": "conflict: the table moved"}, run_id="run-1")
+    names = _numbers(node_metadata(overview())) | _numbers(record_metadata(found))
+    assert len(names) > 25
+    assert all(name.endswith(_SUFFIXES) for name in names)
+
+
+def test_figures_of_a_record_keep_their_names_when_nothing_went_wrong() -> None:
+    with_trouble = record_metadata(record(conflicts={"t9": "moved"}, reason="1 conflict", run_id="run-1"))
+    assert _numbers(record_metadata(record())) == _numbers(with_trouble)
+
+
+def test_a_table_shows_at_most_20_rows() -> None:
+    shown = worst_nodes([overview(number) for number in range(1, 29)]).value
+    assert len(shown.records) == 20
+
+
+def test_a_missing_value_of_a_row_is_empty() -> None:
+    shown = table_of([{"a": 1}], (("a", "int", "one"), ("b", "string", "two")))
+    assert shown.value.records[0].data == {"a": 1, "b": None}
+
+
+def test_an_executing_task_shows_who_holds_it_and_for_how_long() -> None:
+    shown = executing_tasks([task(status=TaskStatus.EXECUTING)], NOW).value.records[0].data
+    assert (shown["attempt"], shown["node"]) == ("1 of 4", "day=2026-01-01")
+
+
+def test_a_fragment_of_a_kilobyte_is_not_shown_as_nothing() -> None:
+    assert megabytes(1_000) == 0.001

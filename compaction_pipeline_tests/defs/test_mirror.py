@@ -1,0 +1,68 @@
+"""The mirror: an event per committed node and record, in pages, none left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
+from compaction_pipeline.defs.mirror import events_of, page_of
+from compaction_pipeline_tests.defs.values import day, overview, record, task
+
+
+def _tasks(found: CompactionRecord) -> Sequence[CompactionTask]:
+    return [task(task_id, number + 1) for number, task_id in enumerate(found.task_ids)]
+
+
+def test_every_committed_node_has_one_event_and_the_record_has_the_last_word() -> None:
+    found = record(task_ids=("t1", "t2"))
+    events = events_of(found, [*_tasks(found), task("t3", 1)])
+    assert [(event.asset_key, event.partition) for event in events] == [
+        (COMPACTED_FILES, overview(1).key),
+        (COMPACTED_FILES, overview(2).key),
+        (COMPACTION_RECORDS, "lake.shop.orders"),
+    ]
+
+
+def test_a_task_that_met_a_conflict_makes_no_node_green() -> None:
+    found = record(task_ids=("t1", "t2"), committed_task_ids=("t2",), conflicts={"t1": "conflict: input gone"})
+    assert [event.partition for event in events_of(found, _tasks(found))] == [overview(2).key, "lake.shop.orders"]
+
+
+@pytest.mark.parametrize("status", [RecordStatus.FAILED, RecordStatus.UNKNOWN, RecordStatus.OPEN])
+def test_nothing_is_told_of_a_record_that_was_not_committed(status: RecordStatus) -> None:
+    assert events_of(record(status=status), [task()]) == []
+
+
+def test_figures_of_a_node_are_those_of_its_own_tasks() -> None:
+    found = record(task_ids=("t1", "t2"))
+    metadata = events_of(found, _tasks(found))[0].metadata
+    assert metadata["node"].value == str(day(1))
+    assert metadata["merged_files_count"].value == 3
+    assert metadata["deleted_rows_count"].value == 15
+    assert metadata["rows_count"].value == 285
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 500])
+def test_pages_tell_every_event_once_and_in_order(limit: int) -> None:
+    records = [record(f"r{number}", tuple(f"t{number}-{i}" for i in range(number))) for number in range(1, 6)]
+    whole = [event for found in records for event in events_of(found, _tasks(found))]
+    told: list[str] = []
+    events = []
+    offset = 0
+    while len(told) < len(records):
+        page = page_of([found for found in records if found.record_id not in told], _tasks, limit, offset)
+        assert len(page.events) <= limit
+        events += page.events
+        told += page.told
+        offset = page.offset
+    assert [(event.asset_key, event.partition) for event in events] == [(event.asset_key, event.partition) for event in whole]
+    assert told == [found.record_id for found in records]
+
+
+def test_records_without_events_are_told_too() -> None:
+    page = page_of([record("r1", status=RecordStatus.FAILED), record("r2")], _tasks, 10)
+    assert page.told == ("r1", "r2")

@@ -1,0 +1,69 @@
+"""Partition keys: who becomes one, who retires, and that a table's key is its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.defs.partitions import CHUNK, additions, keys_between, needs_care, retirement, table_key, table_nodes
+from compaction_pipeline.services.read_history import Health
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, overview
+
+_levels = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+def test_a_table_key_is_the_first_part_of_its_nodes_keys() -> None:
+    assert table_key(ORDERS) == "lake.shop.orders"
+    assert overview(1).key.startswith("lake.shop.orders/")
+
+
+@given(st.lists(_levels, min_size=3, max_size=5), st.lists(_levels, min_size=3, max_size=5))
+def test_different_tables_have_different_keys(one: list[str], other: list[str]) -> None:
+    keys = {table_key(TableIdentifier(levels[0], tuple(levels[1:-1]), levels[-1])) for levels in (one, other)}
+    assert len(keys) == len({tuple(one), tuple(other)})
+    assert all("..." not in key and "/" not in key and "|" not in key for key in keys)
+
+
+def test_only_new_keys_are_added_sorted_and_in_chunks() -> None:
+    wanted = [f"k{number:06}" for number in range(CHUNK + 5)]
+    requests = additions(table_nodes, reversed(wanted), ["k000000", "other"])
+    assert [len(request.partition_keys) for request in requests] == [CHUNK, 4]
+    assert [key for request in requests for key in request.partition_keys] == wanted[1:]
+
+
+def test_no_more_nodes_become_partitions_than_the_ui_bears() -> None:
+    assert [list(request.partition_keys) for request in additions(table_nodes, ["c", "b"], ["a"], most=2)] == [["b"]]
+    assert additions(table_nodes, ["c"], ["a", "b"], most=2) == []
+
+
+@pytest.mark.parametrize(
+    ("health", "care"),
+    [(Health.DUE, True), (Health.WAITING, True), (Health.FAILING, True), (Health.HEALTHY, False), (Health.REFUSED, False)],
+)
+def test_a_node_becomes_a_partition_when_it_needs_care(health: Health, care: bool) -> None:
+    assert needs_care(overview(1, health)) is care
+
+
+def test_healthy_and_quiet_nodes_and_nodes_that_are_gone_retire() -> None:
+    quiet = overview(1, Health.HEALTHY)
+    busy = replace(overview(2, Health.HEALTHY), last_done={CompactionType.MINOR: ago(days=6)})
+    due = overview(3, Health.DUE)
+    known = [quiet.key, busy.key, due.key, "gone"]
+    assert retirement(known, [quiet, busy, due], frozenset(), NOW) == sorted([quiet.key, "gone"])
+    assert busy.key in retirement(known, [quiet, busy, due], frozenset(), NOW + timedelta(days=2))
+
+
+def test_a_node_that_a_run_carries_never_retires() -> None:
+    quiet = overview(1, Health.HEALTHY)
+    assert retirement([quiet.key, "gone"], [quiet], frozenset({quiet.key, "gone"}), NOW) == []
+
+
+def test_a_range_whose_end_is_gone_carries_every_key() -> None:
+    assert keys_between(["a", "b", "c", "d"], "b", "c") == ["b", "c"]
+    assert keys_between(["a", "b"], "a", "z") == ["a", "b"]

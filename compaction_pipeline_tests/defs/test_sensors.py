@@ -1,0 +1,172 @@
+"""Sensors on a real table: they find, plan, ask for one run, mirror, and say with numbers why they did not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import cast
+
+import dagster as dg
+import pytest
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_HEALTH
+from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline_tests.defs.lake import Lake, key
+
+Tick = Callable[..., dg.SensorResult]
+
+
+@pytest.fixture
+def tick(instance: dg.DagsterInstance) -> Tick:
+    """Evaluate a sensor by name as the daemon does: what it asks for of partitions and events is stored."""
+
+    def evaluate(name: str, cursor: str | None = None) -> dg.SensorResult:
+        repository = defs.get_repository_def()
+        with dg.build_sensor_context(
+            instance=instance, repository_def=repository, cursor=cursor, resources={"compaction": Compaction()}
+        ) as context:
+            result = cast(dg.SensorResult, repository.get_sensor_def(name)(context))
+        for event in result.asset_events:
+            instance.report_runless_asset_event(event)
+        for request in result.dynamic_partitions_requests or ():
+            instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+        return result
+
+    return evaluate
+
+
+def reason(result: dg.SensorResult) -> str:
+    return result.skip_reason.skip_message or "" if result.skip_reason else ""
+
+
+SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "catalog_sensor")
+
+
+@pytest.mark.parametrize("name", SENSORS)
+def test_without_a_catalog_a_sensor_says_how_to_add_one(name: str, tick: Tick, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPACTION_HOME", str(tmp_path))
+    assert reason(tick(name)) == "no catalog: run `compaction-pipeline catalog add`"
+
+
+def test_new_snapshots_become_observations_partitions_and_a_plan(
+    lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance
+) -> None:
+    result = tick("snapshot_sensor")
+    assert not result.run_requests
+    assert "1 table(s) looked at, 3 node(s) changed in 1, 2 task(s) planned" in reason(result)
+    assert set(instance.get_dynamic_partitions("table_nodes")) == {key(1), key(2)}  # day 3 needs no care
+    assert instance.get_dynamic_partitions("tables") == ["lake.shop.orders"]
+    observed = {str(event.partition): event for event in result.asset_events}
+    assert set(observed) == {key(1), key(2)}
+    assert {event.asset_key for event in observed.values()} == {DELTA_FILES}
+    assert observed[key(1)].metadata["small_files_count"].value == 4
+    assert services.read_history.queue_counts().pending == 2
+
+
+def test_the_data_version_of_a_node_is_the_snapshot_that_changed_it(lake: Lake, tick: Tick) -> None:
+    result = tick("snapshot_sensor")
+    event = next(event for event in result.asset_events if event.partition == key(2))
+    assert event.tags is not None
+    assert event.tags["dagster/data_version"] == str(lake.orders.current_snapshot().snapshot_id)  # type: ignore[union-attr]
+
+
+def test_a_table_that_stood_still_is_not_observed_again(lake: Lake, tick: Tick) -> None:
+    first = tick("snapshot_sensor")
+    again = tick("snapshot_sensor", first.cursor)
+    assert again.asset_events == []
+    assert "0 node(s) changed" in reason(again)
+
+
+def test_waiting_tasks_ask_for_one_run_at_low_priority(lake: Lake, tick: Tick) -> None:
+    tick("snapshot_sensor")
+    result = tick("fragmentation_sensor")
+    assert [(request.tags or {})["dagster/priority"] for request in result.run_requests or ()] == ["-1"]
+
+
+def test_a_queue_that_a_run_serves_asks_for_no_second_one(lake: Lake, tick: Tick, instance: dg.DagsterInstance) -> None:
+    tick("snapshot_sensor")
+    run = instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED)
+    result = tick("fragmentation_sensor")
+    assert not result.run_requests
+    assert reason(result) == f"2 task(s) wait; run {run.run_id[:8]} serves the queue"
+
+
+def test_with_nothing_due_the_reason_names_the_best_candidate_with_numbers(lake: Lake, services: Services, tick: Tick) -> None:
+    lake.orders.transaction().set_properties({"self-optimizing.minor.trigger.file-count": "50"}).commit_transaction()
+    tick("snapshot_sensor")
+    said = reason(tick("fragmentation_sensor"))
+    assert "nothing due on 1 table(s), 3 node(s); worst lake.shop.orders day=2026-01-0" in said
+    assert "4 small of 4 files" in said
+
+
+def test_table_health_is_observed_only_when_something_changed(lake: Lake, tick: Tick) -> None:
+    tick("snapshot_sensor")
+    first = tick("fragmentation_sensor")
+    again = tick("fragmentation_sensor", first.cursor)
+    assert [event.asset_key for event in first.asset_events] == [TABLE_HEALTH]
+    assert again.asset_events == []
+    rows = first.asset_events[0].metadata["worst_nodes"].value.records
+    assert rows[0].data["partition_key"] in {key(1), key(2)}
+
+
+def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
+    outcome = services.compact_tables.compact(Lake.identifier)
+    assert outcome.committed
+    first = tick("commit_sensor")
+    told = [(event.asset_key, event.partition) for event in first.asset_events if isinstance(event, dg.AssetMaterialization)]
+    assert told == [(COMPACTED_FILES, key(1)), (COMPACTED_FILES, key(2)), (COMPACTION_RECORDS, "lake.shop.orders")]
+    assert {event.check_name for event in first.asset_events if isinstance(event, dg.AssetCheckEvaluation)} == {
+        "rows_preserved",
+        "small_files_left",
+        "target_file_size",
+        "commits_on_time",
+        "record_matches_table",
+    }
+    assert set(instance.get_dynamic_partitions("table_nodes")) == {key(1), key(2)}
+    # A crash before the cursor was stored tells it again; with the cursor it is remembered.
+    assert len(tick("commit_sensor").asset_events) == len(first.asset_events)
+    assert tick("commit_sensor", first.cursor).asset_events == []
+
+
+def test_a_due_table_asks_for_one_commit_run(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
+    services.compact_tables.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    services.dispatch_tasks.drain("test")
+    result = tick("commit_sensor")
+    assert len(result.run_requests or ()) == 1
+    instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED)
+    served = tick("commit_sensor")
+    assert not served.run_requests
+    assert "1 table(s) due, run" in reason(served)
+
+
+def test_new_tables_become_partitions_when_their_catalog_is_listed(lake: Lake, tick: Tick, instance: dg.DagsterInstance) -> None:
+    lake.create("shop.returns")
+    result = tick("catalog_sensor")
+    assert reason(result) == "1 table(s) appeared, 0 dropped"
+    assert set(instance.get_dynamic_partitions("tables")) == {"lake.shop.orders", "lake.shop.returns"}
+
+
+def test_a_catalog_that_does_not_answer_is_named_and_harms_nothing(lake: Lake, tick: Tick) -> None:
+    (lake.folder / "catalog.db").unlink()
+    assert "1 catalog(s) did not answer, e.g. lake: " in reason(tick("catalog_sensor"))
+
+
+def test_the_keeper_returns_lost_attempts(lake: Lake, services: Services, tick: Tick) -> None:
+    services.compact_tables.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    services.stores.tasks.poll(None, "gone", services.clock() - timedelta(hours=1), timedelta(seconds=60))
+    assert reason(tick("keeper_sensor")) == "1 lost attempt(s) returned, 0 commit(s) settled"
+    assert services.read_history.queue_counts().pending == 2
+
+
+def test_cursors_are_small_texts(lake: Lake, tick: Tick) -> None:
+    for name in SENSORS[:3]:
+        cursor = tick(name).cursor
+        assert cursor is not None
+        assert len(cursor) < 500
+        if name != "snapshot_sensor":
+            json.loads(cursor)
