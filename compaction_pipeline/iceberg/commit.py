@@ -275,8 +275,12 @@ class _Commit:
 
     def _after_refusal(self, loaded: Table, transaction: Transaction, done: CommitOutcome) -> CommitOutcome | None:
         """The catalog said no. Still looked up: a transport that retried may have been told no for its own success."""
-        fresh = self._catalogs.load(self._table)
-        if fresh.metadata.snapshot_by_id(done.snapshot_after or 0) is not None:
+        try:
+            fresh = self._catalogs.load(self._table)
+            landed = _has_landed(fresh, loaded, transaction)
+        except CompactionError as error:
+            return _unknown(done, error)
+        if landed:
             return done
         delete_quietly(loaded.io, transaction.written)
         return None
@@ -284,19 +288,15 @@ class _Commit:
     def _after_silence(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
         """The answer got lost: fresh metadata may prove how it ended."""
         _logger.warning("table=%s record=%s answer of the catalog lost: %s", self._table, self._record_id, error)
-        unknown = CommitOutcome(
-            CommitState.UNKNOWN,
-            snapshot_before=done.snapshot_before,
-            reason=f"the catalog's answer got lost ({type(error).__name__}: {error}); nothing is deleted, it is settled by reading the table",
-        )
         try:
             fresh = self._catalogs.load(self._table)
+            landed = _has_landed(fresh, loaded, transaction)
         except CompactionError:
-            return unknown
-        if fresh.metadata.snapshot_by_id(done.snapshot_after or 0) is not None:
+            return _unknown(done, error)
+        if landed:
             return done
         if _head_id(fresh.metadata) == done.snapshot_before:
-            return unknown
+            return _unknown(done, error)
         # Main moved on from the attempt's parent: its requirement can never hold again.
         delete_quietly(loaded.io, transaction.written)
         return None
@@ -338,6 +338,23 @@ class _Commit:
             added = [AddedFile(output.file) for task in decision.conversions for output in outputs[task.task_id]]
             changes.append(SnapshotChange(Operation.OVERWRITE, added, decision.dropped_by_overwrite, properties))
         return changes
+
+
+def _unknown(done: CommitOutcome, error: Exception) -> CommitOutcome:
+    reason = f"the catalog's answer got lost ({type(error).__name__}: {error}); nothing is deleted, the table will tell"
+    return CommitOutcome(CommitState.UNKNOWN, snapshot_before=done.snapshot_before, reason=reason)
+
+
+def _has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
+    """The attempt is in the table: by its snapshots, or, were they expired at once, by its manifests in later snapshots."""
+    ours = {staged.snapshot.snapshot_id for staged in transaction.staged}
+    before = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
+    newer = [snapshot for snapshot in fresh.metadata.snapshots if snapshot.snapshot_id not in before]
+    if any(snapshot.snapshot_id in ours for snapshot in newer):
+        return True
+    written = set(transaction.written)
+    with translated("the newest manifest lists"):
+        return any(manifest.manifest_path in written for snapshot in newer for manifest in manifests_of(snapshot, fresh.io))
 
 
 def landed_by_record(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
@@ -409,7 +426,7 @@ def _prepared(task: CompactionTask, output: OutputFile, loaded: Table, head: Hea
         file_size_bytes=output.file_size_bytes,
         record_count=output.record_count,
         # A merged file gets the plan's: a later delete must reach it. New position deletes inherit the new snapshot's.
-        data_sequence_number=task.sequence_number if output.content is FileContent.DATA else metadata.last_sequence_number + 1,
+        data_sequence_number=task.sequence_number if output.content is FileContent.DATA else metadata.next_sequence_number(),
         referenced_data_file=output.referenced_data_file,
     )
     return _Output(file, live)

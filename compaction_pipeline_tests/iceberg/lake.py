@@ -1,0 +1,264 @@
+"""A small real lake for tests: a SQL catalog on SQLite, tables on local files, writers, and merges done with plain Python.
+
+Nothing here shares code with the kernel: rows of a merge come from the reference reader.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType
+
+from compaction_pipeline.core.files.delete_index import DeleteIndex
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.model.table import CatalogEntry, TableHead, TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.ports import CommitOutcome
+from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.manifests import read_entries
+from compaction_pipeline.iceberg.partitions import partition_record, partition_struct
+from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline_tests.reference_reader import located_rows, reference_rows
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()), identifier_field_ids=[1])
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+class Lake:
+    """A catalog `lake` in a folder, with its scan and a committer that never sleeps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/wh",
+            "init_catalog_tables": "true",
+        }
+        self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties))
+        self.scan = IcebergScan(self.catalogs)
+        self.committer = IcebergCommitter(self.catalogs, sleep=lambda seconds: None)
+        self.catalog = self.catalogs.catalog("lake")
+        self.catalog.create_namespace_if_not_exists("db")
+
+    def table(
+        self,
+        name: str = "t",
+        schema: Schema = SCHEMA,
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        version: int = 2,
+        properties: Mapping[str, str] | None = None,
+    ) -> LakeTable:
+        created = self.catalog.create_table(
+            ("db", name), schema, partition_spec=spec, properties={"format-version": str(version), **(properties or {})}
+        )
+        return LakeTable(self, TableIdentifier("lake", ("db",), name), created)
+
+
+class LakeTable:
+    """One table: writes as streaming writers do, plans and merges by hand, commits with the product."""
+
+    def __init__(self, lake: Lake, identifier: TableIdentifier, table: Table) -> None:
+        self.lake = lake
+        self.identifier = identifier
+        self.table = table
+        self._names = (f"f{number:04d}" for number in itertools.count())
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    def data_file(self, rows: Sequence[Mapping[str, Any]], partition: Record | None = None, spec_id: int | None = None) -> OutputFile:
+        self.table.refresh()
+        arrow = pa.Table.from_pylist([dict(row) for row in rows], schema=schema_to_pyarrow(self.table.schema()))
+        return write_parquet_file(self.table, arrow, content=FileContent.DATA, partition=partition, spec_id=spec_id, name=next(self._names))
+
+    def insert(self, *rows: Mapping[str, Any], partition: Record | None = None, spec_id: int | None = None) -> OutputFile:
+        file = self.data_file(rows, partition, spec_id)
+        row_delta(self.table, [file])
+        return file
+
+    def ids(self, *ids: int) -> OutputFile:
+        """Insert rows of these ids."""
+        return self.insert(*({"id": one, "name": f"n{one}"} for one in ids))
+
+    def equality_file(
+        self, values: Mapping[str, Sequence[Any]], ids: Sequence[int] = (1,), partition: Record | None = None, spec_id: int | None = None
+    ) -> OutputFile:
+        self.table.refresh()
+        return write_parquet_file(
+            self.table,
+            pa.table(dict(values)),
+            content=FileContent.EQUALITY_DELETES,
+            equality_ids=ids,
+            partition=partition,
+            spec_id=spec_id,
+            name=next(self._names),
+        )
+
+    def delete_ids(self, *ids: int, partition: Record | None = None, spec_id: int | None = None) -> OutputFile:
+        """Delete by equality on `id`."""
+        file = self.equality_file({"id": pa.array(ids, pa.int64())}, (1,), partition, spec_id)
+        row_delta(self.table, equality_deletes=[(file, [1])])
+        return file
+
+    def position_file(
+        self, positions: Sequence[tuple[str, int]], *, referenced: bool = True, partition: Record | None = None, spec_id: int | None = None
+    ) -> OutputFile:
+        self.table.refresh()
+        paths = {path for path, _ in positions}
+        return write_parquet_file(
+            self.table,
+            pa.table({"file_path": [path for path, _ in positions], "pos": [pos for _, pos in positions]}),
+            content=FileContent.POSITION_DELETES,
+            partition=partition,
+            spec_id=spec_id,
+            referenced_data_file=paths.pop() if referenced and len(paths) == 1 else None,
+            name=next(self._names),
+        )
+
+    def delete_positions(self, *positions: tuple[str, int], referenced: bool = True, partition: Record | None = None) -> OutputFile:
+        file = self.position_file(positions, referenced=referenced, partition=partition)
+        row_delta(self.table, position_deletes=[file])
+        return file
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def head(self) -> TableHead:
+        return self.lake.scan.head(self.identifier)
+
+    def files(self) -> list[LiveFile]:
+        head = self.head()
+        if head.snapshot_id is None:
+            return []
+        manifests = self.lake.scan.manifests(self.identifier, head.snapshot_id)
+        return [file for manifest in manifests for file in self.lake.scan.live_files(self.identifier, manifest)]
+
+    def paths(self, content: FileContent) -> set[str]:
+        return {file.path for file in self.files() if file.content is content}
+
+    def rows(self) -> list[dict[str, Any]]:
+        self.table.refresh()
+        return reference_rows(self.table)
+
+    def live_ids(self) -> list[int]:
+        """Ids of the rows that a reader sees, sorted; doubled rows show twice."""
+        return sorted(row["id"] for row in self.rows())
+
+    def entries(self) -> list[Any]:
+        """Every manifest entry of the head, DELETED ones too."""
+        self.table.refresh()
+        snapshot = self.table.current_snapshot()
+        assert snapshot is not None
+        return [entry for manifest in snapshot.manifests(self.table.io) for entry in read_entries(self.table.io, manifest, live_only=False)]
+
+    # ---- compacting --------------------------------------------------------------------------------------------------
+
+    def merge(self, inputs: Iterable[str] | None = None, task_id: str = "m1", *, output_spec_id: int | None = None) -> CompactionTask:
+        """Plan a merge of these data files (None: all) at the head and do it at once: a Prepared task."""
+        return self._task(TaskAction.MERGE, inputs, task_id, output_spec_id=output_spec_id)
+
+    def convert(self, inputs: Iterable[str], converts: Iterable[str], task_id: str = "c1") -> CompactionTask:
+        return self._task(TaskAction.CONVERT, inputs, task_id, converts=tuple(converts))
+
+    def drop(self, task_id: str = "d1") -> CompactionTask:
+        """Drop the table's useless delete files."""
+        task = self._task(TaskAction.DROP_DELETES, [], task_id)
+        deletes = tuple(file for file in self.files() if not file.is_data)
+        return replace(task, work=replace(task.work, deletes=deletes))
+
+    def commit(self, *tasks: CompactionTask, record: str = "record-1") -> CommitOutcome:
+        return self.lake.committer.commit(self.identifier, record, tasks)
+
+    def _task(
+        self,
+        action: TaskAction,
+        inputs: Iterable[str] | None,
+        task_id: str,
+        converts: tuple[str, ...] = (),
+        output_spec_id: int | None = None,
+    ) -> CompactionTask:
+        head = self.head()
+        files = self.files()
+        wanted = None if inputs is None else set(inputs)
+        chosen = tuple(file for file in files if file.is_data and (wanted is None or file.path in wanted))
+        index = DeleteIndex([file for file in files if not file.is_data], head.layout.unpartitioned_spec_ids)
+        deletes = {delete.path: delete for file in chosen for delete in index.of(file)}
+        spec_id = chosen[0].spec_id if chosen and output_spec_id is None else output_spec_id or 0
+        outputs = self._outputs(action, chosen, head, task_id, spec_id)
+        assert head.snapshot_id is not None
+        work = TaskWork(
+            node=chosen[0].node if chosen else files[0].node,
+            type=CompactionType.MINOR,
+            action=action,
+            inputs=chosen,
+            deletes=tuple(deletes.values()),
+            output_spec_id=spec_id,
+            target_size_bytes=1 << 27,
+            fragment_size_bytes=1 << 24,
+            converts=converts,
+        )
+        return CompactionTask(
+            task_id=task_id,
+            plan_id="plan",
+            table=self.identifier,
+            table_uuid=head.table_uuid,
+            snapshot_id=head.snapshot_id,
+            sequence_number=head.sequence_number,
+            schema_id=head.layout.schema_id,
+            queue="default",
+            priority=0,
+            max_attempts=4,
+            memory_bytes=1 << 30,
+            created_at=NOW,
+            work=work,
+            status=TaskStatus.PREPARED,
+            result=MergeResult(task_id, "a1", outputs, rows_written=sum(output.record_count for output in outputs)),
+        )
+
+    def _outputs(
+        self, action: TaskAction, chosen: Sequence[LiveFile], head: TableHead, task_id: str, spec_id: int
+    ) -> tuple[OutputFile, ...]:
+        self.table.refresh()
+        located = [row for row in located_rows(self.table, head.snapshot_id) if row.entry.path in {file.path for file in chosen}]
+        name = f"{task_id}-1-{next(self._names)}"
+        if action is TaskAction.MERGE and located:
+            struct = partition_struct(self.table.metadata, spec_id)
+            arrow = pa.Table.from_pylist([row.row for row in located], schema=schema_to_pyarrow(self.table.schema()))
+            partition = partition_record(struct, chosen[0].partition) if chosen[0].spec_id == spec_id else self.new_partition
+            return (write_parquet_file(self.table, arrow, content=FileContent.DATA, partition=partition, spec_id=spec_id, name=name),)
+        if action is not TaskAction.CONVERT:
+            return ()
+        outputs = []
+        for number, file in enumerate(chosen):
+            live = {row.position for row in located if row.entry.path == file.path}
+            gone = [(file.path, position) for position in range(file.record_count) if position not in live]
+            if gone:
+                struct = partition_struct(self.table.metadata, file.spec_id)
+                outputs.append(
+                    write_parquet_file(
+                        self.table,
+                        pa.table({"file_path": [path for path, _ in gone], "pos": [position for _, position in gone]}),
+                        content=FileContent.POSITION_DELETES,
+                        partition=partition_record(struct, file.partition),
+                        spec_id=file.spec_id,
+                        referenced_data_file=file.path,
+                        name=f"{name}-{number}",
+                    )
+                )
+        return tuple(outputs)
+
+    new_partition: Record | None = None
+    """Partition record of a merge that moves rows to another spec."""
