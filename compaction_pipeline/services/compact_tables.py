@@ -17,7 +17,7 @@ from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
-from compaction_pipeline.services.commit_tables import Commit, CommitTables
+from compaction_pipeline.services.commit_tables import Commit, CommitTables, in_words
 from compaction_pipeline.services.dispatch_tasks import Dispatch, DispatchTasks, failures_in_words
 from compaction_pipeline.services.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.refresh_files import Refresh, RefreshFiles
@@ -62,7 +62,7 @@ class Compaction:
         if self.waiting is not None:
             return self.waiting
         if self.records:
-            return self.records[-1].reason or self.plan.reason.text
+            return self.records[-1].reason or in_words(self.records[-1])
         return self.plan.reason.text
 
 
