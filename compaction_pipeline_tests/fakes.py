@@ -1,0 +1,426 @@
+"""Stores in plain dictionaries. They pass the same behaviour suites as those in the state database (`behaviours/`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import count
+from threading import RLock
+
+from compaction_pipeline.core.errors import ConfigError, IllegalTransition, NotFoundError, StaleAttempt
+from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
+from compaction_pipeline.core.lifecycle.timeouts import is_expired
+from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.node import TableNode, node_key
+from compaction_pipeline.core.model.plan import InUse
+from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.ports import NodeState, TableState, TaskAttempt
+from compaction_pipeline.core.scheduling.priority import priority_order
+from compaction_pipeline.storage.stores import Stores
+
+_OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
+
+
+@dataclass
+class FakeState:
+    """What all fake stores of one "database" share."""
+
+    catalogs: dict[str, CatalogEntry] = field(default_factory=dict)
+    tables: dict[TableIdentifier, TableState] = field(default_factory=dict)
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    files: dict[TableIdentifier, dict[str, tuple[LiveFile, ...]]] = field(default_factory=dict)
+    tasks: dict[str, CompactionTask] = field(default_factory=dict)
+    attempts: dict[str, list[TaskAttempt]] = field(default_factory=dict)
+    records: dict[str, CompactionRecord] = field(default_factory=dict)
+    mirrored: set[str] = field(default_factory=set)
+    leases: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    numbers: count[int] = field(default_factory=lambda: count(1))
+    lock: RLock = field(default_factory=RLock)
+
+    def forget(self, table: TableIdentifier) -> None:
+        self.tables.pop(table, None)
+        self.files.pop(table, None)
+        self.nodes = {key: node for key, node in self.nodes.items() if node.table != table}
+        gone = [task_id for task_id, task in self.tasks.items() if task.table == table]
+        for task_id in gone:
+            del self.tasks[task_id]
+            self.attempts.pop(task_id, None)
+
+
+def fake_stores() -> Stores:
+    """One store per port, on one empty state."""
+    state = FakeState()
+    return Stores(
+        FakeCatalogStore(state),
+        FakeTableStore(state),
+        FakeFileStore(state),
+        FakeTaskStore(state),
+        FakeRecordStore(state),
+        FakeLeaseStore(state),
+    )
+
+
+class FakeCatalogStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def add(self, entry: CatalogEntry) -> None:
+        if entry.name in self._state.catalogs:
+            raise ConfigError(f"catalog {entry.name!r} is registered already")
+        self._state.catalogs[entry.name] = entry
+
+    def remove(self, name: str) -> None:
+        self.entry(name)
+        state = self._state
+        tables = {
+            *state.tables,
+            *state.files,
+            *(task.table for task in state.tasks.values()),
+            *(node.table for node in state.nodes.values()),
+        }
+        for table in [table for table in tables if table.catalog == name]:
+            state.forget(table)
+        state.records = {key: record for key, record in state.records.items() if record.table.catalog != name}
+        del state.catalogs[name]
+
+    def entry(self, name: str) -> CatalogEntry:
+        if name not in self._state.catalogs:
+            raise NotFoundError(f"catalog {name!r} is not registered; registered: {', '.join(sorted(self._state.catalogs)) or 'none yet'}")
+        return self._state.catalogs[name]
+
+    def entries(self) -> Sequence[CatalogEntry]:
+        return tuple(self._state.catalogs[name] for name in sorted(self._state.catalogs))
+
+
+class FakeTableStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def states(self, catalog: str | None = None) -> Sequence[TableState]:
+        known = sorted(self._state.tables.values(), key=lambda state: state.table)
+        return tuple(state for state in known if not state.dropped and catalog in (None, state.table.catalog))
+
+    def state(self, table: TableIdentifier) -> TableState:
+        if table not in self._state.tables:
+            raise NotFoundError(f"table {table} is not known")
+        return self._state.tables[table]
+
+    def save(self, state: TableState) -> None:
+        known = self._state.tables.get(state.table)
+        self._state.tables[state.table] = replace(state, paused=known.paused if known else False)
+
+    def update(self, table: TableIdentifier, changes: Mapping[str, object]) -> None:
+        if {"table", "paused"} & set(changes) or not set(changes) <= set(TableState.__dataclass_fields__):
+            raise ValueError(f"fields {sorted(changes)} cannot be updated")
+        with self._state.lock:
+            self._state.tables[table] = replace(self.state(table), **changes)  # type: ignore[arg-type]
+
+    def pause(self, table: TableIdentifier | None, paused: bool) -> int:
+        states = self.states() if table is None else [self.state(table)]
+        changed = [state for state in states if state.paused is not paused]
+        for state in changed:
+            self._state.tables[state.table] = replace(state, paused=paused)
+        return len(changed)
+
+    def forget(self, table: TableIdentifier) -> None:
+        self._state.forget(table)
+
+    def nodes(self, table: TableIdentifier | None = None) -> Sequence[NodeState]:
+        return tuple(node for _, node in sorted(self._state.nodes.items()) if table in (None, node.table))
+
+    def node(self, key: str) -> NodeState:
+        if key not in self._state.nodes:
+            raise NotFoundError(f"node {key!r} is not known")
+        return self._state.nodes[key]
+
+    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState], *, remove_others: bool = False) -> None:
+        kept = {} if remove_others else {node.key: node for node in self.nodes(table)}
+        for node in nodes:
+            stored = self._state.nodes.get(node.key)
+            if stored is not None:
+                later = {kind: max(at, node.last_done.get(kind, at)) for kind, at in stored.last_done.items()}
+                node = replace(node, first_seen=node.first_seen or stored.first_seen, last_done={**node.last_done, **later})
+            kept[node.key] = node
+        self._state.nodes = {**{key: node for key, node in self._state.nodes.items() if node.table != table}, **kept}
+
+    def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
+        for node, kind in done:
+            stored = self._state.nodes.get(node_key(table, node))
+            if stored is not None:
+                last_done = {**stored.last_done, kind: max(at, stored.last_done.get(kind, at))}
+                self._state.nodes[stored.key] = replace(stored, last_done=last_done)
+
+
+class FakeFileStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def manifests(self, table: TableIdentifier) -> frozenset[str]:
+        return frozenset(self._state.files.get(table, {}))
+
+    def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
+        known = self._state.files.setdefault(table, {})
+        for path in removed:
+            known.pop(path, None)
+        for path, files in added.items():
+            known[path] = tuple(replace(file, manifest_path=path) for file in files)
+
+    def files(self, table: TableIdentifier) -> Sequence[LiveFile]:
+        return tuple(file for files in self._state.files.get(table, {}).values() for file in files)
+
+    def clear(self, table: TableIdentifier) -> None:
+        self._state.files.pop(table, None)
+
+
+class FakeTaskStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[str], now: datetime) -> bool:
+        with self._state.lock:
+            for task in tasks:
+                allowed(TaskStatus.INIT, TaskStatus.PENDING if task.status is TaskStatus.INIT else task.status)
+            known = self._state.tasks
+            if any(task_id not in known or known[task_id].status is not TaskStatus.PENDING for task_id in replaces):
+                return False
+            tables = {task.table for task in tasks}
+            taken = {
+                file.path
+                for task in known.values()
+                if task.status in _OPEN and task.table in tables and task.task_id not in replaces
+                for file in task.work.inputs
+            }
+            if any(file.path in taken for task in tasks for file in task.work.inputs):
+                return False
+            for task_id in replaces:
+                self._move(known[task_id], TaskStatus.CANCELED, reason="replaced by a newer plan", ended_at=now)
+            for task in tasks:
+                known[task.task_id] = replace(task, status=TaskStatus.PENDING)
+            return True
+
+    def poll(
+        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[str] | None = None
+    ) -> CompactionTask | None:
+        with self._state.lock:
+            pending = [
+                task
+                for task in self._state.tasks.values()
+                if task.status is TaskStatus.PENDING and queue in (None, task.queue) and (task_ids is None or task.task_id in task_ids)
+            ]
+            if not pending:
+                return None
+            task = self._move(
+                min(pending, key=priority_order),
+                TaskStatus.EXECUTING,
+                attempt_id=f"{next(self._state.numbers):012x}",
+                owner=owner,
+                lease_expires_at=now + lease,
+                started_at=now,
+                reason=None,
+            )
+            task = self._state.tasks[task.task_id] = replace(task, attempt=task.attempt + 1)
+            attempt = TaskAttempt(str(task.attempt_id), task.task_id, task.attempt, owner, now)
+            self._state.attempts.setdefault(task.task_id, []).append(attempt)
+            return task
+
+    def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
+        with self._state.lock:
+            held = {task.attempt_id: task for task in self._state.tasks.values() if task.status is TaskStatus.EXECUTING}
+            for attempt_id in attempt_ids:
+                if attempt_id in held:
+                    task = held[attempt_id]
+                    self._state.tasks[task.task_id] = replace(task, lease_expires_at=now + lease)
+            return tuple(attempt_id for attempt_id in attempt_ids if attempt_id in held)
+
+    def complete(self, result: MergeResult, now: datetime) -> TaskStatus:
+        with self._state.lock:
+            task = self._state.tasks.get(result.task_id)
+            if task is not None and task.attempt_id == result.attempt_id and task.result == result:
+                return task.status
+            if task is None or task.status is not TaskStatus.EXECUTING or task.attempt_id != result.attempt_id:
+                raise StaleAttempt(f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r}; its report changes nothing")
+            after = after_attempt(task.attempt, task.max_attempts, result.error)
+            if after is TaskStatus.PREPARED:
+                self._move(task, after, result=result, owner=None, lease_expires_at=None)
+            else:
+                self._end_attempt(task, after, result.error, now)
+            self._close_attempt(task, "PREPARED" if after is TaskStatus.PREPARED else "FAILED", result.error, now)
+            return after
+
+    def release_expired(self, now: datetime) -> Sequence[str]:
+        with self._state.lock:
+            executing = [task for _, task in sorted(self._state.tasks.items()) if task.status is TaskStatus.EXECUTING]
+            expired = [task for task in executing if is_expired(task.lease_expires_at, now)]
+            for task in expired:
+                reason = f"attempt {task.attempt} of {task.max_attempts} was lost: {task.owner} did not renew its lease"
+                self._end_attempt(task, after_lost_attempt(task.attempt, task.max_attempts), reason, now)
+                self._close_attempt(task, "LOST", reason, now)
+            return tuple(task.task_id for task in expired)
+
+    def fail(self, task_id: str, reason: str, now: datetime) -> None:
+        task = self.task(task_id)
+        if task.status is TaskStatus.PENDING:
+            raise IllegalTransition(f"task {task_id!r} is PENDING and cannot become FAILED")
+        self._move(task, TaskStatus.FAILED, reason=reason, owner=None, lease_expires_at=None, ended_at=now)
+        self._close_attempt(task, "FAILED", reason, now)
+
+    def cancel(self, task_ids: Sequence[str], reason: str, now: datetime) -> Sequence[str]:
+        canceled = []
+        for task_id in task_ids:
+            task = self._state.tasks.get(task_id)
+            if task is not None and task.status is TaskStatus.PENDING:
+                self._move(task, TaskStatus.CANCELED, reason=reason, ended_at=now)
+                canceled.append(task_id)
+        return tuple(canceled)
+
+    def claim(self, table: TableIdentifier, record_id: str, task_ids: Sequence[str] | None = None) -> Sequence[CompactionTask]:
+        with self._state.lock:
+            tasks = [task for task in self._state.tasks.values() if task.table == table]
+            waiting = {task.work.group for task in tasks if task.status in (TaskStatus.PENDING, TaskStatus.EXECUTING)} - {""}
+            claimed = [
+                replace(task, record_id=record_id)
+                for task in tasks
+                if task.status is TaskStatus.PREPARED
+                and task.record_id is None
+                and task.work.group not in waiting
+                and (task_ids is None or task.task_id in task_ids)
+            ]
+            self._state.tasks.update((task.task_id, task) for task in claimed)
+            return tuple(sorted(claimed, key=lambda task: (task.created_at, task.task_id)))
+
+    def unclaim(self, record_id: str) -> None:
+        for task in list(self._state.tasks.values()):
+            if task.record_id == record_id and task.status is TaskStatus.PREPARED:
+                self._state.tasks[task.task_id] = replace(task, record_id=None)
+
+    def commit(self, task_ids: Sequence[str], now: datetime) -> None:
+        moving = [task for task in map(self.task, dict.fromkeys(task_ids)) if task.status is not TaskStatus.COMMITTED]
+        for task in moving:
+            allowed(task.status, TaskStatus.COMMITTED)
+        for task in moving:
+            self._move(task, TaskStatus.COMMITTED, ended_at=now)
+
+    def task(self, task_id: str) -> CompactionTask:
+        if task_id not in self._state.tasks:
+            raise NotFoundError(f"task {task_id!r} is not known")
+        return self._state.tasks[task_id]
+
+    def tasks(
+        self,
+        table: TableIdentifier | None = None,
+        statuses: Sequence[TaskStatus] | None = None,
+        record_id: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[CompactionTask]:
+        newest = sorted(self._state.tasks.values(), key=lambda task: (task.created_at, task.task_id), reverse=True)
+        found = [
+            task
+            for task in newest
+            if table in (None, task.table) and (statuses is None or task.status in statuses) and record_id in (None, task.record_id)
+        ]
+        return tuple(found[:limit])
+
+    def counts(self) -> Mapping[TaskStatus, int]:
+        return Counter(task.status for task in self._state.tasks.values())
+
+    def in_use(self, table: TableIdentifier) -> InUse:
+        tasks = [task for task in self._state.tasks.values() if task.table == table]
+        pending = [task for task in tasks if task.status is TaskStatus.PENDING]
+        running = [task for task in tasks if task.status in (TaskStatus.EXECUTING, TaskStatus.PREPARED)]
+        return InUse(
+            paths=frozenset(file.path for task in running for file in task.work.inputs),
+            exclusive_nodes=frozenset(task.work.node for task in running if task.work.type is not CompactionType.MINOR),
+            pending={file.path: task.task_id for task in pending for file in task.work.inputs},
+            pending_groups={task.task_id: task.work.group for task in pending if task.work.group},
+        )
+
+    def attempts(self, task_id: str) -> Sequence[TaskAttempt]:
+        return tuple(self._state.attempts.get(task_id, ()))
+
+    def expire(self, before: datetime) -> int:
+        ended = [task for task in self._state.tasks.values() if task.status in FINAL and task.ended_at and task.ended_at < before]
+        for task in ended:
+            del self._state.tasks[task.task_id]
+            self._state.attempts.pop(task.task_id, None)
+        return len(ended)
+
+    def _move(self, task: CompactionTask, after: TaskStatus, **changes: object) -> CompactionTask:
+        allowed(task.status, after)
+        moved = replace(task, status=after, **changes)  # type: ignore[arg-type]
+        self._state.tasks[task.task_id] = moved
+        return moved
+
+    def _end_attempt(self, task: CompactionTask, after: TaskStatus, reason: str | None, now: datetime) -> None:
+        ended_at = now if after in FINAL else None
+        self._move(task, after, reason=reason, attempt_id=None, owner=None, lease_expires_at=None, ended_at=ended_at)
+
+    def _close_attempt(self, task: CompactionTask, outcome: str, reason: str | None, now: datetime) -> None:
+        attempts = self._state.attempts.get(task.task_id, [])
+        if attempts and attempts[-1].ended_at is None:
+            attempts[-1] = replace(attempts[-1], ended_at=now, outcome=outcome, reason=reason)
+
+
+class FakeRecordStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def save(self, record: CompactionRecord) -> None:
+        self._state.records[record.record_id] = record
+
+    def record(self, record_id: str) -> CompactionRecord:
+        if record_id not in self._state.records:
+            raise NotFoundError(f"record {record_id!r} is not known")
+        return self._state.records[record_id]
+
+    def records(
+        self, table: TableIdentifier | None = None, limit: int | None = None, unsettled: bool = False
+    ) -> Sequence[CompactionRecord]:
+        newest = sorted(self._state.records.values(), key=lambda record: (record.created_at, record.record_id), reverse=True)
+        found = [record for record in newest if table in (None, record.table) and not (unsettled and _is_ended(record))]
+        return tuple(found[:limit])
+
+    def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
+        oldest = reversed(self.records())
+        return tuple(record for record in oldest if _is_ended(record) and record.record_id not in self._state.mirrored)[:limit]
+
+    def mark_mirrored(self, record_ids: Sequence[str]) -> None:
+        self._state.mirrored.update(record_ids)
+
+    def expire(self, before: datetime) -> int:
+        old = [record for record in self._state.records.values() if _is_ended(record) and record.created_at < before]
+        for record in old:
+            del self._state.records[record.record_id]
+        return len(old)
+
+
+class FakeLeaseStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def acquire(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
+        with self._state.lock:
+            if name in self._state.leases and self._state.leases[name][1] > now:
+                return False
+            self._state.leases[name] = (owner, now + lease)
+            return True
+
+    def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
+        with self._state.lock:
+            if name not in self._state.leases or self._state.leases[name][0] != owner:
+                return False
+            self._state.leases[name] = (owner, now + lease)
+            return True
+
+    def release(self, name: str, owner: str) -> None:
+        with self._state.lock:
+            if name in self._state.leases and self._state.leases[name][0] == owner:
+                del self._state.leases[name]
+
+
+def _is_ended(record: CompactionRecord) -> bool:
+    return record.status in (RecordStatus.COMMITTED, RecordStatus.FAILED)

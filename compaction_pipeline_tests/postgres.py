@@ -1,0 +1,101 @@
+"""A private PostgreSQL server for the tests, from the system's binaries, on a socket in a temporary folder.
+
+COMPACTION_TEST_POSTGRES_URL names another server instead. Without either, tests are skipped, on CI they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+
+_START_SECONDS = 60
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """URL of a server on which databases may be made."""
+    given = os.environ.get("COMPACTION_TEST_POSTGRES_URL")
+    if given:
+        yield given
+        return
+    binaries = _binaries()
+    if binaries is None:
+        reason = "no PostgreSQL: neither COMPACTION_TEST_POSTGRES_URL nor initdb on PATH or under /usr/lib/postgresql"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with _server(binaries) as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """URL of an empty database of its own."""
+    name = f"compaction_{uuid.uuid4().hex[:12]}"
+    server = create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    yield make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+    with server.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    server.dispose()
+
+
+def _binaries() -> Path | None:
+    on_path = shutil.which("initdb")
+    # A link on the PATH may lead to a wrapper; the server stands beside the real one.
+    candidates = [Path(on_path).resolve().parent] if on_path else []
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: [int(n) for n in re.findall(r"\d+", str(path))])
+    candidates += reversed(versions)
+    return next((folder for folder in candidates if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+
+
+@contextmanager
+def _server(binaries: Path) -> Iterator[str]:
+    # Short, as a socket's path holds about 100 characters.
+    home = Path(tempfile.mkdtemp(prefix="cpg-"))
+    user = _unprivileged(home)
+    data = home / "data"
+    try:
+        _run([binaries / "initdb", "-D", data, "-U", "compaction", "-A", "trust", "-E", "UTF8", "--no-sync"], user, home)
+        options = f"-c listen_addresses='' -c unix_socket_directories='{home}' -c fsync=off -c max_connections=50"
+        start = [binaries / "pg_ctl", "-D", data, "-l", home / "log", "-o", options, "-w", "-t", str(_START_SECONDS), "start"]
+        _run(start, user, home)
+        try:
+            yield f"postgresql+psycopg2://compaction@/postgres?host={quote(str(home))}"
+        finally:
+            _run([binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], user, home)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _unprivileged(home: Path) -> str | None:
+    """The user that runs the server, who owns its folder: PostgreSQL refuses root."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    name = next(name for name in ("postgres", "nobody") if name in known)
+    os.chown(home, known[name].pw_uid, known[name].pw_gid)
+    return name
+
+
+def _run(command: list[str | Path], user: str | None, home: Path) -> None:
+    done = subprocess.run(
+        [str(part) for part in command], user=user, cwd=home, capture_output=False, stdout=subprocess.DEVNULL, check=False
+    )
+    if done.returncode != 0:
+        log = home / "log"
+        pytest.fail(f"{command[0]} ended with {done.returncode}: {log.read_text() if log.exists() else 'see stderr'}")
