@@ -34,7 +34,7 @@ def run_once(options: DemoOptions) -> int:
         _write_backlog(writers, options)
     watch = Watch(options)
     before = watch.census()
-    watch.show(f"before ({_seconds(started)})", before)
+    watch.show(f"BEFORE, {_seconds(started)}  (n: files that a reader of one partition opens)", before)
     services = open_services(options)
     try:
         register_catalog(services, options)
@@ -44,11 +44,11 @@ def run_once(options: DemoOptions) -> int:
             left = wait_until_quiet(
                 lambda: work_left(services),
                 tick=lambda: _tick(processes, options),
-                show=lambda left: watch.show(f"{_seconds(started)}; left: {left}"),
+                show=lambda left: watch.show(f"after {_seconds(started)}, to do: {left.short}"),
                 limit=options.once_limit_seconds - (time.monotonic() - started),
             )
         after = watch.census()
-        watch.show(f"after ({_seconds(started)})", after)
+        watch.show(f"AFTER, {_seconds(started)}", after)
         return _judge(services, options, watch, before, after, left)
     finally:
         services.close()

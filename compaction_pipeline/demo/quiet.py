@@ -21,6 +21,12 @@ class WorkLeft:
     def nothing(self) -> bool:
         return not self.tables and not self.open_tasks
 
+    @property
+    def short(self) -> str:
+        """For a line of progress."""
+        parts = [*self.tables, *([f"{self.open_tasks} tasks in the queue"] if self.open_tasks else [])]
+        return ", ".join(parts) or "nothing"
+
     def __str__(self) -> str:
         parts = [f"{name}: {reason}" for name, reason in self.tables.items()]
         if self.open_tasks:

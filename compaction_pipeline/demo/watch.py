@@ -40,7 +40,8 @@ class Watch:
 
     def show(self, title: str, counted: Mapping[str, Census] | None = None) -> None:
         """Print all tables; `counted` where they were counted already."""
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        self._console.print(title, markup=False, style="bold", soft_wrap=True)
+        table = Table(box=None, pad_edge=False)
         table.add_column("table")
         for column in ("files", "small", "deletes", "n", "worst n", "│ without us: files", "n"):
             table.add_column(column, justify="right")

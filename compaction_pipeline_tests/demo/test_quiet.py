@@ -42,4 +42,5 @@ def test_it_ends_at_its_limit_and_says_what_is_left() -> None:
 
     assert _wait(forever(), limit=30) == (_DUE, 35)
     assert str(_DUE) == "orders: 8 of 8 nodes are due"
-    assert str(_QUEUED) == "3 tasks in the queue"
+    assert str(_QUEUED) == _QUEUED.short == "3 tasks in the queue"
+    assert _DUE.short == "orders"
