@@ -6,7 +6,7 @@ A catalog is opened again when its properties change. Nothing is created: a data
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -36,15 +36,15 @@ class Catalogs:
 
     def __init__(self, entry_of: Callable[[str], CatalogEntry]) -> None:
         self._entry_of = entry_of
-        self._open: dict[str, tuple[CatalogEntry, Catalog]] = {}
+        self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
         accept_any_blob_type()
 
     def catalog(self, name: str) -> Catalog:
         """The opened catalog of our name."""
         entry = self._entry_of(name)
         opened = self._open.get(name)
-        if opened is None or opened[0].properties != entry.properties:
-            opened = (entry, _opened(entry))
+        if opened is None or opened[0] != entry.properties:
+            opened = (dict(entry.properties), _opened(entry))
             self._open[name] = opened
         return opened[1]
 

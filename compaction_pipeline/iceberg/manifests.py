@@ -234,7 +234,9 @@ def _light_columns(content: ManifestContent) -> Schema:
 
 
 # Without a partition type the reader takes the file's own.
-_READ_SCHEMA = _entry_schema(2, DATA_FILE_FIELDS, None)
+# Read as PyIceberg's list<long>: its own manifests hold longs, and the int of everybody else's promotes.
+_READ_FIELDS = (*DATA_FILE_TYPE[2].fields, _REFERENCED_DATA_FILE)
+_READ_SCHEMA = _entry_schema(2, _READ_FIELDS, None)
 
 
 def referenced_data_file(file: DataFile) -> str | None:

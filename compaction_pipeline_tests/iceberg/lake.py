@@ -41,13 +41,14 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 class Lake:
     """A catalog `lake` in a folder, with its scan and a committer that never sleeps."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, catalog_name: str = "lake") -> None:
         self.folder = folder
         self.properties = {
             "type": "sql",
             "uri": f"sqlite:///{folder}/catalog.db",
             "warehouse": f"file://{folder}/wh",
             "init_catalog_tables": "true",
+            "catalog-name": catalog_name,
         }
         self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties))
         self.scan = IcebergScan(self.catalogs)

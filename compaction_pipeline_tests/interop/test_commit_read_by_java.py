@@ -1,0 +1,224 @@
+"""Iceberg's Java library reads every kind of result of ours, and goes on writing on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform, VoidTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, DoubleType, NestedField, TimestampType
+
+from compaction_pipeline.core.model.data_file import FileContent
+from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake, LakeTable
+from compaction_pipeline_tests.reference_reader import bag_difference
+
+pytestmark = pytest.mark.interop
+
+Register = Callable[[str, str, str], Any]
+BY_NAME = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"), spec_id=0)
+
+
+class Java:
+    """One lake seen by Spark."""
+
+    def __init__(self, folder: Path, register: Register) -> None:
+        self.name = f"c{uuid4().hex[:8]}"
+        self.lake = Lake(folder, self.name)
+        self.spark = register(self.name, f"{folder}/catalog.db", f"file://{folder}/wh")
+
+    def ids(self, table: str = "t") -> list[int]:
+        return sorted(row["id"] for row in self.sql(f"SELECT * FROM {self.name}.db.{table}"))
+
+    def sql(self, text: str) -> list[Any]:
+        rows: list[Any] = self.spark.sql(text.replace("{t}", f"{self.name}.db.t").replace("{c}", self.name)).collect()
+        return rows
+
+    def agrees(self, table: LakeTable) -> None:
+        """Java sees the rows that the reference reader sees."""
+        rows = [row.asDict() for row in self.sql(f"SELECT * FROM {self.name}.db.{table.identifier.name}")]
+        assert not bag_difference(rows, table.rows())
+
+    def goes_on(self, table: LakeTable) -> None:
+        """Java appends, deletes, rewrites and expires on top, and both readers still agree."""
+        before = self.ids()
+        self.sql("INSERT INTO {t} (id) VALUES (1001), (1002)")
+        assert self.ids() == sorted([*before, 1001, 1002])
+        self.sql("DELETE FROM {t} WHERE id = 1001")
+        assert self.ids() == sorted([*before, 1002])
+        self.agrees(table)
+        self.sql("CALL {c}.system.rewrite_data_files(table => 'db.t', options => map('rewrite-all', 'true'))")
+        assert self.ids() == sorted([*before, 1002])
+        self.sql("CALL {c}.system.expire_snapshots(table => 'db.t', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)")
+        assert self.ids() == sorted([*before, 1002])
+        self.agrees(table)
+
+
+@pytest.fixture
+def java(tmp_path: Path, spark_catalog: Register) -> Java:
+    return Java(tmp_path, spark_catalog)
+
+
+MERGE_ON_READ = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
+
+
+def test_java_reads_a_merge_with_both_kinds_of_deletes_and_goes_on(java: Java) -> None:
+    t = java.lake.table(properties=MERGE_ON_READ)
+    a, b = t.ids(1, 2, 3), t.ids(4, 5, 6)
+    t.delete_positions((a.path, 0))
+    t.delete_positions((a.path, 1), (b.path, 0), referenced=False)
+    t.delete_ids(5)
+    merge = t.merge()
+    t.delete_ids(3)
+    t.ids(5, 7)
+    assert java.ids() == [5, 6, 7]
+    assert t.commit(merge).state is CommitState.COMMITTED
+    assert java.ids() == t.live_ids() == [5, 6, 7]
+    java.goes_on(t)
+
+
+def test_java_reads_a_merge_beside_a_conversion_and_goes_on(java: Java) -> None:
+    t = java.lake.table(properties=MERGE_ON_READ)
+    a, b = t.ids(1, 2), t.ids(3, 4)
+    delete = t.delete_ids(2, 3)
+    outcome = t.commit(t.merge([a.path], "m1"), t.convert([b.path], [delete.path], "c1"))
+    assert set(outcome.committed) == {"m1", "c1"}
+    assert java.ids() == [1, 4]
+    operations = [row["operation"] for row in java.sql("SELECT operation FROM {t}.snapshots ORDER BY committed_at, parent_id")]
+    assert operations.count("replace") == operations.count("overwrite") == 1
+    java.goes_on(t)
+
+
+def test_a_position_delete_of_a_writer_that_began_before_us_fails(java: Java) -> None:
+    """Iceberg's row delta asks history for DELETED entries of the files that it names."""
+    t = java.lake.table(properties={**MERGE_ON_READ, "commit.retry.num-retries": "0"})
+    file = t.ids(1, 2)
+    t.ids(3)
+    gateway = java.spark.sparkContext._jvm
+    loaded = gateway.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java.spark._jsparkSession, f"{java.name}.db.t")
+    start = loaded.currentSnapshot().snapshotId()
+    delta = loaded.newRowDelta()
+    builder = gateway.org.apache.iceberg.FileMetadata.deleteFileBuilder(loaded.spec()).ofPositionDeletes()
+    written = t.position_file([(file.path, 0)])
+    deletes = builder.withPath(written.path).withFormat("parquet").withFileSizeInBytes(written.file_size_bytes).withRecordCount(1).build()
+    delta.addDeletes(deletes).validateFromSnapshot(start)
+    names = gateway.java.util.ArrayList()
+    names.add(file.path)
+    delta.validateDataFilesExist(names).validateDeletedFiles()
+    t.commit(t.merge())
+    with pytest.raises(Exception, match="missing data files"):
+        delta.commit()
+    assert java.ids() == [1, 2, 3]
+
+
+def test_java_reads_a_table_whose_partition_source_was_dropped(java: Java) -> None:
+    t = java.lake.table(spec=BY_NAME, properties=MERGE_ON_READ)
+    for number in (1, 2):
+        t.insert({"id": number, "name": "x y/z"}, partition=Record("x y/z"))
+    t.insert({"id": 3, "name": "q"}, partition=Record("q"))
+    t.delete_ids(2, partition=Record("x y/z"))
+    with t.table.update_spec() as update:
+        update.remove_field("name")
+    with t.table.update_schema() as update:
+        update.delete_column("name")
+    inputs = [file.path for file in t.files() if file.is_data and file.partition[0].value == "x y/z"]
+    assert t.commit(t.merge(inputs)).state is CommitState.COMMITTED
+    assert t.live_ids() == [1, 3]
+    assert java.ids() == [1, 3]
+
+
+def test_java_reads_rows_that_were_moved_to_a_new_spec(java: Java) -> None:
+    t = java.lake.table(spec=BY_NAME, properties=MERGE_ON_READ)
+    t.insert({"id": 1, "name": "x"}, {"id": 2, "name": "x"}, partition=Record("x"))
+    t.delete_ids(2, partition=Record("x"))
+    with t.table.update_spec() as update:
+        update.remove_field("name")
+        update.add_field("name", TruncateTransform(1), "initial")
+    t.table.refresh()
+    t.new_partition = Record("x") if len(t.table.spec().fields) == 1 else Record(None, "x")
+    outcome = t.commit(t.merge(output_spec_id=t.table.spec().spec_id))
+    assert outcome.state is CommitState.COMMITTED
+    assert java.ids() == [1]
+    java.goes_on(t)
+
+
+def test_java_reads_a_v1_table_and_goes_on(java: Java) -> None:
+    t = java.lake.table(version=1)
+    t.ids(1)
+    t.ids(2)
+    assert t.commit(t.merge()).state is CommitState.COMMITTED
+    assert java.ids() == [1, 2]
+    java.goes_on(t)
+
+
+def test_java_reads_a_v1_spec_with_a_void_field(java: Java) -> None:
+    t = java.lake.table(spec=PartitionSpec(PartitionField(2, 1000, VoidTransform(), "name"), spec_id=0), properties=MERGE_ON_READ)
+    t.insert({"id": 1, "name": "x"}, {"id": 2, "name": "x"}, partition=Record(None))
+    merge = t.merge()
+    t.delete_ids(2, partition=Record(None))
+    assert t.commit(merge).state is CommitState.COMMITTED
+    assert java.ids() == [1]
+    java.agrees(t)
+
+
+def test_java_reads_every_partition_type_back(java: Java) -> None:
+    from datetime import datetime
+    from decimal import Decimal
+
+    from pyiceberg.schema import Schema
+
+    schema = Schema(
+        *SCHEMA.fields,
+        NestedField(3, "amount", DecimalType(9, 2)),
+        NestedField(4, "at", TimestampType()),
+        NestedField(5, "ratio", DoubleType()),
+    )
+    spec = PartitionSpec(
+        PartitionField(3, 1000, IdentityTransform(), "amount part"),
+        PartitionField(4, 1001, DayTransform(), "at_day"),
+        PartitionField(1, 1002, BucketTransform(4), "id_bucket"),
+        PartitionField(5, 1003, IdentityTransform(), "ratio"),
+        spec_id=0,
+    )
+    t = java.lake.table(schema=schema, spec=spec, properties=MERGE_ON_READ)
+    at = datetime(2026, 3, 4, 5, 6, 7)
+    bucket = BucketTransform(4).transform(schema.find_type("id"))
+    for number in (1, 2, 3, 4):
+        partition = Record(Decimal("1.50"), 20516, bucket(1), float("nan"))
+        t.insert({"id": number, "name": "x", "amount": Decimal("1.50"), "at": at, "ratio": float("nan")}, partition=partition)
+    assert t.commit(t.merge()).state is CommitState.COMMITTED
+    assert len([file for file in t.files() if file.is_data]) == 1
+    assert java.ids() == [1, 2, 3, 4]
+    java.agrees(t)
+
+
+def test_we_commit_on_what_java_wrote(java: Java) -> None:
+    t = java.lake.table(properties=MERGE_ON_READ)
+    for number in range(4):
+        java.sql(f"INSERT INTO {{t}} VALUES ({number}, 'n{number}'), ({number + 10}, 'm{number}')")
+    java.sql("DELETE FROM {t} WHERE id IN (1, 12)")
+    assert t.paths(FileContent.POSITION_DELETES)
+    merge = t.merge()
+    java.sql("INSERT INTO {t} VALUES (99, 'late')")
+    assert t.commit(merge).state is CommitState.COMMITTED
+    assert t.paths(FileContent.POSITION_DELETES) == set()
+    assert java.ids() == t.live_ids() == [0, 2, 3, 10, 11, 13, 99]
+    java.goes_on(t)
+
+
+def test_java_applies_a_delete_that_came_after_the_plan(java: Java) -> None:
+    t = java.lake.table()
+    t.ids(1, 2)
+    t.ids(3)
+    merge = t.merge()
+    late = t.equality_file({"id": pa.array([3], pa.int64())})
+    row_delta(t.table, [t.data_file([{"id": 4, "name": "x"}])], equality_deletes=[(late, [1])])
+    assert t.commit(merge).state is CommitState.COMMITTED
+    assert java.ids() == [1, 2, 4]
