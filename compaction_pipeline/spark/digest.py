@@ -110,7 +110,7 @@ def _chain(chain: Words, array: Any, number: int) -> None:
 
 def _values(array: Any, number: int) -> Words:
     arrow = array.type
-    if isinstance(arrow, pa.ExtensionType):
+    if isinstance(arrow, pa.BaseExtensionType):
         return _values(array.storage, number)
     if pa.types.is_dictionary(arrow):
         words = _values(array.dictionary, number)

@@ -217,7 +217,7 @@ def _repeated(column: _Column, length: int) -> Any:
     if column.constant is None:
         return pa.nulls(length, arrow)
     values = pa.repeat(column.constant, length)
-    return pa.ExtensionArray.from_storage(arrow, values) if isinstance(arrow, pa.ExtensionType) else values
+    return pa.ExtensionArray.from_storage(arrow, values) if isinstance(arrow, pa.BaseExtensionType) else values
 
 
 def _identity(array: Any) -> Any:
@@ -313,10 +313,10 @@ def _offsets(array: Any) -> tuple[Any, int, int]:
 def _primitive(source: Any, target: Any, where: str) -> Convert:
     if source == target:
         return _identity
-    if isinstance(source, pa.ExtensionType):
+    if isinstance(source, pa.BaseExtensionType):
         inner = _primitive(source.storage_type, target, where)
         return lambda array: inner(array.storage)
-    if isinstance(target, pa.ExtensionType):
+    if isinstance(target, pa.BaseExtensionType):
         stored = _primitive(source, target.storage_type, where)
         return lambda array: pa.ExtensionArray.from_storage(target, stored(array))
     if not _promotable(source, target):

@@ -82,7 +82,7 @@ def canonical(array: Any) -> Any:
     """An array as int64 or binary, equal where Java's comparison says equal."""
     arrow = array.type
     types = pa.types
-    if isinstance(arrow, pa.ExtensionType):
+    if isinstance(arrow, pa.BaseExtensionType):
         return canonical(array.storage)
     if types.is_floating(arrow):
         doubles = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)

@@ -56,7 +56,7 @@ def sort_keys(order: SortOrder, schema: Schema) -> list[SortKey] | None:
 def _sortable(array: Any) -> Any:
     """An array that Arrow sorts as the spec orders it."""
     arrow = array.type
-    if isinstance(arrow, pa.ExtensionType):
+    if isinstance(arrow, pa.BaseExtensionType):
         return _sortable(array.storage)
     if pa.types.is_dictionary(arrow):
         return _sortable(array.dictionary_decode())

@@ -147,4 +147,4 @@ def _child(column: Any, index: int) -> Any:
 
 
 def _storage(array: Any) -> Any:
-    return array.storage if isinstance(array.type, pa.ExtensionType) else array
+    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array

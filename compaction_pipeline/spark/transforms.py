@@ -116,7 +116,7 @@ def _truncated_numbers(array: Any, width: int) -> Any:
 
 
 def _by_distinct(array: Any, transform: Callable[[Any], Any], result: Any) -> Any:
-    encoded = (array.storage if isinstance(array.type, pa.ExtensionType) else array).dictionary_encode()
+    encoded = (array.storage if isinstance(array.type, pa.BaseExtensionType) else array).dictionary_encode()
     values = [transform(_internal(value, encoded.dictionary.type)) for value in encoded.dictionary]
     return pa.array(values, result or array.type).take(encoded.indices)
 
