@@ -16,7 +16,7 @@ from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics
+from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, NodeVerdict
 from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry
@@ -103,12 +103,17 @@ def plan_tasks_table(plan: CompactionPlan) -> Table:
 def left_alone_table(plan: CompactionPlan) -> Table:
     """Every node without a task, and why."""
     table = _table("left alone", "node", "data files", "small", "deletes", "why")
-    for verdict in plan.verdicts:
-        if verdict.type is None:
-            metrics = verdict.metrics
-            counts = (str(metrics.data_files), str(metrics.small_files), str(metrics.delete_files))
-            table.add_row(_node(verdict.node), *counts, escape(verdict.reason.text))
+    for verdict in left_alone(plan):
+        metrics = verdict.metrics
+        counts = (str(metrics.data_files), str(metrics.small_files), str(metrics.delete_files))
+        table.add_row(_node(verdict.node), *counts, escape(verdict.reason.text))
     return table
+
+
+def left_alone(plan: CompactionPlan) -> list[NodeVerdict]:
+    """Verdicts of nodes without a task; one that is due may be among them (files in use, over budget)."""
+    planned = {task.node for task in plan.tasks}
+    return [verdict for verdict in plan.verdicts if verdict.node not in planned]
 
 
 def records_table(records: Iterable[CompactionRecord]) -> Table:

@@ -13,7 +13,15 @@ from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.model.table import CatalogEntry
 
-catalogs = typer.Typer(no_args_is_help=True, help="Register the catalogs whose tables are looked after.", epilog=GLOBAL_HELP)
+_HELP = (
+    "Register the catalogs whose tables are looked after."
+    "\n\nExamples:\n\n  compaction-pipeline catalog list\n  compaction-pipeline catalog add --help"
+)
+catalogs = typer.Typer(
+    no_args_is_help=True,
+    help=_HELP,
+    epilog=GLOBAL_HELP,
+)
 app.add_typer(catalogs, name="catalog")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")

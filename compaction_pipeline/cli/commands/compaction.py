@@ -18,7 +18,7 @@ from compaction_pipeline.cli.compaction_answer import (
     exit_code_of_plan,
 )
 from compaction_pipeline.cli.exit_codes import exit_code_of
-from compaction_pipeline.cli.render import left_alone_table, plan_tasks_table, record_table
+from compaction_pipeline.cli.render import left_alone, left_alone_table, plan_tasks_table, record_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.cli.where import selected_nodes
 from compaction_pipeline.core.errors import CompactionError
@@ -145,12 +145,13 @@ def _plan_rendered(made: CompactionPlan) -> list[RenderableType]:
     if made.tasks:
         rendered.append(plan_tasks_table(made))
         rendered.append(f"after it: {made.predicted_files:,} files, {made.predicted_delete_files:,} of them delete files")
-    if any(verdict.type is None for verdict in made.verdicts):
+    if left_alone(made):
         rendered.append(left_alone_table(made))
     return [*rendered, made.reason.text]
 
 
 def _plan_value(table: TableIdentifier, made: CompactionPlan) -> dict[str, object]:
+    planned = {task.node for task in made.tasks}
     return {
         "table": str(table),
         "code": made.reason.code.value,
@@ -173,6 +174,7 @@ def _plan_value(table: TableIdentifier, made: CompactionPlan) -> dict[str, objec
             {
                 "node": str(verdict.node),
                 "type": verdict.type.value if verdict.type is not None else None,
+                "planned": verdict.node in planned,
                 "code": verdict.reason.code.value,
                 "reason": verdict.reason.text,
                 "data_files": verdict.metrics.data_files,

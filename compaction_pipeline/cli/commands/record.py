@@ -12,7 +12,11 @@ from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask
 
-records = typer.Typer(no_args_is_help=True, help="Look at compaction records: what each commit of ours did.", epilog=GLOBAL_HELP)
+records = typer.Typer(
+    no_args_is_help=True,
+    help="Look at compaction records: what each commit of ours did.\n\nExamples:\n\n  compaction-pipeline record list lake.shop.orders",
+    epilog=GLOBAL_HELP,
+)
 app.add_typer(records, name="record")
 
 

@@ -25,7 +25,9 @@ from compaction_pipeline.storage.stores import open_stores
 
 _SPARK = (4, 1)
 
-state = typer.Typer(no_args_is_help=True, help="Care for the state database.", epilog=GLOBAL_HELP)
+state = typer.Typer(
+    no_args_is_help=True, help="Care for the state database.\n\nExamples:\n\n  compaction-pipeline state upgrade", epilog=GLOBAL_HELP
+)
 app.add_typer(state, name="state")
 
 

@@ -12,8 +12,14 @@ from compaction_pipeline.core.model.properties import PROPERTIES, TablePropertie
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.services.read_history import NodeOverview, TableDetail, TableOverview
 
+_HELP = (
+    "Look at tables: nodes, files, properties in force, and why they are as they are."
+    "\n\nExamples:\n\n  compaction-pipeline table list\n  compaction-pipeline table show lake.shop.orders"
+)
 tables = typer.Typer(
-    no_args_is_help=True, help="Look at tables: nodes, files, properties in force, and why they are as they are.", epilog=GLOBAL_HELP
+    no_args_is_help=True,
+    help=_HELP,
+    epilog=GLOBAL_HELP,
 )
 app.add_typer(tables, name="table")
 

@@ -1,0 +1,97 @@
+"""A command line on a state database, a catalog and tables of its own; merges run in this process."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField
+from typer.testing import CliRunner, Result
+
+from compaction_pipeline.cli.main import app
+from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.iceberg.write_files import write_parquet_file
+
+TABLE = "lake.shop.orders"
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "bucket", IntegerType(), required=False))
+BY_BUCKET = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "bucket"))
+
+
+@dataclass
+class Desk:
+    """A person at a shell: what they type, and the lake they look after."""
+
+    folder: Path
+    lake: SqlCatalog
+
+    def type(self, *arguments: str, **environment: str | None) -> Result:
+        """Run a command; nothing but an exit code may come out of it."""
+        result = CliRunner(env=environment).invoke(app, list(arguments))
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """Run a command with --json; stdout must be exactly one JSON value."""
+        result = self.type(*arguments, "--json")
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    def add_catalog(self, *more: str) -> Result:
+        return self.type("catalog", "add", "lake", *self.catalog_options, *more)
+
+    @property
+    def catalog_options(self) -> tuple[str, ...]:
+        return ("-p", "type=sql", "-p", f"uri=sqlite:///{self.folder}/catalog.db", "-p", f"warehouse=file://{self.folder}/warehouse")
+
+    def table(self, files: int = 12, buckets: tuple[int, ...] = (0, 1), name: str = "orders", **properties: str) -> Table:
+        """`files` small files of one row in each bucket; ids are unique."""
+        table = self.lake.create_table(f"shop.{name}", SCHEMA, partition_spec=BY_BUCKET, properties=properties)
+        self.append(table, files, buckets)
+        return table
+
+    def append(self, table: Table, files: int, buckets: tuple[int, ...] = (0,), first: int = 0) -> None:
+        """One commit of them."""
+        row_delta(table, data=[self._file(table, first + number, bucket) for number in range(files) for bucket in buckets])
+
+    def _file(self, table: Table, number: int, bucket: int) -> OutputFile:
+        rows = pa.table({"id": pa.array([number * 10 + bucket], pa.int64()), "bucket": pa.array([bucket], pa.int32())})
+        return write_parquet_file(table, rows, content=FileContent.DATA, partition=Record(bucket), name=f"data-{number}-{bucket}")
+
+    def delete(self, table: Table, bucket: int, row_id: int) -> None:
+        """One equality delete by id."""
+        ids = pa.table({"id": pa.array([row_id], pa.int64())})
+        output = write_parquet_file(
+            table, ids, content=FileContent.EQUALITY_DELETES, equality_ids=(1,), partition=Record(bucket), name=f"delete-{row_id}"
+        )
+        row_delta(table, equality_deletes=[(output, (1,))])
+
+    def ids(self, table: Table) -> list[int]:
+        """The ids that a reader sees; for a table without delete files."""
+        return sorted(table.refresh().scan().to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setenv("COMPACTION_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "in-process")
+    lake = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    lake.create_namespace("shop")
+    ours = logging.getLogger("compaction_pipeline")
+    level, handlers = ours.level, list(ours.handlers)
+    yield Desk(tmp_path, lake)
+    ours.setLevel(level)
+    ours.handlers[:] = handlers
+    lake.close()

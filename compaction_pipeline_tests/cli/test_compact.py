@@ -1,0 +1,189 @@
+"""`plan` and `compact`, end to end on real tables and a real state database."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+
+KEYS = {
+    "table",
+    "snapshot_before",
+    "snapshot_after",
+    "tasks",
+    "committed",
+    "conflicts",
+    "files_before",
+    "files_after",
+    "delete_files_before",
+    "delete_files_after",
+    "bytes_before",
+    "bytes_after",
+    "rows",
+    "reason",
+}
+
+
+def test_compact_merges_what_is_due_and_answers_one_object(desk: Desk) -> None:
+    table = desk.table(files=12)
+    desk.delete(table, bucket=0, row_id=10)
+    desk.add_catalog()
+
+    answer = desk.json("compact", TABLE)
+
+    assert set(answer) >= KEYS
+    assert (answer["table"], answer["tasks"], answer["committed"], answer["conflicts"]) == (TABLE, 2, 2, 0)
+    assert (answer["files_before"], answer["files_after"]) == (24, 2)
+    assert (answer["delete_files_before"], answer["delete_files_after"]) == (1, 0)
+    assert answer["bytes_after"] < answer["bytes_before"]
+    assert (answer["rows"], answer["rows_deleted"], answer["reason"]) == (23, 1, None)
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    assert answer["snapshot_after"] == head.snapshot_id
+    assert answer["snapshot_before"] == head.parent_snapshot_id
+    assert desk.ids(table) == sorted({number * 10 + bucket for number in range(12) for bucket in (0, 1)} - {10})
+
+
+def test_nothing_to_do_is_success_with_a_reason(desk: Desk) -> None:
+    desk.table(files=2)
+    desk.add_catalog()
+    answer = desk.json("compact", TABLE)
+    assert (answer["tasks"], answer["committed"]) == (0, 0)
+    assert answer["snapshot_before"] == answer["snapshot_after"] is not None
+    assert answer["files_before"] == answer["files_after"] == 4
+    assert answer["reason"]
+
+
+def test_people_see_the_record(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    result = desk.type("compact", TABLE)
+    assert result.exit_code == 0
+    assert "2 committed of 2" in result.stdout
+    assert "24 → 2" in result.stdout
+
+
+def test_a_type_ignores_thresholds_and_where_limits_it(desk: Desk) -> None:
+    table = desk.table(files=3)
+    desk.add_catalog()
+    answer = desk.json("compact", TABLE, "--type", "full", "--where", "bucket=1")
+    assert (answer["tasks"], answer["committed"]) == (1, 1)
+    assert (answer["files_before"], answer["files_after"]) == (6, 4)
+    assert len(desk.ids(table)) == 6
+
+
+def test_where_that_fits_nothing_is_bad_input_and_says_what_there_is(desk: Desk) -> None:
+    desk.table(files=1)
+    desk.add_catalog()
+    unknown = desk.type("compact", TABLE, "--where", "day=2024-01-01")
+    assert unknown.exit_code == 2
+    assert "the partition fields are bucket" in unknown.stderr
+    none = desk.json("compact", TABLE, "--where", "bucket=9", code=2)
+    assert "bucket=0, bucket=1" in none["error"]
+
+
+def test_a_dry_run_changes_nothing(desk: Desk) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    before = table.refresh().metadata_location
+    answer = desk.json("compact", TABLE, "--dry-run")
+    assert answer["dry_run"]
+    assert (answer["tasks"], answer["committed"]) == (2, 0)
+    assert answer["files_before"] == answer["files_after"] == 24
+    assert table.refresh().metadata_location == before
+    assert desk.json("record", "list") == []
+    assert desk.json("status")["queue"]["pending"] == 0
+
+
+def test_plan_shows_the_tasks_and_why_the_others_are_left_alone(desk: Desk) -> None:
+    table = desk.table(files=12, buckets=(0,))
+    desk.append(table, 2, buckets=(1,), first=20)
+    desk.add_catalog()
+    answer = desk.json("plan", TABLE)
+    assert [task["node"] for task in answer["tasks"]] == ["bucket=0"]
+    alone = {node["node"]: node["reason"] for node in answer["nodes"] if not node["planned"]}
+    assert set(alone) == {"bucket=1"}
+    assert "2" in alone["bucket=1"]
+    people = desk.type("plan", TABLE)
+    assert people.exit_code == 0
+    assert "left alone" in people.stdout
+    assert "bucket=1" in people.stdout
+
+
+def test_an_observed_catalog_is_planned_and_never_compacted(desk: Desk) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog("--observe")
+    before = table.refresh().metadata_location
+    assert desk.json("plan", TABLE)["tasks"]
+    assert desk.json("compact", TABLE, "--dry-run")["tasks"] == 2
+    answer = desk.json("compact", TABLE, code=4)
+    assert "observed only" in answer["reason"]
+    assert (answer["committed"], answer["exit_code"]) == (0, 4)
+    assert desk.json("compact", TABLE, "--type", "full", code=4)["committed"] == 0
+    assert table.refresh().metadata_location == before
+
+
+def test_a_paused_table_waits_for_resume(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    assert desk.type("pause", TABLE).exit_code == 0
+    assert "paused" in desk.json("compact", TABLE, code=4)["reason"]
+    assert desk.type("resume", TABLE).exit_code == 0
+    assert desk.json("compact", TABLE)["committed"] == 2
+
+
+def test_a_refused_table_says_why(desk: Desk) -> None:
+    desk.table(files=12, **{"table-format": "MIXED_ICEBERG"})
+    desk.add_catalog()
+    answer = desk.json("compact", TABLE, code=4)
+    assert answer["reason"]
+    assert answer["committed"] == 0
+    assert desk.json("table", "show", TABLE)["health"] == "REFUSED"
+    assert desk.type("plan", TABLE).exit_code == 4
+
+
+def test_a_property_out_of_bounds_is_bad_input_and_stops_that_table_only(desk: Desk) -> None:
+    desk.table(files=12, **{"self-optimizing.fragment-ratio": "1"})
+    desk.table(files=12, name="devices")
+    desk.add_catalog()
+    assert desk.json("compact", TABLE, code=2)["reason"] == "'self-optimizing.fragment-ratio' is 1 but must be ≥ 2"
+    assert desk.json("compact", "lake.shop.devices")["committed"] == 2
+
+
+def test_a_missing_data_file_fails_and_says_which(desk: Desk) -> None:
+    table = desk.table(files=12, **{"self-optimizing.execute.num-retries": "0"})
+    desk.add_catalog()
+    gone = next(
+        Path(file["file_path"].removeprefix("file://"))
+        for file in table.refresh().inspect.files().to_pylist()
+        if "-0.p" in file["file_path"]
+    )
+    gone.unlink()
+    answer = desk.json("compact", TABLE, code=3)
+    assert gone.name in answer["reason"]
+    assert answer["committed"] == 1
+    assert len(answer["failed"]) == 1
+    only_bad = desk.json("compact", TABLE, "--type", "full", "--where", "bucket=0", code=1)
+    assert only_bad["committed"] == 0
+    assert gone.name in only_bad["reason"]
+
+
+@pytest.mark.parametrize("table", ["lake.shop.nope", "nowhere.shop.orders", "orders", "lake..orders"])
+def test_a_table_that_is_not_there_is_bad_input(desk: Desk, table: str) -> None:
+    desk.add_catalog()
+    assert desk.json("compact", table, code=2)["error"]
+    assert desk.json("plan", table, code=2)["exit_code"] == 2
+
+
+def test_a_catalog_that_is_gone_fails_in_one_sentence(desk: Desk) -> None:
+    desk.table(files=1)
+    desk.add_catalog()
+    (desk.folder / "catalog.db").unlink()
+    shutil.rmtree(desk.folder / "warehouse")
+    result = desk.type("compact", TABLE)
+    assert result.exit_code in (1, 2)
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.output
