@@ -75,7 +75,7 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
     report = RunReport(context, services)
     for table, nodes in nodes_by_table(services, context.partition_keys, report.unknown).items():
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
-        outcome = services.compact_tables.compact(table, request, run_id=context.run_id, on_result=report.task_ended)
+        outcome = services.compact_tables.compact(table, request, run_id=context.run.run_id, on_result=report.task_ended)
         report.compacted(outcome, nodes)
     report.close()
     yield from ()  # A generator that yields nothing: returning None would log a second materialization over the node's own.
@@ -100,7 +100,7 @@ def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction
     services = compaction.services()
     report = RunReport(context, services)
     for key in context.partition_keys:
-        commit = services.commit_tables.commit(table_named(services, key), run_id=context.run_id)
+        commit = services.commit_tables.commit(table_named(services, key), run_id=context.run.run_id)
         context.log.info(commit.reason)
         if commit.record:
             report.committed(commit.record)

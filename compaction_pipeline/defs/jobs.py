@@ -49,7 +49,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
         return
     services.compact_tables.keep()
     settings = services.settings
-    ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), lambda: pool_wanted_by(context.instance, context.run_id))
+    ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), lambda: pool_wanted_by(context.instance, context.run.run_id))
     to_plan: Nodes = named
     for round_number in range(1 + CONFLICT_ROUNDS):
         for table, nodes in to_plan.items():
@@ -61,7 +61,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
         done = services.compact_tables.drain(
             until=ending.over,
             linger=timedelta(seconds=settings.linger_seconds),
-            run_id=context.run_id,
+            run_id=context.run.run_id,
             on_result=report.task_ended,
             on_commit=report.committed,
         )
@@ -122,7 +122,7 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     services = compaction.services()
     services.compact_tables.keep()
     report = RunReport(context, services)
-    for record in services.compact_tables.commit_due(context.run_id):
+    for record in services.compact_tables.commit_due(context.run.run_id):
         report.committed(record)
     context.log.info(f"{len(report.records)} table(s) committed")
     report.close()

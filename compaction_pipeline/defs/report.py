@@ -10,14 +10,17 @@ from collections.abc import Mapping
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
 from compaction_pipeline.defs.metadata import nothing_merged, status_metadata, table_of
 from compaction_pipeline.defs.mirror import events_of
+from compaction_pipeline.defs.observing import observations
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
 from compaction_pipeline.services.compact_tables import Compaction as Compacted
 
@@ -105,6 +108,8 @@ class RunReport:
 
     def close(self) -> None:
         """Tell the state of everything after this run, and fail the run if anything failed."""
+        for table in {record.table: None for record in self._records if record.committed_task_ids}:
+            self._look_again(table)
         self._context.log_event(dg.AssetObservation(TABLE_HEALTH, metadata=status_metadata(self._services.read_history.status())))
         for evaluation in evaluations(self._services.judge_compaction):
             self._context.log_event(evaluation)  # type: ignore[arg-type]  # taken since 1.12; the annotation is behind
@@ -116,6 +121,18 @@ class RunReport:
                 metadata={"failed": table_of(rows, (("what", "string", "node, task or table"), ("reason", "string", "why")))},
                 allow_retries=False,
             )
+
+    def _look_again(self, table: TableIdentifier) -> None:
+        """Measure a table that was just committed: what the run shows, and the checks judge, is what it left behind."""
+        try:
+            refresh = self._services.compact_tables.refresh(table)
+            self._services.plan_tables.judge(table)
+        except CompactionError as error:
+            self._context.log.warning(f"{table} was committed but not looked at again: {error}")
+            return
+        partitions = frozenset(self._context.instance.get_dynamic_partitions(str(table_nodes.name)))
+        for event in observations(self._services, {table: frozenset(refresh.changed)}, partitions):
+            self._context.log_event(event)
 
     def _fail(self, what: str, reason: str) -> None:
         self._context.log.error(f"{what}: {reason}")

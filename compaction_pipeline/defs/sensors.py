@@ -22,23 +22,21 @@ from compaction_pipeline.defs.keys import (
     COMMIT_JOB,
     COMPACT_JOB,
     COMPACTED_FILES,
-    DELTA_FILES,
     MACHINE_TAGS,
     OUR_ASSETS,
     SETTINGS,
     TABLE_HEALTH,
 )
-from compaction_pipeline.defs.metadata import node_metadata, status_metadata
+from compaction_pipeline.defs.metadata import status_metadata
 from compaction_pipeline.defs.mirror import page_of
+from compaction_pipeline.defs.observing import MOST_EVENTS, changed_nodes, observations
 from compaction_pipeline.defs.partitions import MOST_NODES, additions, needs_care, table_key, table_nodes, tables
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import active_run, is_active
-from compaction_pipeline.services.read_history import NodeOverview, Status
+from compaction_pipeline.services.read_history import Status
 
 BUDGET = timedelta(seconds=20)
 """Of one tick, of the 60 s that Dagster allows: other sensors share the daemon's threads."""
-MOST_EVENTS = 500
-"""Events of one tick: the event log takes about 100 a second."""
 NO_CATALOG = "no catalog: run `compaction-pipeline catalog add`"
 _RUNNING = dg.DefaultSensorStatus.RUNNING
 
@@ -77,7 +75,7 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
     sweep = work.sweep(context.cursor or None, BUDGET * 0.6)
     changed = {refresh.table: frozenset(refresh.changed) for refresh in sweep.refreshed if refresh.changed}
     planned = work.plan_due(changed, BUDGET * 0.4, nodes=changed)
-    nodes = [node for table in changed for node in services.read_history.table(table).nodes if node.node in changed[table]]
+    nodes = changed_nodes(services, changed)
     tasks = sum(len(plan.tasks) for _, plan in planned)
     problems = [refresh for refresh in sweep.refreshed if refresh.problem]
     text = f"{len(sweep.refreshed)} table(s) looked at, {len(nodes)} node(s) changed in {len(changed)}, {tasks} task(s) planned"
@@ -92,26 +90,8 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
         skip_reason=text,
         cursor=sweep.cursor or "",
         dynamic_partitions_requests=[*new, *_new_tables(context.instance, services)],
-        asset_events=observations(nodes, services, visible),
+        asset_events=observations(services, changed, visible),
     )
-
-
-def observations(nodes: Sequence[NodeOverview], services: Services, partitions: frozenset[str]) -> list[dg.AssetObservation]:
-    """`delta_files` of the nodes that are partitions, worst first, at most 500; the data version is the snapshot that changed the node."""
-    changed_by = {
-        state.key: state.changed_snapshot_id for table in {node.table for node in nodes} for state in services.stores.tables.nodes(table)
-    }
-    visible = [node for node in nodes if node.key in partitions][:MOST_EVENTS]
-    return [
-        dg.AssetObservation(
-            DELTA_FILES,
-            partition=node.key,
-            description=node.reason,
-            metadata=node_metadata(node),
-            tags={"dagster/data_version": str(changed_by[node.key])} if changed_by.get(node.key) is not None else None,
-        )
-        for node in visible
-    ]
 
 
 # ---- planning --------------------------------------------------------------------------------------------------------

@@ -93,6 +93,11 @@ class PlanTables:
         finally:
             self._leases.release(name, owner)
 
+    def judge(self, table: TableIdentifier) -> None:
+        """Decide every node anew and keep the verdicts; queues nothing. After a commit, so that nobody reads what was due before it."""
+        decided, _ = self._decide(table, PlanRequest(), _UNLIMITED, explain=False)
+        self._save_verdicts(table, decided.verdicts)
+
     def _plan(self, table: TableIdentifier, request: PlanRequest, unlimited: bool) -> Planned:
         budget = _UNLIMITED if unlimited else self._budget(table)
         decided, state = self._decide(table, request, budget, explain=False)
@@ -224,7 +229,10 @@ class PlanTables:
         changed = [
             replace(known[verdict.node], verdict=verdict, failing=_failing_text(verdict))
             for verdict in verdicts
-            if verdict.node in known and known[verdict.node].verdict != verdict
+            if verdict.node in known
+            and known[verdict.node].verdict != verdict
+            # A plan of some nodes says nothing about the others: what was last decided for them stands.
+            and verdict.reason.code is not PlanReasonCode.NOT_REQUESTED
         ]
         if changed:
             self._tables.save_nodes(table, changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,24 +11,38 @@ import pytest
 
 from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.settings import load_settings
+from compaction_pipeline.settings import Settings, load_settings
 from compaction_pipeline_tests.defs.lake import Lake
 
+_ROWS_WRITTEN = 45
 
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """A registered catalog with `shop.orders`: days 1–3 with 4, 4 and 1 small files; 3 make a minor due; commits at once."""
-    monkeypatch.setenv("COMPACTION_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "in-process")
-    monkeypatch.setenv("COMPACTION_LINGER_SECONDS", "0")
-    made = Lake(tmp_path / "lake")
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Where the lake stands, and a copy of how it looked at first: metadata holds absolute paths, so it is put back, not moved."""
+    base = tmp_path_factory.mktemp("deployment")
+    stands, copy = base / "stands", base / "copy"
+    made = Lake(stands / "lake")
     made.create_orders()
     for day, files in ((1, 4), (2, 4), (3, 1)):
         made.append_small_files(day, files)
-    services = open_services(load_settings())
+    services = open_services(Settings(home=stands / "home"))
     services.explore_catalogs.register(CatalogEntry("lake", made.properties))
     services.close()
-    return made
+    shutil.copytree(stands, copy)
+    return stands, copy
+
+
+@pytest.fixture
+def lake(pristine: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A registered catalog with `shop.orders`: days 1–3 with 4, 4 and 1 small files; 3 make a minor due; commits at once."""
+    stands, copy = pristine
+    shutil.rmtree(stands)
+    shutil.copytree(copy, stands)
+    monkeypatch.setenv("COMPACTION_HOME", str(stands / "home"))
+    monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "in-process")
+    monkeypatch.setenv("COMPACTION_LINGER_SECONDS", "0")
+    return Lake(stands / "lake", first_id=_ROWS_WRITTEN)
 
 
 @pytest.fixture

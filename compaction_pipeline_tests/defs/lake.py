@@ -33,12 +33,12 @@ class Lake:
 
     identifier = TableIdentifier("lake", ("shop",), "orders")
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first_id: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": f"file://{folder / 'warehouse'}"}
         self._catalog = SqlCatalog("lake", **self.properties)
-        self._next_id = 0
+        self._next_id = first_id
 
     @property
     def orders(self) -> Table:

@@ -1,0 +1,40 @@
+"""Observations of `delta_files`: what writers, and our own commits, left in the nodes that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import dagster as dg
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.defs.keys import DELTA_FILES
+from compaction_pipeline.defs.metadata import node_metadata
+from compaction_pipeline.services.read_history import NodeOverview
+
+MOST_EVENTS = 500
+"""Events of one tick or run: the event log takes about 100 a second, and 3,500 a sweep once blocked a daemon."""
+
+Changed = Mapping[TableIdentifier, frozenset[TableNode]]
+
+
+def changed_nodes(services: Services, changed: Changed) -> list[NodeOverview]:
+    """These nodes as they are now, worst first within their table."""
+    return [node for table, nodes in changed.items() for node in services.read_history.table(table).nodes if node.node in nodes]
+
+
+def observations(services: Services, changed: Changed, partitions: frozenset[str]) -> list[dg.AssetObservation]:
+    """One event for each of these nodes that is a partition, at most 500; the data version is the snapshot that changed the node."""
+    snapshots = {state.key: state.changed_snapshot_id for table in changed for state in services.stores.tables.nodes(table)}
+    visible = [node for node in changed_nodes(services, changed) if node.key in partitions][:MOST_EVENTS]
+    return [
+        dg.AssetObservation(
+            DELTA_FILES,
+            partition=node.key,
+            description=node.reason,
+            metadata=node_metadata(node),
+            tags={"dagster/data_version": str(snapshots[node.key])} if snapshots.get(node.key) is not None else None,
+        )
+        for node in visible
+    ]

@@ -1,0 +1,66 @@
+"""The code location: loads without opening anything, in its own deployment and with a prefix in another one's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+
+from compaction_pipeline.definitions import defs
+
+_LOAD = """
+import sys, socket
+def refuse(*arguments, **options): raise AssertionError("loading must not connect")
+socket.socket.connect = refuse
+from compaction_pipeline.definitions import defs
+repository = defs.get_repository_def()
+print(sorted("/".join(key.path) for key in repository.asset_graph.get_all_asset_keys()))
+print("JVM" if "py4j.java_gateway" in sys.modules and __import__("pyspark").SparkContext._gateway else "no JVM")
+"""
+
+
+def _load(home: Path, **environment: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::dagster.PreviewWarning", "-c", _LOAD],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "", "HOME": str(home), "COMPACTION_HOME": str(home / "compaction"), **environment},
+    )
+    return done.stdout.splitlines()
+
+
+def test_loading_opens_no_database_and_no_jvm(tmp_path: Path) -> None:
+    keys, jvm = _load(tmp_path)
+    assert keys == str(["compacted_files", "compaction_records", "delta_files", "table_health"])
+    assert jvm == "no JVM"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prefix_stands_before_every_key(tmp_path: Path) -> None:
+    keys, _ = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
+    assert keys == str([f"lake/ops/{name}" for name in ("compacted_files", "compaction_records", "delta_files", "table_health")])
+
+
+def test_every_asset_says_what_it_is_and_what_to_do() -> None:
+    for spec in defs.resolve_all_asset_specs():
+        assert spec.group_name == "compaction"
+        assert spec.owners
+        assert spec.kinds
+        assert len(spec.description or "") > 100
+
+
+def test_everything_that_runs_by_itself_does_so_from_the_start() -> None:
+    repository = defs.get_repository_def()
+    running = {sensor.name for sensor in repository.sensor_defs if sensor.default_status is dg.DefaultSensorStatus.RUNNING}
+    assert running == {"snapshot_sensor", "fragmentation_sensor", "commit_sensor", "keeper_sensor", "catalog_sensor"}
+
+
+def test_our_definitions_merge_into_a_deployment_that_is_there() -> None:
+    @dg.asset
+    def report() -> None: ...
+
+    merged = dg.Definitions.merge(defs, dg.Definitions(assets=[report]))
+    assert len(list(merged.resolve_all_asset_specs())) == 5

@@ -1,0 +1,242 @@
+"""Runs on a real table: launched partitions, the draining job, commits, checks and housekeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs.checks import CHECKS
+from compaction_pipeline.defs.draining import pool_wanted_by
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, TABLE_HEALTH
+from compaction_pipeline.defs.retire import carried_keys
+from compaction_pipeline_tests.defs.lake import Lake, key
+
+
+def launch(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, *keys: str, config: Mapping[str, Any] | None = None
+) -> dg.ExecuteInProcessResult:
+    """Materialize partitions as the UI does: a range of keys is one run."""
+    name = "table_nodes" if asset == COMPACTED_FILES else "tables"
+    instance.add_dynamic_partitions(name, list(keys))
+    job = defs.resolve_implicit_global_asset_job_def()
+    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]} if len(keys) > 1 else None
+    return job.execute_in_process(
+        instance=instance,
+        asset_selection=[asset],
+        partition_key=keys[0] if len(keys) == 1 else None,
+        tags=tags,
+        run_config={"ops": {asset.path[-1]: {"config": dict(config)}}} if config else None,
+        raise_on_error=False,
+    )
+
+
+def run(instance: dg.DagsterInstance, job: str, **config: Any) -> dg.ExecuteInProcessResult:
+    run_config = {"ops": {"compact": {"config": config}}} if config else None
+    return defs.resolve_job_def(job).execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
+
+
+def events(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Sequence[dg.AssetMaterialization]:
+    records = instance.fetch_materializations(asset, limit=100).records
+    return [record.asset_materialization for record in reversed(records) if record.asset_materialization]
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    event = next(event for event in result.all_events if event.is_step_failure)
+    return event.step_failure_data.user_failure_data.description or ""  # type: ignore[union-attr]
+
+
+# ---- launched by a person ----------------------------------------------------------------------------------------------
+
+
+def test_launching_a_node_compacts_it_at_once_with_one_event(lake: Lake, instance: dg.DagsterInstance) -> None:
+    before = lake.rows()
+    assert launch(instance, COMPACTED_FILES, key(1)).success
+    assert lake.files() == 6
+    assert lake.rows() == before
+    (event,) = events(instance, COMPACTED_FILES)
+    assert event.partition == key(1)
+    assert (event.metadata["merged_files_count"].value, event.metadata["written_files_count"].value) == (4, 1)
+    (record,) = events(instance, COMPACTION_RECORDS)
+    assert record.partition == "lake.shop.orders"
+    assert record.metadata["files_after_count"].value == 6
+
+
+def test_a_range_of_nodes_is_one_run_one_record_and_an_event_each(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert launch(instance, COMPACTED_FILES, key(1), key(2)).success
+    assert [event.partition for event in events(instance, COMPACTED_FILES)] == [key(1), key(2)]
+    assert len(events(instance, COMPACTION_RECORDS)) == 1
+
+
+def test_a_node_without_gain_is_green_with_0_files_and_the_reason(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert launch(instance, COMPACTED_FILES, key(3)).success
+    (event,) = events(instance, COMPACTED_FILES)
+    assert event.metadata["merged_files_count"].value == 0
+    assert event.metadata["reason"].value
+    assert lake.files() == 9
+
+
+def test_a_bad_node_fails_the_run_by_name_and_takes_nothing_from_a_good_one(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.corrupt_a_file(1)
+    result = launch(instance, COMPACTED_FILES, key(1), key(2))
+    assert not result.success
+    assert key(1) in failure(result)
+    assert "the rest is committed" in failure(result)
+    assert [event.partition for event in events(instance, COMPACTED_FILES)] == [key(2)]
+    assert instance.get_materialized_partitions(COMPACTED_FILES) == {key(2)}
+
+
+def test_a_node_that_no_table_holds_fails_with_its_name(lake: Lake, instance: dg.DagsterInstance) -> None:
+    result = launch(instance, COMPACTED_FILES, key(9))
+    assert not result.success
+    assert key(9) in failure(result)
+
+
+def test_a_paused_table_is_not_compacted_and_says_who_can_change_that(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    services.stores.tables.pause(Lake.identifier, True)
+    result = launch(instance, COMPACTED_FILES, key(1))
+    assert not result.success
+    assert "paused" in failure(result)
+    assert lake.files() == 9
+
+
+def test_a_person_commits_what_is_prepared_now(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    services.compact_tables.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    services.dispatch_tasks.drain("test")
+    assert launch(instance, COMPACTION_RECORDS, "lake.shop.orders").success
+    assert len(events(instance, COMPACTION_RECORDS)) == 1
+    assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
+
+
+def test_with_nothing_prepared_no_record_is_made_and_the_run_is_green(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert launch(instance, COMPACTION_RECORDS, "lake.shop.orders").success
+    assert events(instance, COMPACTION_RECORDS) == []
+
+
+# ---- machines' work ----------------------------------------------------------------------------------------------------
+
+
+def test_one_run_drains_what_the_sensors_planned_and_commits_it(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    services.compact_tables.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    before = lake.rows()
+    assert run(instance, "compact_job").success
+    assert lake.files() == 3
+    assert lake.rows() == before
+    assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
+    assert services.stores.records.unmirrored(10) == ()
+    assert services.read_history.records()[0].run_id is not None
+
+
+def test_without_node_keys_a_run_plans_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "compact_job").success
+    assert lake.files() == 9
+
+
+def test_named_nodes_are_planned_and_others_left_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "compact_job", node_keys=[key(2)], type="FULL", force=True).success
+    assert [event.partition for event in events(instance, COMPACTED_FILES)] == [key(2)]
+    assert lake.files() == 6
+
+
+def test_a_dry_run_shows_the_plan_and_does_nothing(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    result = run(instance, "compact_job", node_keys=[key(1)], dry_run=True)
+    assert result.success
+    output = next(event for event in result.all_events if event.is_successful_output)
+    metadata = output.step_output_data.metadata
+    assert metadata["lake.shop.orders"].value.records[0].data["files"] == 4  # type: ignore[union-attr]
+    assert lake.files() == 9
+    assert services.read_history.queue_counts().open == 0
+
+
+def test_a_failing_task_fails_the_run_after_the_others_were_committed(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    services.compact_tables.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    lake.corrupt_a_file(1)
+    result = run(instance, "compact_job")
+    assert not result.success
+    assert "the rest is committed" in failure(result)
+    assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(2)}
+    assert [task.status for task in services.stores.tasks.tasks(statuses=(TaskStatus.FAILED,))] == [TaskStatus.FAILED]
+
+
+def test_commit_job_commits_every_due_table_in_one_run(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    services.compact_tables.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    services.dispatch_tasks.drain("test")
+    assert run(instance, "commit_job").success
+    assert len(events(instance, COMPACTION_RECORDS)) == 1
+    assert lake.files() == 3
+
+
+def test_a_queued_run_that_wants_the_pool_is_seen(instance: dg.DagsterInstance) -> None:
+    job = defs.resolve_job_def("compact_job")
+    queued: dict[str, Any] = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": _origin(job.name)}
+    waiting = instance.create_run_for_job(job, **queued)
+    assert pool_wanted_by(instance, "the draining run") == waiting.run_id
+    assert pool_wanted_by(instance, waiting.run_id) is None
+    instance.delete_run(waiting.run_id)
+    instance.create_run_for_job(defs.resolve_job_def("commit_job"), **queued)  # needs no slot of the pool
+    assert pool_wanted_by(instance, "the draining run") is None
+
+
+def _origin(job: str) -> RemoteJobOrigin:
+    return RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("compaction_pipeline"), "__repository__"), job)
+
+
+# ---- checks and housekeeping -------------------------------------------------------------------------------------------
+
+
+def test_the_checks_job_runs_all_five_and_shows_why_one_fails(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    services.compact_tables.refresh(Lake.identifier)
+    result = run(instance, "compaction_checks_job")
+    judged = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+    assert set(judged) == {check.name for check in CHECKS}
+    small = judged["small_files_left"]
+    assert not small.passed
+    assert "2 of 3 nodes fail" in (small.description or "")
+    assert [row.data["node"] for row in small.metadata["failing"].value.records] == ["day=2026-01-01", "day=2026-01-02"]
+    assert judged["rows_preserved"].passed
+
+
+def test_a_run_ends_with_the_checks_and_the_state_of_everything(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert launch(instance, COMPACTED_FILES, key(1), key(2)).success
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+        [dg.AssetCheckKey(check.asset, check.name) for check in CHECKS]
+    )
+    assert {found.key.name for found in latest.values() if found is not None} == {check.name for check in CHECKS}
+    assert [found.key.name for found in latest.values() if found is not None and found.status.value != "SUCCEEDED"] == []
+    assert instance.fetch_observations(TABLE_HEALTH, limit=1).records
+
+
+def test_housekeeping_retires_quiet_partitions_and_tables_that_are_gone(
+    lake: Lake, services: Services, instance: dg.DagsterInstance
+) -> None:
+    services.compact_tables.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    instance.add_dynamic_partitions("table_nodes", [key(1), key(3), key(9)])
+    instance.add_dynamic_partitions("tables", ["lake.shop.orders", "lake.shop.gone"])
+    assert run(instance, "compaction_retire_job").success
+    assert instance.get_dynamic_partitions("table_nodes") == [key(1)]
+    assert instance.get_dynamic_partitions("tables") == ["lake.shop.orders"]
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        {"tags": {"dagster/partition": "b"}},
+        {"tags": {"dagster/asset_partition_range_start": "b", "dagster/asset_partition_range_end": "b"}},
+        {"run_config": {"ops": {"compact": {"config": {"node_keys": ["b"]}}}}},
+    ],
+    ids=["partition", "range", "node_keys"],
+)
+def test_a_key_that_a_running_run_carries_is_known(started: dict[str, Any], instance: dg.DagsterInstance) -> None:
+    instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED, **started)
+    assert carried_keys(instance, ["a", "b", "c"]) == {"b"}
