@@ -100,8 +100,8 @@ def parse_node_key(key: str) -> ParsedNodeKey | None:
     if "~" in key:
         return None
     parts = key.split("/")
-    tree = re.fullmatch(r"(\d+)-(\d+)", parts[-1])
-    if len(parts) != 4 or tree is None or not parts[1].isdigit():
+    tree = re.fullmatch(r"([0-9]+)-([0-9]+)", parts[-1])
+    if len(parts) != 4 or tree is None or re.fullmatch("[0-9]+", parts[1]) is None:
         return None
     levels = [unquote(level) for level in parts[0].split(".")]
     if len(levels) < 3:

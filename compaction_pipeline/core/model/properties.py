@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from math import isfinite
 
 from compaction_pipeline.core.errors import ConfigError
 
@@ -80,7 +81,8 @@ def _optional_milliseconds(text: str) -> timedelta | None:
 
 
 def _positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and value > 0
+    # "inf" and "nan" are texts that float() reads.
+    return isinstance(value, (int, float)) and value > 0 and isfinite(value)
 
 
 def _not_negative(value: object) -> bool:

@@ -1,0 +1,112 @@
+"""A task's life: allowed moves, attempts, leases, commit interval and order."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from itertools import product
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from compaction_pipeline.core.errors import IllegalTransition
+from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt, max_attempts
+from compaction_pipeline.core.lifecycle.timeouts import LEASE, RENEWAL_INTERVAL, expires_at, is_expired
+from compaction_pipeline.core.lifecycle.transitions import ALLOWED, FINAL, allowed
+from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.scheduling.commit_interval import commit_due
+from compaction_pipeline.core.scheduling.priority import priority_order
+from compaction_pipeline_tests.builders import NOW, task
+
+
+def test_every_state_has_its_moves_and_three_are_final() -> None:
+    assert set(ALLOWED) == set(TaskStatus)
+    assert {TaskStatus.COMMITTED, TaskStatus.FAILED, TaskStatus.CANCELED} == FINAL
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(TaskStatus, TaskStatus)))
+def test_a_move_passes_exactly_when_it_is_allowed(before: TaskStatus, after: TaskStatus) -> None:
+    if after in ALLOWED[before]:
+        allowed(before, after)
+    else:
+        with pytest.raises(IllegalTransition, match=f"{before.value} cannot become {after.value}"):
+            allowed(before, after)
+
+
+class TaskLife(RuleBasedStateMachine):
+    """Poll, complete, time out, crash, conflict and commit, in any order: only allowed moves, and an end to attempts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status, self.attempt, self.most = TaskStatus.PENDING, 0, 3
+
+    def move(self, after: TaskStatus) -> None:
+        allowed(self.status, after)
+        self.status = after
+
+    @precondition(lambda self: self.status is TaskStatus.PENDING)
+    @rule()
+    def poll(self) -> None:
+        self.attempt += 1
+        self.move(TaskStatus.EXECUTING)
+
+    @precondition(lambda self: self.status is TaskStatus.EXECUTING)
+    @rule(error=st.none() | st.just("footer unreadable"))
+    def report(self, error: str | None) -> None:
+        self.move(after_attempt(self.attempt, self.most, error))
+
+    @precondition(lambda self: self.status is TaskStatus.EXECUTING)
+    @rule()
+    def lose(self) -> None:
+        self.move(after_lost_attempt(self.attempt, self.most))
+
+    @precondition(lambda self: self.status is TaskStatus.PENDING)
+    @rule()
+    def replace(self) -> None:
+        self.move(TaskStatus.CANCELED)
+
+    @precondition(lambda self: self.status is TaskStatus.PREPARED)
+    @rule(conflict=st.booleans())
+    def commit(self, conflict: bool) -> None:
+        self.move(TaskStatus.FAILED if conflict else TaskStatus.COMMITTED)
+
+    @rule()
+    def nothing_happens(self) -> None:
+        """A task may rest in any state."""
+
+    @invariant()
+    def attempts_end(self) -> None:
+        assert self.attempt <= self.most
+        assert self.status is not TaskStatus.PENDING or self.attempt < self.most
+
+
+TestTaskLife = TaskLife.TestCase
+
+
+def test_retries_come_after_the_first_attempt() -> None:
+    assert max_attempts(TableProperties(num_retries=0)) == 1
+    assert after_lost_attempt(1, 1) is TaskStatus.FAILED
+    assert after_lost_attempt(3, 4) is TaskStatus.PENDING
+    assert after_attempt(4, 4, None) is TaskStatus.PREPARED
+
+
+def test_a_lease_ends_at_its_moment_and_outlives_several_lost_renewals() -> None:
+    assert not is_expired(expires_at(NOW), NOW + LEASE - timedelta(microseconds=1))
+    assert is_expired(expires_at(NOW), NOW + LEASE)
+    assert is_expired(None, NOW)
+    assert LEASE >= 3 * RENEWAL_INTERVAL
+
+
+def test_the_first_commit_is_due_at_once_and_the_next_after_the_interval() -> None:
+    interval = timedelta(minutes=5)
+    assert commit_due(True, None, interval, NOW)
+    assert not commit_due(False, None, interval, NOW)
+    assert not commit_due(True, NOW - timedelta(minutes=4), interval, NOW)
+    assert commit_due(True, NOW - interval, interval, NOW)
+
+
+def test_higher_priority_goes_first_then_the_older_then_the_id() -> None:
+    old = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    tasks = [task("d"), task("c"), task("b", created_at=old), task("a", priority=1)]
+    assert [each.task_id for each in sorted(tasks, key=priority_order)] == ["a", "b", "c", "d"]
