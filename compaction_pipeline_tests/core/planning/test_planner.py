@@ -1,0 +1,246 @@
+"""Plans of small tables, one rule each. Target 1,000 kB, small ≤ 125 kB, undersized ≤ 750 kB, a minor at 12 small files."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanReasonCode, PlanRequest
+from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.planning.prediction import predicted
+from compaction_pipeline_tests.builders import (
+    NOW,
+    data,
+    equality,
+    forced,
+    global_equality,
+    node,
+    planned,
+    position,
+    properties,
+    table_files,
+)
+
+MINOR, MAJOR, FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
+MERGE, CONVERT, DROP = TaskAction.MERGE, TaskAction.CONVERT, TaskAction.DROP_DELETES
+
+
+def small(count: int, day: int = 1, kb: float = 10, seq: int = 1, name: str = "f") -> list[LiveFile]:
+    return [data(f"{name}{day}-{number:03}", kb, seq, day=day) for number in range(count)]
+
+
+def shape(plan: CompactionPlan) -> list[tuple[CompactionType, TaskAction, list[str]]]:
+    return [(work.type, work.action, sorted(file.path for file in work.inputs)) for work in plan.tasks]
+
+
+def only(plan: CompactionPlan) -> TaskWork:
+    (work,) = plan.tasks
+    return work
+
+
+def test_twelve_small_files_make_a_minor_and_eleven_do_not() -> None:
+    work = only(planned(table_files(*small(12))))
+    assert (work.type, work.action, len(work.inputs), work.predicted_files) == (MINOR, MERGE, 12, 1)
+    idle = planned(table_files(*small(11)))
+    assert idle.tasks == ()
+    assert idle.reason.text == "no node has 12 small files; highest 11 in dt=1"
+    assert idle.verdicts[0].reason.text == "11 small data files of 12 needed; 107 kB of 977 kB"
+
+
+def test_small_data_and_small_delete_files_are_counted_apart() -> None:
+    eleven = [equality(f"e{number:02}", 2) for number in range(11)]
+    assert planned(table_files(*small(11), *eleven)).tasks == ()
+    assert len(only(planned(table_files(*small(2), *eleven, equality("e11", 2)))).deletes) == 12
+
+
+def test_the_bytes_of_small_files_make_a_minor_due() -> None:
+    assert planned(table_files(*small(8, kb=124))).tasks == ()
+    assert len(planned(table_files(*small(9, kb=124))).tasks) == 1
+
+
+def test_a_file_at_the_border_is_small_and_one_above_it_is_left_to_major() -> None:
+    assert "border" in [file.path for file in only(planned(table_files(*small(11), data("border", 125)))).inputs]
+    twelve = planned(table_files(*small(12), data("above", 125.001)), PlanRequest((MINOR,)))
+    assert "above" not in [file.path for file in only(twelve).inputs]
+
+
+def test_the_interval_counts_from_the_last_minor_or_from_first_sight_and_wants_two_small_files() -> None:
+    files = table_files(*small(2))
+    hour = timedelta(hours=1)
+    assert planned(files, history=NodeHistory(first_seen={node(): NOW - hour})).tasks
+    recent = NodeHistory(first_seen={node(): NOW - hour}, last_done={(node(), MINOR): NOW - hour / 2})
+    assert planned(files, history=recent).tasks == ()
+    assert planned(table_files(*small(1)), history=NodeHistory(first_seen={node(): NOW - hour})).tasks == ()
+    one_each = table_files(data("a"), equality("e"))
+    assert len(only(planned(one_each, history=NodeHistory(first_seen={node(): NOW - hour}))).deletes) == 1
+
+
+def test_ten_percent_of_deleted_rows_make_a_major() -> None:
+    segment = data("s", 800, rows=100)
+    assert shape(planned(table_files(segment, position("p", of="s", rows=10)))) == [(MAJOR, MERGE, ["s"])]
+    assert planned(table_files(segment, position("p", of="s", rows=9))).tasks == ()
+
+
+def test_undersized_segments_are_joined_when_that_saves_a_file() -> None:
+    assert shape(planned(table_files(data("a", 400), data("b", 500)))) == [(MAJOR, MERGE, ["a", "b"])]
+    assert planned(table_files(data("a", 700), data("b", 700))).tasks == ()
+
+
+def test_a_minor_that_would_make_a_major_due_is_planned_as_that_major() -> None:
+    files = table_files(data("segment", 300), *small(12, kb=20))
+    assert len(only(planned(files)).inputs) == 13
+    assert only(planned(files)).type is MAJOR
+    assert len(only(planned(files, PlanRequest((MINOR,)))).inputs) == 12
+
+
+def test_a_full_runs_by_its_interval_and_rewrites_everything_that_gains() -> None:
+    files = table_files(data("a", 900), data("b", 50))
+    rules = properties(full_interval=timedelta(days=1))
+    seen = NodeHistory(first_seen={node(): NOW - timedelta(days=1)})
+    assert shape(planned(files, rules=rules, history=seen)) == [(FULL, MERGE, ["a", "b"])]
+    assert planned(files, history=seen).tasks == ()
+
+
+def test_forced_work_still_needs_a_gain() -> None:
+    for kind in CompactionType:
+        plan = planned(table_files(data("a", 900)), forced(kind))
+        assert plan.tasks == ()
+        assert plan.reason.code is PlanReasonCode.NO_GAIN
+
+
+def test_a_single_file_whose_deletes_go_is_a_gain() -> None:
+    for kind in CompactionType:
+        assert len(only(planned(table_files(data("a", 10), equality("e")), forced(kind))).deletes) == 1
+
+
+def test_a_full_with_only_dead_deletes_drops_them() -> None:
+    work = only(planned(table_files(data("a", 900, seq=5), equality("e", 3)), forced(FULL)))
+    assert (work.action, work.inputs, work.deletes, work.predicted_files) == (DROP, (), (), 0)
+
+
+def test_a_node_of_delete_files_only_has_nothing_to_merge() -> None:
+    work = only(planned(table_files(equality("e", 3)), forced(FULL)))
+    assert work.action is DROP
+
+
+def test_equality_deletes_of_segments_are_converted_in_a_group_with_the_fragments_that_share_them() -> None:
+    deletes = [equality(f"e{number:02}", 2) for number in range(12)]
+    plan = planned(table_files(data("s", 900, rows=9000), data("t", 900, rows=9000), *small(2), *deletes))
+    merge, *conversions = plan.tasks
+    assert (merge.action, len(merge.inputs)) == (MERGE, 2)
+    assert sorted(file.path for work in conversions for file in work.inputs) == ["s", "t"]
+    assert all(work.action is CONVERT and len(work.converts) == 12 for work in conversions)
+    assert {work.group for work in plan.tasks} == {merge.group}
+    assert merge.group
+    assert (plan.predicted_files, plan.predicted_delete_files) == (3, 2)
+
+
+def test_two_position_delete_files_on_a_segment_become_one() -> None:
+    work = only(planned(table_files(data("s", 900), position("p", of="s"), position("q", of="s")), forced(MINOR)))
+    assert (work.action, work.converts, work.group) == (CONVERT, ("p", "q"), "")
+    assert planned(table_files(data("s", 900), position("p", of="s")), forced(MINOR)).tasks == ()
+
+
+def test_a_delete_is_not_converted_while_a_data_file_that_it_reaches_is_in_use() -> None:
+    files = table_files(data("s", 900, rows=9000), data("busy", 900, rows=9000), equality("e"))
+    assert [work.action for work in planned(files, forced(MINOR)).tasks] == [CONVERT, CONVERT]
+    plan = planned(files, forced(MINOR), in_use=InUse(frozenset({"busy"})))
+    assert plan.tasks == ()
+    assert plan.reason.code is PlanReasonCode.FILES_IN_USE
+
+
+def test_a_global_delete_is_converted_only_with_the_data_files_of_all_nodes() -> None:
+    files = table_files(data("s", 900, rows=9000, day=1), data("t", 900, rows=9000, day=2), global_equality("g"))
+    assert planned(files, forced(MINOR, nodes=[node(1)])).tasks == ()
+    both = planned(files, forced(MINOR)).tasks
+    assert [work.converts for work in both] == [("g",), ("g",)]
+    assert len({work.group for work in both}) == 1
+
+
+def test_small_global_deletes_make_the_nodes_that_they_reach_due() -> None:
+    globals_ = [global_equality(f"g{number:02}") for number in range(12)]
+    assert len(only(planned(table_files(*small(2), *globals_))).deletes) == 12
+
+
+def test_a_delete_in_use_elsewhere_is_still_applied() -> None:
+    plan = planned(table_files(*small(13), equality("e")), in_use=InUse(frozenset({"f1-000"})))
+    assert [file.path for file in only(plan).deletes] == ["e"]
+    assert len(only(plan).inputs) == 12
+
+
+def test_a_node_with_a_running_major_is_skipped_whole() -> None:
+    plan = planned(table_files(*small(12), *small(12, day=2)), in_use=InUse(exclusive_nodes=frozenset({node(1)})))
+    assert only(plan).node == node(2)
+    assert plan.verdicts[0].reason.code is PlanReasonCode.FILES_IN_USE
+
+
+def test_pending_tasks_wait_until_new_files_are_due_and_are_then_replaced_with_their_group() -> None:
+    first, second = small(12), small(12, name="g")
+    waiting = InUse(pending={file.path: "t1" for file in first}, pending_groups={"t1": "g", "t2": "g", "t3": "h"})
+    assert planned(table_files(*first, *second[:11]), in_use=waiting).tasks == ()
+    plan = planned(table_files(*first, *second), in_use=waiting)
+    assert len(only(plan).inputs) == 24
+    assert plan.replaces == ("t1", "t2")
+    assert planned(table_files(*first), forced(MINOR), in_use=waiting).replaces == ("t1", "t2")
+
+
+def test_a_full_moves_rows_to_the_current_spec_only_after_quiet_and_says_so() -> None:
+    files = table_files(data("old", 900), default_spec=1)
+    work = only(planned(files, forced(FULL)))
+    assert (work.node.spec_id, work.output_spec_id) == (0, 1)
+    noisy = NodeHistory(last_old_spec_delete_at=NOW - timedelta(hours=2))
+    held = planned(table_files(data("old", 900), data("b", 50), default_spec=1), forced(FULL), history=noisy)
+    assert only(held).output_spec_id == 0
+    assert "a delete file of an old spec was committed 2 h ago, quiet for 1 d is needed" in held.verdicts[0].reason.text
+    assert planned(table_files(*small(12), default_spec=1)).tasks[0].output_spec_id == 0
+
+
+def test_a_budget_takes_the_node_with_the_highest_gain_and_names_the_rest() -> None:
+    files = table_files(*small(12, day=1), *small(40, day=2))
+    plan = planned(files, budget=Budget(1, 10**9))
+    assert only(plan).node == node(2)
+    assert [verdict.reason.code for verdict in plan.verdicts] == [PlanReasonCode.OVER_BUDGET, PlanReasonCode.PLANNED]
+    assert "1 task slot" in plan.verdicts[0].reason.text
+
+
+def test_a_plan_soon_after_the_last_makes_nothing_unless_forced() -> None:
+    soon = NodeHistory(last_planned_at=NOW - timedelta(seconds=59))
+    plan = planned(table_files(*small(12)), history=soon)
+    assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.MIN_PLAN_INTERVAL)
+    assert planned(table_files(*small(12)), forced(MINOR), history=soon).tasks
+
+
+def test_a_disabled_table_is_measured_and_never_planned() -> None:
+    plan = planned(table_files(*small(12)), forced(FULL), rules=properties(enabled=False))
+    assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.DISABLED)
+    assert plan.verdicts[0].metrics.small_data_files == 12
+
+
+def test_a_table_without_files_says_so() -> None:
+    assert planned(table_files()).reason.code is PlanReasonCode.EMPTY_TABLE
+
+
+def test_nodes_that_were_not_asked_for_are_left_alone() -> None:
+    plan = planned(table_files(*small(12, day=1), *small(12, day=2)), forced(MINOR, nodes=[node(2)]))
+    assert [verdict.reason.code for verdict in plan.verdicts] == [PlanReasonCode.NOT_REQUESTED, PlanReasonCode.PLANNED]
+
+
+def test_a_large_node_gets_several_tasks_of_at_most_the_task_size() -> None:
+    plan = planned(table_files(*small(50, kb=100)))
+    assert [work.input_bytes for work in plan.tasks] == [1_000_000] * 5
+
+
+def test_a_task_larger_than_the_target_writes_files_of_even_size() -> None:
+    work = only(planned(table_files(*small(26, kb=100)), rules=properties(task_kb=10_000)))
+    assert (work.predicted_files, work.target_size_bytes) == (3, 866_667)
+
+
+def test_a_prediction_drops_the_deletes_that_nothing_needs_and_keeps_the_others() -> None:
+    files = table_files(*small(12), data("s", 900, rows=90_000), equality("e"), position("p", of="f1-000"), data("u", 900, day=2))
+    after = predicted(files, planned(files, in_use=InUse(frozenset({"s"}))))
+    assert sorted(file.path for file in after.files) == ["e", "predicted/2-0-0", "s", "u"]
+
+
+def test_a_v1_table_is_merged_with_sequence_zero() -> None:
+    files = table_files(*[data(f"f{number}", seq=0) for number in range(12)], version=1)
+    assert only(planned(files)).deletes == ()
