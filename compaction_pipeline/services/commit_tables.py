@@ -100,7 +100,10 @@ class CommitTables:
     def settle(self) -> Sequence[CompactionRecord]:
         """Close records whose process died, or whose answer got lost, by reading their tables."""
         settled: list[CompactionRecord] = []
-        for table in {record.table: None for record in self._records.records(unsettled=True)}:
+        cut_off = {record.table: None for record in self._records.records(unsettled=True)}
+        # A process killed between claim and record leaves claimed tasks only.
+        cut_off.update((task.table, None) for task in self._tasks.tasks(statuses=(TaskStatus.PREPARED,)) if task.record_id is not None)
+        for table in cut_off:
             with self._lease(table, self._new_id()) as held:
                 if held:
                     before = {record.record_id for record in self._records.records(table, unsettled=True)}

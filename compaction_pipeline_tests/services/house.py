@@ -1,0 +1,34 @@
+"""The whole program on a small real lake: SQLite state, real tables, the in-process engine, a clock that only tests move."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+
+
+class House:
+    """Services over a lake. `now` is the clock; sleeping moves it."""
+
+    def __init__(self, folder: Path, observe: bool = False) -> None:
+        self.now = datetime.now(timezone.utc)
+        self.lake = Lake(folder)
+        self.services = Services(
+            Settings(home=folder / "home", merge_engine="in-process"), clock=lambda: self.now, sleep=lambda seconds: self.pass_time(seconds)
+        )
+        self.services.stores.catalogs.add(CatalogEntry("lake", self.lake.properties, observe))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def fragmented(self, name: str = "t", files: int = 12, **properties: str) -> LakeTable:
+        """A table of small files with ids 0 … files-1, one each, known to the state."""
+        table = self.lake.table(name, properties={key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()})
+        row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in range(files)])
+        self.services.explore_catalogs.explore()
+        return table

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
+from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, RecordStatus
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.house import House
+
+FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
+
+
+class Between:
+    """An engine that does something after the merge and before the commit: a writer that comes in between."""
+
+    def __init__(self, *actions: Callable[[], object]) -> None:
+        self._actions = list(actions)
+        self._engine = InProcessMergeEngine()
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        results = list(self._engine.merge(tasks, layout, file_io))
+        if self._actions:
+            self._actions.pop(0)()
+        yield from results
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+class Broken:
+    """An engine whose attempts all fail."""
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        for task in tasks:
+            yield MergeResult(task.task_id, task.attempt_id or "", error="file x.parquet: footer unreadable")
+
+    def close(self) -> None: ...
+
+
+def data_paths(table: LakeTable) -> list[str]:
+    return [file.path for file in table.files() if file.is_data]
+
+
+def files_on_disk(house: House) -> set[str]:
+    return {f"file://{path}" for path in Path(house.lake.folder, "wh").rglob("*.parquet")}
+
+
+def test_small_files_become_one_and_rows_stay(house: House) -> None:
+    table = house.fragmented(files=12)
+    table.delete_ids(3, 4)
+    done = house.services.compact_tables.compact(table.identifier)
+    assert table.live_ids() == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]
+    assert len(table.files()) == 1
+    record = done.records[0]
+    assert record.status is RecordStatus.COMMITTED
+    assert (record.figures.files_before, record.figures.files_after) == (12, 1)
+    assert (record.figures.delete_files_before, record.figures.delete_files_after) == (1, 0)
+    assert (record.rows, record.rows_deleted) == (10, 2)
+    assert table.head().ancestors[0].summary[RECORD_ID_PROPERTY] == record.record_id
+    assert house.services.stores.tasks.task(done.tasks[0].task_id).status is TaskStatus.COMMITTED
+
+
+def test_what_is_not_fragmented_says_why(house: House) -> None:
+    table = house.fragmented(files=3)
+    done = house.services.compact_tables.compact(table.identifier)
+    assert done.records == ()
+    assert done.reason == "no node has 12 small files; highest 3 in unpartitioned"
+
+
+def test_rows_deleted_between_merge_and_commit_stay_deleted(house: House) -> None:
+    table = house.fragmented(files=12)
+    house.services.engine_override = Between(lambda: table.delete_ids(5))
+    house.services.compact_tables.compact(table.identifier)
+    assert table.live_ids() == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+def test_a_conflict_is_planned_again_and_its_files_are_removed(house: House) -> None:
+    table = house.fragmented(files=12)
+    first = data_paths(table)[0]
+    house.services.engine_override = Between(lambda: table.delete_positions((first, 0)))
+    done = house.services.compact_tables.compact(table.identifier)
+    assert len(done.records) == 2
+    assert len(done.records[0].conflicts) == 1
+    assert done.records[1].status is RecordStatus.COMMITTED
+    assert len(table.live_ids()) == 11
+    assert house.services.stores.tasks.task(done.tasks[0].task_id).status is TaskStatus.FAILED
+    listed = {file.path for file in table.files()}
+    merged = {path for path in files_on_disk(house) if done.tasks[0].task_id in path}
+    assert not merged - listed
+
+
+def test_conflicts_end_after_three_more_tries(house: House) -> None:
+    table = house.fragmented(files=12)
+
+    paths = iter(data_paths(table))
+
+    def delete_one() -> None:
+        table.delete_positions((next(paths), 0))
+
+    house.services.engine_override = Between(*[delete_one] * 9)
+    done = house.services.compact_tables.compact(table.identifier)
+    assert len(done.records) == 4
+    assert done.committed == ()
+    assert len(table.live_ids()) == 8
+
+
+def test_a_task_is_retried_then_given_up_and_left_alone_until_a_person_asks(house: House) -> None:
+    table = house.fragmented(files=12)
+    house.services.engine_override = Broken()
+    done = house.services.compact_tables.compact(table.identifier)
+    task = house.services.stores.tasks.task(done.tasks[0].task_id)
+    assert (task.status, task.attempt) == (TaskStatus.FAILED, 4)
+    assert "footer unreadable" in done.reason
+    assert len(table.live_ids()) == 12
+    house.pass_time(120)
+    planned = house.services.plan_tables.plan(table.identifier)
+    assert planned.tasks == ()
+    assert planned.plan.reason.code is PlanReasonCode.FAILING
+    assert house.services.plan_tables.plan(table.identifier, FULL).tasks
+    house.services.stores.tasks.cancel([t.task_id for t in house.services.stores.tasks.tasks(table.identifier)], "test", house.now)
+    house.pass_time(3600)
+    assert house.services.plan_tables.plan(table.identifier).tasks
+
+
+def test_paused_observed_and_disabled_tables_are_left_alone(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    services.refresh_files.refresh(table.identifier)
+    services.stores.tables.pause(table.identifier, True)
+    assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.PAUSED
+    assert services.plan_tables.explain(table.identifier).tasks
+    services.stores.tables.pause(table.identifier, False)
+    entry = services.stores.catalogs.entry("lake")
+    services.stores.catalogs.remove("lake")
+    services.stores.catalogs.add(replace(entry, observe=True))
+    services.explore_catalogs.explore()
+    services.refresh_files.refresh(table.identifier)
+    assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.OBSERVED
+    disabled = house.fragmented("disabled", **{"self-optimizing.enabled": "false"})
+    services.refresh_files.refresh(disabled.identifier)
+    assert services.plan_tables.explain(disabled.identifier).reason.code is PlanReasonCode.DISABLED
+
+
+def test_queued_tasks_are_drained_and_committed_when_due(house: House) -> None:
+    first = house.fragmented("first", **{"self-optimizing.commit.interval": "60000"})
+    services = house.services
+    services.compact_tables.sweep(None, timedelta(seconds=20))
+    services.compact_tables.plan_due([first.identifier], timedelta(seconds=20))
+    records: list[object] = []
+    done = services.compact_tables.drain(until=lambda: False, linger=timedelta(0), on_commit=records.append)
+    assert len(done.prepared) == 1
+    assert len(records) == 1
+    for one in range(20, 40):
+        first.ids(one)
+    house.pass_time(0)
+    services.compact_tables.sweep(None, timedelta(seconds=20))
+    services.plan_tables.plan(first.identifier, FULL)
+    services.dispatch_tasks.drain("somebody")
+    assert services.commit_tables.due() == []
+    house.pass_time(61)
+    assert services.commit_tables.due() == [first.identifier]
+    assert len(list(services.compact_tables.commit_due())) == 1
+    assert len(first.live_ids()) == 32
+
+
+def prepared(house: House, table: LakeTable) -> list[str]:
+    house.services.compact_tables.refresh(table.identifier)
+    tasks = house.services.plan_tables.plan(table.identifier, FULL).tasks
+    house.services.dispatch_tasks.drain("somebody")
+    return [task.task_id for task in tasks]
+
+
+def test_a_lost_answer_that_landed_is_found_and_never_committed_twice(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    ids = prepared(house, table)
+    commit = house.services.committer.commit
+
+    def lost(*arguments: object) -> CommitOutcome:
+        commit(*arguments)  # type: ignore[arg-type]
+        return CommitOutcome(CommitState.UNKNOWN, reason="the answer got lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.services.committer, "commit", lost)
+        record = house.services.commit_tables.commit(table.identifier).record
+    assert record is not None
+    assert record.status is RecordStatus.UNKNOWN
+    settled = house.services.compact_tables.keep().settled
+    assert [one.status for one in settled] == [RecordStatus.COMMITTED]
+    assert [house.services.stores.tasks.task(one).status for one in ids] == [TaskStatus.COMMITTED]
+    assert settled[0].figures.files_after == 1
+    assert len(table.live_ids()) == 12
+    assert len([s for s in table.head().ancestors if RECORD_ID_PROPERTY in s.summary]) == 1
+
+
+def test_a_lost_answer_that_never_arrived_is_committed_by_the_same_record(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    prepared(house, table)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.services.committer, "commit", lambda *a: CommitOutcome(CommitState.UNKNOWN, reason="lost"))
+        house.services.commit_tables.commit(table.identifier)
+    house.services.compact_tables.keep()
+    list(house.services.compact_tables.commit_due())
+    assert len(table.files()) == 1
+    assert len(table.live_ids()) == 12
+    assert not house.services.stores.records.records(unsettled=True)
+
+
+@pytest.mark.parametrize("step", ["claimed-for-commit", "record-opened", "committed-in-table", "tasks-committed", "record-closed"])
+def test_a_committer_that_dies_at_any_step_is_finished_by_the_next_tick(house: House, step: str) -> None:
+    table = house.fragmented(files=12)
+    ids = prepared(house, table)
+
+    class Killed(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        if name == step:
+            raise Killed
+
+    house.services.commit_tables._on_step = die
+    with pytest.raises(Killed):
+        house.services.commit_tables.commit(table.identifier)
+    house.services.commit_tables._on_step = lambda name: None
+    house.pass_time(61)
+    house.services.compact_tables.keep()
+    list(house.services.compact_tables.commit_due())
+    assert [house.services.stores.tasks.task(one).status for one in ids] == [TaskStatus.COMMITTED]
+    assert not house.services.stores.records.records(unsettled=True)
+    assert len(table.live_ids()) == 12
+    assert len(table.files()) == 1
+    assert len([s for s in table.head().ancestors if RECORD_ID_PROPERTY in s.summary]) == 1
+
+
+def test_storage_that_is_away_leaves_tasks_prepared(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    ids = prepared(house, table)
+
+    def away(*arguments: object) -> CommitOutcome:
+        raise StorageUnavailable("the catalog does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.services.committer, "commit", away)
+        record = house.services.commit_tables.commit(table.identifier).record
+    assert record is not None
+    assert record.status is RecordStatus.FAILED
+    assert record.reason == "the catalog does not answer"
+    assert house.services.commit_tables.commit(table.identifier, ids).record is not None
+    assert len(table.files()) == 1
+
+
+def test_a_table_dropped_before_its_commit_fails_its_tasks_in_words(house: House) -> None:
+    table = house.fragmented(files=12)
+    prepared(house, table)
+    house.lake.catalog.drop_table(("db", "t"))
+    record = house.services.commit_tables.commit(table.identifier).record
+    assert record is not None
+    assert record.status is RecordStatus.FAILED
+    assert all("lake.db.t" in reason for reason in record.conflicts.values())
+
+
+def test_a_report_of_a_lost_attempt_changes_nothing_and_its_files_go(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+
+    def lose() -> None:
+        house.pass_time(61)
+        services.stores.tasks.release_expired(house.now)
+
+    services.engine_override = Between(lose)
+    services.compact_tables.refresh(table.identifier)
+    task_id = services.plan_tables.plan(table.identifier).tasks[0].task_id
+    done = services.dispatch_tasks.drain("slow", rounds=1)
+    assert done.prepared == []
+    assert services.stores.tasks.task(task_id).status is TaskStatus.PENDING
+    assert not [path for path in files_on_disk(house) if task_id in path]
+    services.compact_tables.compact(table.identifier)
+    services.dispatch_tasks.drain("next")
+    list(services.compact_tables.commit_due())
+    assert len(table.live_ids()) == 12

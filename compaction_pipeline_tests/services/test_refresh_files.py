@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from pyiceberg.table.snapshots import Operation
+
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.model.plan import PlanReasonCode
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.house import House
+
+
+def indexed(house: House, table: LakeTable) -> set[str]:
+    return {file.path for file in house.services.stores.files.files(table.identifier)}
+
+
+def test_the_index_holds_the_live_files_of_the_head(house: House) -> None:
+    table = house.fragmented(files=3)
+    refresh = house.services.refresh_files.refresh(table.identifier)
+    assert refresh.complete
+    assert refresh.head_moved
+    assert indexed(house, table) == {file.path for file in table.files()}
+    table.delete_ids(1)
+    assert house.services.refresh_files.refresh(table.identifier).changed
+    assert indexed(house, table) == {file.path for file in table.files()}
+
+
+def test_a_head_that_stood_still_costs_no_manifest(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=2)
+    house.services.refresh_files.refresh(table.identifier)
+    read: list[str] = []
+    monkeypatch.setattr(type(house.services.scan), "manifests", lambda *a: read.append("list") or ())
+    refresh = house.services.refresh_files.refresh(table.identifier)
+    assert not refresh.head_moved
+    assert read == []
+
+
+def test_a_rollback_brings_the_index_back(house: House) -> None:
+    table = house.fragmented(files=3)
+    before = table.head().snapshot_id
+    table.delete_ids(0)
+    house.services.refresh_files.refresh(table.identifier)
+    table.table.refresh()
+    table.table.manage_snapshots().rollback_to_snapshot(before).commit()
+    house.services.refresh_files.refresh(table.identifier)
+    assert indexed(house, table) == {file.path for file in table.files()}
+    assert all(file.is_data for file in house.services.stores.files.files(table.identifier))
+
+
+def test_a_recreated_table_starts_anew(house: House) -> None:
+    table = house.fragmented(files=3)
+    house.services.refresh_files.refresh(table.identifier)
+    house.lake.catalog.drop_table(("db", "t"))
+    again = house.lake.table("t")
+    again.ids(7)
+    refresh = house.services.refresh_files.refresh(table.identifier)
+    assert refresh.complete
+    assert indexed(house, table) == {file.path for file in again.files()}
+
+
+def test_a_dropped_table_is_forgotten(house: House) -> None:
+    table = house.fragmented(files=1)
+    house.services.refresh_files.refresh(table.identifier)
+    house.lake.catalog.drop_table(("db", "t"))
+    with pytest.raises(NotFoundError):
+        house.services.refresh_files.refresh(table.identifier)
+    assert not house.services.stores.tables.states()
+
+
+def test_a_first_look_goes_on_where_it_stopped_and_is_not_planned_meanwhile(house: House) -> None:
+    table = house.fragmented(files=12)
+    refresh = house.services.refresh_files.refresh(table.identifier, deadline=house.now - timedelta(seconds=1))
+    assert not refresh.complete
+    assert house.services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.BEING_READ
+    assert house.services.refresh_files.refresh(table.identifier).complete
+    assert indexed(house, table) == {file.path for file in table.files()}
+
+
+def test_a_process_killed_between_files_and_state_leaves_a_table_that_is_read_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    house.services.refresh_files.refresh(table.identifier)
+    table.ids(99)
+
+    def killed(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.services.refresh_files, "_measure", killed)
+        with pytest.raises(KeyboardInterrupt):
+            house.services.refresh_files.refresh(table.identifier)
+    assert house.services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.BEING_READ
+    house.pass_time(61)
+    assert house.services.refresh_files.refresh(table.identifier).complete
+
+
+def test_an_index_younger_than_its_snapshot_is_never_planned(house: House) -> None:
+    table = house.fragmented(files=12)
+    house.services.refresh_files.refresh(table.identifier)
+    house.services.stores.tables.update(table.identifier, {"known_sequence_number": 0})
+    planned = house.services.plan_tables.plan(table.identifier)
+    assert planned.tasks == ()
+    assert planned.plan.reason.code is PlanReasonCode.BEING_READ
+    assert house.services.refresh_files.refresh(table.identifier).complete
+    assert house.services.plan_tables.plan(table.identifier).tasks
+
+
+def test_another_tools_rewrite_is_a_warning(house: House) -> None:
+    table = house.fragmented(files=3)
+    house.services.refresh_files.refresh(table.identifier)
+    table.table.refresh()
+    transaction = Transaction(table.table)
+    transaction.stage(SnapshotChange(Operation.REPLACE))
+    transaction.commit()
+    house.services.refresh_files.refresh(table.identifier)
+    warning = house.services.stores.tables.state(table.identifier).warning
+    assert warning is not None
+    assert "is a rewrite by" in warning
+
+
+def test_a_property_out_of_bounds_stops_that_table_only_and_shows_on_it(house: House) -> None:
+    bad = house.fragmented("bad", **{"self-optimizing.fragment-ratio": "1"})
+    good = house.fragmented("good")
+    swept = house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    assert len(swept.refreshed) == 2
+    house.services.compact_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
+    problem = house.services.stores.tables.state(bad.identifier).problem
+    assert problem == "'self-optimizing.fragment-ratio' is 1 but must be ≥ 2"
+    assert len(house.services.stores.tasks.tasks(good.identifier)) == 1
+    assert not house.services.stores.tasks.tasks(bad.identifier)
+
+
+def test_an_unreadable_manifest_harms_no_other_table(house: House) -> None:
+    bad, good = house.fragmented("bad", files=2), house.fragmented("good", files=2)
+    manifest = house.lake.scan.manifests(bad.identifier, bad.head().snapshot_id or 0)[0]
+    with open(manifest.path.removeprefix("file://"), "wb") as file:
+        file.write(b"not avro")
+    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    assert house.services.stores.tables.state(good.identifier).complete
+    state = house.services.stores.tables.state(bad.identifier)
+    assert not state.complete
+    assert state.problem is not None
+    assert manifest.path in state.problem
