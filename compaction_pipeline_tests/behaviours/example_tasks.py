@@ -1,0 +1,50 @@
+"""Tasks with data files of their own, and the reports of their attempts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, Digest, MergeResult, TaskAction, TaskWork
+from compaction_pipeline_tests import builders
+
+LEASE = timedelta(seconds=60)
+
+
+def example(
+    task_id: str,
+    *,
+    files: tuple[str, ...] | None = None,
+    group: str = "",
+    kind: CompactionType = CompactionType.MINOR,
+    node: TableNode | None = None,
+    **changes: object,
+) -> CompactionTask:
+    """A Pending task that merges two files which no other task has, or these."""
+    inputs = tuple(builders.data(path) for path in files or (f"{task_id}-a", f"{task_id}-b"))
+    deletes = (builders.equality(f"{task_id}-d"),)
+    work = TaskWork(node or builders.node(), kind, TaskAction.MERGE, inputs, deletes, 0, 10**6, 10**5, group=group)
+    return builders.task(task_id, work=work, **changes)
+
+
+def prepared(task: CompactionTask) -> MergeResult:
+    """The report of an attempt that succeeded."""
+    output = OutputFile(
+        f"{task.task_id}-{task.attempt_id}.parquet",
+        FileContent.DATA,
+        0,
+        task.work.node.partition,
+        100,
+        7,
+        column_sizes={1: 10},
+        lower_bounds={1: "00ff"},
+        split_offsets=(4,),
+    )
+    digest = Digest(7, 2**64 - 1, 2**63)
+    return MergeResult(str(task.task_id), str(task.attempt_id), (output,), 7, 0, 0, 7, digest, digest)
+
+
+def failed(task: CompactionTask, reason: str = "file a: footer unreadable") -> MergeResult:
+    """The report of an attempt that failed."""
+    return MergeResult(task.task_id, str(task.attempt_id), error=reason)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.ports import TableState
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.behaviours.example_tasks import example
+from compaction_pipeline_tests.builders import NOW, TABLE, data
+
+
+def test_entries_come_back_sorted_by_name(stores: Stores) -> None:
+    entries = [CatalogEntry("b", {"uri": "x", "token": "ü"}), CatalogEntry("B", {}), CatalogEntry("a", {}, observe=True)]
+    for entry in entries:
+        stores.catalogs.add(entry)
+    assert [entry.name for entry in stores.catalogs.entries()] == ["B", "a", "b"]
+    assert [stores.catalogs.entry(entry.name) for entry in entries] == entries
+
+
+def test_a_name_is_registered_once(stores: Stores) -> None:
+    stores.catalogs.add(CatalogEntry("lake", {"a": "1"}))
+    with pytest.raises(ConfigError, match="lake"):
+        stores.catalogs.add(CatalogEntry("lake", {"a": "2"}))
+    assert stores.catalogs.entry("lake").properties == {"a": "1"}
+
+
+def test_an_unknown_catalog_is_answered_with_the_known_ones(stores: Stores) -> None:
+    stores.catalogs.add(CatalogEntry("lake", {}))
+    for question in (stores.catalogs.entry, stores.catalogs.remove):
+        with pytest.raises(NotFoundError, match=r"'pond' .*lake"):
+            question("pond")
+
+
+def test_a_removed_catalog_takes_the_state_of_its_tables_along(stores: Stores) -> None:
+    other = TableIdentifier("lake2", ("shop",), "orders")
+    for table in (TABLE, other):
+        stores.catalogs.add(CatalogEntry(table.catalog, {}))
+        stores.tables.save(TableState(table))
+        stores.files.apply(table, [], {"m": [data("f")]})
+        stores.tasks.insert([example(f"t-{table.catalog}", table=table)], [], NOW)
+    stores.catalogs.remove(TABLE.catalog)
+    assert [entry.name for entry in stores.catalogs.entries()] == ["lake2"]
+    assert [state.table for state in stores.tables.states()] == [other]
+    assert stores.files.files(TABLE) == ()
+    assert [task.table for task in stores.tasks.tasks()] == [other]
+    assert len(stores.files.files(other)) == 1

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.model.node import PartitionValue
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline_tests.builders import TABLE, data, equality, position
+
+OTHER = TableIdentifier("lake", ("shop",), "other")
+
+
+def listed(manifest: str, *files: LiveFile) -> dict[str, list[LiveFile]]:
+    return {manifest: [replace(file, manifest_path=manifest) for file in files]}
+
+
+def test_files_come_back_as_they_were_listed(stores: Stores) -> None:
+    delete = replace(equality("e"), equality_ids=(3, 1), added_snapshot_id=2**62, sort_order_id=0)
+    added = listed("m1", data("a"), position("p", of="a"), position("q", bounds=("a", "b")), delete)
+    stores.files.apply(TABLE, [], added)
+    assert list(stores.files.files(TABLE)) == added["m1"]
+    assert stores.files.manifests(TABLE) == {"m1"}
+    assert stores.files.files(OTHER) == ()
+
+
+def test_partition_values_keep_their_types(stores: Stores) -> None:
+    values = (1, 1.0, True, "1", 0, -0.0, 0.0, False, None, "null", "", "NaN", 2**63, 1e300, "ü/=&\U0001f40b")
+    files = [
+        replace(data(f"f{number}"), manifest_path="m", partition=(PartitionValue("p", "x", value),)) for number, value in enumerate(values)
+    ]
+    stores.files.apply(TABLE, [], {"m": files})
+    found = [file.partition[0].value for file in stores.files.files(TABLE)]
+    assert [(type(value), repr(value)) for value in found] == [(type(value), repr(value)) for value in values]
+
+
+def test_a_manifest_goes_with_its_files(stores: Stores) -> None:
+    stores.files.apply(TABLE, [], {**listed("m1", data("a")), **listed("m2", data("b"), data("c"))})
+    stores.files.apply(TABLE, ["m1", "unknown"], listed("m3", data("a")))
+    assert sorted(file.path for file in stores.files.files(TABLE)) == ["a", "b", "c"]
+    assert stores.files.manifests(TABLE) == {"m2", "m3"}
+
+
+def test_applying_twice_is_applying_once(stores: Stores) -> None:
+    for _ in range(2):
+        stores.files.apply(TABLE, ["m0"], {**listed("m1", data("a"), data("b")), "empty": []})
+    assert [file.path for file in stores.files.files(TABLE)] == ["a", "b"]
+    assert stores.files.manifests(TABLE) == {"m1", "empty"}
+
+
+def test_clearing_a_table_leaves_the_others(stores: Stores) -> None:
+    for table in (TABLE, OTHER):
+        stores.files.apply(table, [], listed("m", data("a")))
+    stores.files.clear(TABLE)
+    assert (stores.files.files(TABLE), stores.files.manifests(TABLE)) == ((), frozenset())
+    assert len(stores.files.files(OTHER)) == 1
+    stores.files.apply(TABLE, [], listed("m", data("a")))
+    assert len(stores.files.files(TABLE)) == 1
+
+
+def test_many_files_in_many_manifests_and_partitions_come_back(stores: Stores) -> None:
+    added = {
+        f"m{number}": [replace(data(f"f{number}-{each}", day=f"{number}-{each % 2}"), manifest_path=f"m{number}") for each in range(3)]
+        for number in range(1100)
+    }
+    stores.files.apply(TABLE, [], added)
+    assert set(stores.files.files(TABLE)) == {file for files in added.values() for file in files}
+    stores.files.apply(TABLE, list(added), {})
+    assert stores.files.files(TABLE) == ()
+
+
+_VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=8))
+_FILES = st.builds(
+    LiveFile,
+    path=st.text(min_size=1, max_size=8),
+    content=st.sampled_from(FileContent),
+    spec_id=st.integers(0, 5),
+    partition=st.lists(st.builds(PartitionValue, st.text(max_size=4), st.sampled_from(("int", "string")), _VALUES), max_size=3).map(tuple),
+    file_size_bytes=st.integers(0, 2**62),
+    record_count=st.integers(0, 2**62),
+    data_sequence_number=st.integers(0, 2**62),
+    manifest_path=st.just("m"),
+    equality_ids=st.lists(st.integers(1, 99), max_size=3).map(tuple),
+    referenced_data_file=st.none() | st.text(max_size=4),
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(_FILES, max_size=5))
+def test_any_file_comes_back_as_it_was(tmp_path_factory: object, files: list[LiveFile]) -> None:
+    stores = _shared(tmp_path_factory)
+    stores.files.apply(TABLE, list(stores.files.manifests(TABLE)), {"m": files})
+    assert list(stores.files.files(TABLE)) == files
+
+
+_OPENED: list[Stores] = []
+
+
+def _shared(tmp_path_factory: object) -> Stores:
+    # One database for all examples: making one costs more than an example.
+    if not _OPENED:
+        folder: Path = tmp_path_factory.mktemp("files")  # type: ignore[attr-defined]
+        _OPENED.append(open_stores(f"sqlite:///{folder / 'state.db'}"))
+    return _OPENED[0]

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.builders import NOW
+
+LEASE = timedelta(seconds=60)
+EXPIRED = NOW + LEASE
+
+
+def test_a_lease_has_one_holder_until_it_ends(stores: Stores) -> None:
+    assert stores.leases.acquire("commit t", "a", NOW, LEASE)
+    assert not stores.leases.acquire("commit t", "b", EXPIRED - timedelta(microseconds=1), LEASE)
+    assert stores.leases.acquire("commit other", "b", NOW, LEASE)
+    assert stores.leases.acquire("commit t", "b", EXPIRED, LEASE)
+
+
+def test_an_owner_cannot_take_its_own_lease_twice(stores: Stores) -> None:
+    assert stores.leases.acquire("x", "a", NOW, LEASE)
+    assert not stores.leases.acquire("x", "a", NOW, LEASE)
+
+
+def test_a_renewal_holds_on_and_a_lost_lease_cannot_be_renewed(stores: Stores) -> None:
+    stores.leases.acquire("x", "a", NOW, LEASE)
+    assert stores.leases.renew("x", "a", NOW + LEASE / 2, LEASE)
+    assert not stores.leases.acquire("x", "b", EXPIRED, LEASE)
+    assert stores.leases.acquire("x", "b", EXPIRED + LEASE, LEASE)
+    assert not stores.leases.renew("x", "a", EXPIRED + LEASE, LEASE)
+    assert not stores.leases.renew("unknown", "a", NOW, LEASE)
+
+
+def test_only_the_holder_releases(stores: Stores) -> None:
+    stores.leases.acquire("x", "a", NOW, LEASE)
+    stores.leases.release("x", "b")
+    assert not stores.leases.acquire("x", "b", NOW, LEASE)
+    stores.leases.release("x", "a")
+    assert stores.leases.acquire("x", "b", NOW, LEASE)

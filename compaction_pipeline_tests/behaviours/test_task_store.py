@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from compaction_pipeline.core.errors import IllegalTransition, NotFoundError, StaleAttempt
+from compaction_pipeline.core.model.plan import InUse
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, TaskStatus
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
+from compaction_pipeline_tests.builders import NOW, TABLE, node
+
+LATER = NOW + timedelta(seconds=30)
+EXPIRED = NOW + LEASE
+
+
+def poll(stores: Stores, **changes: object) -> CompactionTask:
+    polled = stores.tasks.poll(None, "me", NOW, LEASE, **changes)  # type: ignore[arg-type]
+    assert polled is not None
+    return polled
+
+
+def prepare(stores: Stores, *tasks: CompactionTask) -> None:
+    assert stores.tasks.insert(tasks, [], NOW)
+    for _ in tasks:
+        stores.tasks.complete(prepared(poll(stores)), LATER)
+
+
+def test_a_task_comes_back_as_it_was_inserted(stores: Stores) -> None:
+    task = example("t1", group="g", kind=CompactionType.FULL)
+    assert stores.tasks.insert([task], [], NOW)
+    assert stores.tasks.task("t1") == task
+
+
+def test_an_unknown_task_is_not_found(stores: Stores) -> None:
+    with pytest.raises(NotFoundError, match="t9"):
+        stores.tasks.task("t9")
+
+
+def test_a_poll_of_an_empty_queue_answers_none(stores: Stores) -> None:
+    assert stores.tasks.poll(None, "me", NOW, LEASE) is None
+
+
+def test_a_poll_claims_by_priority_then_age_then_id(stores: Stores) -> None:
+    tasks = [
+        example("d", created_at=NOW),
+        example("c", created_at=NOW - timedelta(hours=1)),
+        example("a", priority=9),
+        example("b", created_at=NOW),
+    ]
+    stores.tasks.insert(tasks, [], NOW)
+    assert [poll(stores).task_id for _ in tasks] == ["a", "c", "b", "d"]
+    assert stores.tasks.poll(None, "me", NOW, LEASE) is None
+
+
+def test_a_poll_starts_a_new_attempt_with_a_lease(stores: Stores) -> None:
+    stores.tasks.insert([example("t1")], [], NOW)
+    task = poll(stores)
+    assert (task.status, task.attempt, task.owner, task.started_at) == (TaskStatus.EXECUTING, 1, "me", NOW)
+    assert task.lease_expires_at == NOW + LEASE
+    assert stores.tasks.task("t1") == task
+    (attempt,) = stores.tasks.attempts("t1")
+    assert (attempt.attempt_id, attempt.number, attempt.owner, attempt.ended_at) == (task.attempt_id, 1, "me", None)
+
+
+def test_a_poll_keeps_to_its_queue_and_its_ids(stores: Stores) -> None:
+    stores.tasks.insert([example("a", queue="x"), example("b"), example("c")], [], NOW)
+    assert stores.tasks.poll("y", "me", NOW, LEASE) is None
+    assert stores.tasks.poll(None, "me", NOW, LEASE, ()) is None
+    assert poll(stores, task_ids=[*(f"no-{number}" for number in range(3000)), "c"]).task_id == "c"
+    polled = stores.tasks.poll("x", "me", NOW, LEASE)
+    assert polled is not None
+    assert polled.task_id == "a"
+
+
+def test_a_report_prepares_its_task_and_keeps_the_result(stores: Stores) -> None:
+    stores.tasks.insert([example("t1")], [], NOW)
+    result = prepared(poll(stores))
+    assert stores.tasks.complete(result, LATER) is TaskStatus.PREPARED
+    task = stores.tasks.task("t1")
+    assert (task.result, task.status, task.owner, task.lease_expires_at) == (result, TaskStatus.PREPARED, None, None)
+    assert task.attempt_id == result.attempt_id
+    assert stores.tasks.attempts("t1")[0].outcome == "PREPARED"
+
+
+def test_the_same_report_again_is_answered_alike_and_changes_nothing(stores: Stores) -> None:
+    stores.tasks.insert([example("t1")], [], NOW)
+    result = prepared(poll(stores))
+    stores.tasks.complete(result, LATER)
+    before = stores.tasks.task("t1")
+    assert stores.tasks.complete(result, LATER) is TaskStatus.PREPARED
+    assert stores.tasks.task("t1") == before
+
+
+def test_a_failed_attempt_is_tried_again_until_its_retries_are_used_up(stores: Stores) -> None:
+    stores.tasks.insert([example("t1", max_attempts=2)], [], NOW)
+    first = poll(stores)
+    assert stores.tasks.complete(failed(first, "footer unreadable"), LATER) is TaskStatus.PENDING
+    waiting = stores.tasks.task("t1")
+    assert (waiting.attempt, waiting.attempt_id, waiting.owner, waiting.reason) == (1, None, None, "footer unreadable")
+    second = poll(stores)
+    assert second.attempt == 2
+    assert second.attempt_id != first.attempt_id
+    assert stores.tasks.complete(failed(second), LATER) is TaskStatus.FAILED
+    assert stores.tasks.task("t1").ended_at == LATER
+    assert [attempt.outcome for attempt in stores.tasks.attempts("t1")] == ["FAILED", "FAILED"]
+
+
+def test_a_stale_attempt_changes_nothing(stores: Stores) -> None:
+    stores.tasks.insert([example("t1")], [], NOW)
+    lost = poll(stores)
+    assert stores.tasks.release_expired(EXPIRED) == ("t1",)
+    held = poll(stores)
+    for report in (prepared(lost), failed(lost)):
+        with pytest.raises(StaleAttempt):
+            stores.tasks.complete(report, LATER)
+    assert stores.tasks.renew([str(lost.attempt_id)], LATER, LEASE) == ()
+    assert stores.tasks.task("t1") == held
+
+
+def test_a_report_on_a_task_that_is_gone_is_stale(stores: Stores) -> None:
+    stores.tasks.insert([example("t1")], [], NOW)
+    task = poll(stores)
+    stores.tables.forget(TABLE)
+    with pytest.raises(StaleAttempt):
+        stores.tasks.complete(prepared(task), LATER)
+
+
+def test_a_renewed_lease_is_not_released(stores: Stores) -> None:
+    stores.tasks.insert([example("t1")], [], NOW)
+    attempt_id = str(poll(stores).attempt_id)
+    assert stores.tasks.release_expired(EXPIRED - timedelta(seconds=1)) == ()
+    assert stores.tasks.renew([attempt_id, "unknown"], LATER, LEASE) == (attempt_id,)
+    assert stores.tasks.release_expired(EXPIRED) == ()
+    assert stores.tasks.release_expired(LATER + LEASE) == ("t1",)
+
+
+def test_lost_attempts_count_against_the_retries(stores: Stores) -> None:
+    stores.tasks.insert([example("t1", max_attempts=1)], [], NOW)
+    poll(stores)
+    stores.tasks.release_expired(EXPIRED)
+    task = stores.tasks.task("t1")
+    assert (task.status, task.ended_at) == (TaskStatus.FAILED, EXPIRED)
+    assert "did not renew" in str(task.reason)
+    assert stores.tasks.attempts("t1")[0].outcome == "LOST"
+
+
+def test_a_plan_replaces_pending_tasks_or_changes_nothing(stores: Stores) -> None:
+    stores.tasks.insert([example("a", files=("1",)), example("b", files=("2",))], [], NOW)
+    poll(stores, task_ids=["a"])
+    assert not stores.tasks.insert([example("c", files=("1", "2"))], ["b", "a"], LATER)
+    assert stores.tasks.task("b").status is TaskStatus.PENDING
+    assert not stores.tasks.insert([example("c", files=("2",))], ["unknown"], LATER)
+    assert stores.tasks.insert([example("c", files=("2", "3"))], ["b"], LATER)
+    assert stores.tasks.task("b").status is TaskStatus.CANCELED
+    assert stores.tasks.in_use(TABLE).pending == {"2": "c", "3": "c"}
+
+
+def test_a_plan_that_takes_a_file_in_use_changes_nothing(stores: Stores) -> None:
+    stores.tasks.insert([example("a", files=("1", "2"))], [], NOW)
+    assert not stores.tasks.insert([example("b", files=("2", "3"))], [], NOW)
+    poll(stores)
+    assert not stores.tasks.insert([example("b", files=("2", "3"))], [], NOW)
+    assert [task.task_id for task in stores.tasks.tasks()] == ["a"]
+
+
+def test_in_use_tells_running_from_pending(stores: Stores) -> None:
+    tasks = [
+        example("a", kind=CompactionType.FULL, node=node(1)),
+        example("b", kind=CompactionType.MAJOR, node=node(2)),
+        example("c", group="g"),
+        example("d"),
+    ]
+    stores.tasks.insert(tasks, [], NOW)
+    poll(stores, task_ids=["a"])
+    stores.tasks.complete(prepared(poll(stores, task_ids=["d"])), NOW)
+    assert stores.tasks.in_use(TABLE) == InUse(
+        frozenset({"a-a", "a-b", "d-a", "d-b"}),
+        frozenset({node(1)}),
+        {"b-a": "b", "b-b": "b", "c-a": "c", "c-b": "c"},
+        {"c": "g"},
+    )
+    assert stores.tasks.in_use(TableIdentifier("lake", ("shop",), "other")) == InUse()
+
+
+def test_ended_tasks_free_their_files(stores: Stores) -> None:
+    prepare(stores, example("a"))
+    stores.tasks.commit(["a"], LATER)
+    assert stores.tasks.in_use(TABLE) == InUse()
+
+
+def test_a_claim_takes_prepared_tasks_once(stores: Stores) -> None:
+    prepare(stores, example("a"), example("b"))
+    stores.tasks.insert([example("c")], [], NOW)
+    assert [task.task_id for task in stores.tasks.claim(TABLE, "r1", ["b", "c"])] == ["b"]
+    (claimed,) = stores.tasks.claim(TABLE, "r2")
+    assert (claimed.task_id, claimed.record_id, claimed.result is not None) == ("a", "r2", True)
+    assert stores.tasks.claim(TABLE, "r3") == ()
+    assert [task.task_id for task in stores.tasks.tasks(record_id="r1")] == ["b"]
+
+
+def test_a_group_is_claimed_when_none_of_it_is_under_way(stores: Stores) -> None:
+    stores.tasks.insert([example("a", group="g"), example("b", group="g"), example("c")], [], NOW)
+    for task_id in ("a", "c"):
+        stores.tasks.complete(prepared(poll(stores, task_ids=[task_id])), NOW)
+    assert [task.task_id for task in stores.tasks.claim(TABLE, "r1")] == ["c"]
+    last = poll(stores)
+    assert stores.tasks.claim(TABLE, "r1", ["a"]) == ()
+    stores.tasks.complete(prepared(last), NOW)
+    assert [task.task_id for task in stores.tasks.claim(TABLE, "r1")] == ["a", "b"]
+
+
+def test_unclaimed_tasks_can_be_claimed_again_and_committed_ones_stay(stores: Stores) -> None:
+    prepare(stores, example("a"), example("b"))
+    stores.tasks.claim(TABLE, "r1")
+    stores.tasks.commit(["a"], LATER)
+    stores.tasks.unclaim("r1")
+    assert stores.tasks.task("a").record_id == "r1"
+    assert [task.task_id for task in stores.tasks.claim(TABLE, "r2")] == ["b"]
+
+
+def test_a_commit_is_all_or_nothing_and_may_be_repeated(stores: Stores) -> None:
+    prepare(stores, example("a"), example("b"))
+    stores.tasks.insert([example("c")], [], NOW)
+    for wrong, error in ((["a", "c"], IllegalTransition), (["a", "unknown"], NotFoundError)):
+        with pytest.raises(error):
+            stores.tasks.commit(wrong, LATER)
+        assert stores.tasks.task("a").status is TaskStatus.PREPARED
+    stores.tasks.commit(["a"], LATER)
+    stores.tasks.commit(["a", "b"], EXPIRED)
+    assert [stores.tasks.task(task_id).ended_at for task_id in "ab"] == [LATER, EXPIRED]
+
+
+def test_a_conflict_fails_a_prepared_task_for_good(stores: Stores) -> None:
+    prepare(stores, example("a"))
+    stores.tasks.fail("a", "conflict: input gone", LATER)
+    task = stores.tasks.task("a")
+    assert (task.status, task.reason, task.ended_at) == (TaskStatus.FAILED, "conflict: input gone", LATER)
+    for change in (lambda: stores.tasks.fail("a", "again", LATER), lambda: stores.tasks.commit(["a"], LATER)):
+        with pytest.raises(IllegalTransition):
+            change()
+
+
+def test_failing_an_executing_task_makes_its_attempt_stale(stores: Stores) -> None:
+    stores.tasks.insert([example("a")], [], NOW)
+    task = poll(stores)
+    stores.tasks.fail("a", "the table is gone", LATER)
+    with pytest.raises(StaleAttempt):
+        stores.tasks.complete(prepared(task), LATER)
+    assert stores.tasks.attempts("a")[0].reason == "the table is gone"
+
+
+def test_a_pending_task_is_canceled_but_never_failed(stores: Stores) -> None:
+    stores.tasks.insert([example("a"), example("b")], [], NOW)
+    poll(stores)
+    with pytest.raises(IllegalTransition):
+        stores.tasks.fail("b", "no", LATER)
+    assert stores.tasks.cancel(["a", "b", "unknown"], "asked", LATER) == ("b",)
+    assert stores.tasks.counts() == {TaskStatus.EXECUTING: 1, TaskStatus.CANCELED: 1}
+
+
+def test_tasks_are_listed_newest_first_and_filtered(stores: Stores) -> None:
+    other = TableIdentifier("lake", ("shop",), "a.b`c")
+    stores.tasks.insert([example("a", created_at=NOW - timedelta(1)), example("b"), example("c"), example("d", table=other)], [], NOW)
+    poll(stores, task_ids=["b"])
+    assert [task.task_id for task in stores.tasks.tasks()] == ["d", "c", "b", "a"]
+    assert [task.task_id for task in stores.tasks.tasks(TABLE, limit=2)] == ["c", "b"]
+    assert [task.task_id for task in stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))] == ["b"]
+    assert [task.table for task in stores.tasks.tasks(other)] == [other]
+
+
+def test_only_ended_tasks_expire(stores: Stores) -> None:
+    prepare(stores, example("a"), example("b"))
+    stores.tasks.insert([example("c")], [], NOW)
+    stores.tasks.commit(["a"], LATER)
+    assert stores.tasks.expire(LATER) == 0
+    assert stores.tasks.expire(LATER + timedelta(seconds=1)) == 1
+    assert sorted(task.task_id for task in stores.tasks.tasks()) == ["b", "c"]
+    assert stores.tasks.attempts("a") == ()
