@@ -74,7 +74,9 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is Stopped:
+            print("\nEnding every process of the demo …", flush=True)
         # A second Ctrl-C must not leave half of them behind.
         with _signals_held(deliver=False):
             self.stop()
@@ -96,7 +98,7 @@ class Processes:
                     f"{child.name} ended by itself with exit code {child.exit_code}; the end of {child.log}:\n{child.last_words()}"
                 )
 
-    def stop(self, grace_seconds: float = 20, kill_seconds: float = 10, orphans_seconds: float = 3) -> None:
+    def stop(self, grace_seconds: float = 12, kill_seconds: float = 10, orphans_seconds: float = 3) -> None:
         """End every child and whatever it started: SIGTERM, and SIGKILL for those still there after the grace.
 
         `orphans_seconds`: what processes whose leader has ended get before they are asked, and then made, to end.
