@@ -1,0 +1,19 @@
+"""URLs of an empty state database of each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline_tests.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def state_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'folder' / 'state.db'}"
+    url: str = request.getfixturevalue("postgres_url")
+    return url

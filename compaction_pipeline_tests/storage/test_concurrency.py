@@ -1,0 +1,104 @@
+"""Several processes and threads on one state database."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
+from compaction_pipeline_tests.builders import NOW, TABLE, data
+
+_TASKS = 60
+_POLLERS = 4
+
+
+def drain(stores: Stores, owner: str) -> list[str]:
+    """Poll and report until a poll finds nothing; the ids of the attempts."""
+    attempts = []
+    while (task := stores.tasks.poll(None, owner, NOW, LEASE)) is not None:
+        attempts.append(str(task.attempt_id))
+        stores.tasks.complete(prepared(task), NOW)
+    return attempts
+
+
+def drain_in_a_process(url: str, owner: str) -> list[str]:
+    return drain(open_stores(url), owner)
+
+
+def check(url: str, attempts: list[list[str]]) -> None:
+    stores = open_stores(url)
+    flat = [attempt_id for each in attempts for attempt_id in each]
+    assert len(set(flat)) == len(flat) == _TASKS
+    assert stores.tasks.counts() == {TaskStatus.PREPARED: _TASKS}
+    assert {task.attempt for task in stores.tasks.tasks()} == {1}
+
+
+def test_threads_that_poll_never_get_the_same_attempt(state_url: str) -> None:
+    stores = open_stores(state_url)
+    stores.tasks.insert([example(f"t{number}") for number in range(_TASKS)], [], NOW)
+    with ThreadPoolExecutor(_POLLERS) as pool:
+        attempts = list(pool.map(lambda number: drain(stores, f"me-{number}"), range(_POLLERS)))
+    # On PostgreSQL a poll may find all that is left locked by others and end early; what it left is still Pending.
+    check(state_url, [*attempts, drain(stores, "last")])
+
+
+def test_processes_that_poll_never_get_the_same_attempt(state_url: str) -> None:
+    stores = open_stores(state_url)
+    stores.tasks.insert([example(f"t{number}") for number in range(_TASKS)], [], NOW)
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = [pool.submit(drain_in_a_process, state_url, f"me-{number}") for number in range(2)]
+        attempts = [each.result() for each in running]
+    check(state_url, [*attempts, drain(stores, "last")])
+
+
+def test_one_of_many_gets_a_lease(state_url: str) -> None:
+    stores = open_stores(state_url)
+    with ThreadPoolExecutor(_POLLERS) as pool:
+        got = list(pool.map(lambda number: stores.leases.acquire("commit t", f"me-{number}", NOW, LEASE), range(20)))
+    assert Counter(got) == {True: 1, False: 19}
+    assert stores.leases.acquire("commit t", "late", NOW + LEASE, timedelta(seconds=1))
+
+
+def test_one_of_many_claims_a_task(state_url: str) -> None:
+    stores = open_stores(state_url)
+    stores.tasks.insert([example(f"t{number}") for number in range(10)], [], NOW)
+    drain(stores, "me")
+    with ThreadPoolExecutor(_POLLERS) as pool:
+        claims = list(pool.map(lambda number: stores.tasks.claim(TABLE, f"r{number}"), range(8)))
+    assert Counter(task.task_id for claimed in claims for task in claimed) == {f"t{number}": 1 for number in range(10)}
+
+
+def test_one_of_two_plans_takes_a_file(state_url: str) -> None:
+    stores = open_stores(state_url)
+    tasks = [example(f"t{number}", files=("shared", f"own-{number}")) for number in range(8)]
+    with ThreadPoolExecutor(_POLLERS) as pool:
+        inserted = list(pool.map(lambda task: stores.tasks.insert([task], [], NOW), tasks))
+    assert Counter(inserted) == {True: 1, False: 7}
+    assert len(stores.tasks.tasks()) == 1
+
+
+def test_a_manifest_applied_by_many_at_once_is_indexed_once(state_url: str) -> None:
+    stores = open_stores(state_url)
+    files = [data(f"f{number}", day=number) for number in range(50)]
+    with ThreadPoolExecutor(_POLLERS) as pool:
+        list(pool.map(lambda _: stores.files.apply(TABLE, [], {"m": files}), range(8)))
+    assert sorted(file.path for file in stores.files.files(TABLE)) == sorted(file.path for file in files)
+
+
+@pytest.mark.parametrize("writers", [4])
+def test_writers_beside_each_other_all_succeed(state_url: str, writers: int) -> None:
+    def write(number: int) -> None:
+        own = open_stores(state_url)
+        for each in range(10):
+            own.files.apply(TABLE, [], {f"m{number}-{each}": [data(f"f{number}-{each}")]})
+
+    open_stores(state_url)
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(write, range(writers)))
+    assert len(open_stores(state_url).files.files(TABLE)) == writers * 10

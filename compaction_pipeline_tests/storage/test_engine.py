@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.ports import TableState
+from compaction_pipeline.storage.engine import open_state, reading, shown
+from compaction_pipeline.storage.stores import open_stores
+from compaction_pipeline_tests.builders import NOW, TABLE
+
+
+def test_the_folder_of_a_new_state_is_made(tmp_path: Path) -> None:
+    open_stores(f"sqlite:///{tmp_path / 'a' / 'b' / 'state.db'}")
+    assert (tmp_path / "a" / "b" / "state.db").exists()
+
+
+def test_sqlite_runs_in_wal_mode_with_foreign_keys_and_a_timeout(tmp_path: Path) -> None:
+    with reading(open_state(f"sqlite:///{tmp_path / 'state.db'}")) as connection:
+        pragmas = [connection.execute(text(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "foreign_keys", "busy_timeout")]
+    assert pragmas == ["wal", 1, 30_000]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "state.db", "mysql://root:hidden@host/db", "sqlite://", "sqlite:///:memory:", "postgresql://u:hidden@h:port/x"]
+)
+def test_a_url_of_another_kind_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError, match="COMPACTION_STATE_URL") as refused:
+        open_state(url)
+    assert "hidden" not in str(refused.value)
+    assert "sqlite:///path" in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg2"])
+def test_a_postgresql_url_is_taken_in_every_spelling(scheme: str) -> None:
+    engine = open_state(f"{scheme}://me:hidden@host/db")
+    assert engine.url.drivername == "postgresql+psycopg2"
+    assert shown(engine) == "postgresql+psycopg2://me:***@host/db"
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
+    with pytest.raises(StorageUnavailable, match=r"127\.0\.0\.1:1/db") as unavailable:
+        open_stores("postgresql://me:hidden@127.0.0.1:1/db")
+    assert "hidden" not in str(unavailable.value)
+
+
+def test_a_file_that_is_no_database_is_unavailable_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.write_text("these are notes, not a database\n" * 99)
+    with pytest.raises(StorageUnavailable, match="not a database"):
+        open_stores(f"sqlite:///{path}")
+    assert path.read_text().startswith("these are notes")
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageUnavailable, match=r"file.*COMPACTION_HOME"):
+        open_state(f"sqlite:///{tmp_path / 'file' / 'state.db'}")
+
+
+def test_moments_keep_their_instant_whatever_their_zone(state_url: str) -> None:
+    stores = open_stores(state_url)
+    moment = datetime(2024, 3, 31, 2, 30, 0, 123456, tzinfo=timezone(timedelta(hours=5, minutes=45)))
+    stores.tables.save(TableState(TABLE, refreshed_at=moment))
+    found = stores.tables.state(TABLE).refreshed_at
+    assert found == moment
+    assert found is not None
+    assert found.tzinfo is timezone.utc
+
+
+def test_a_naive_moment_is_refused(tmp_path: Path) -> None:
+    stores = open_stores(f"sqlite:///{tmp_path / 'state.db'}")
+    with pytest.raises(Exception, match="no time zone"):
+        stores.tables.save(TableState(TABLE, refreshed_at=NOW.replace(tzinfo=None)))
+
+
+def test_what_was_written_is_there_when_opened_again(state_url: str) -> None:
+    open_stores(state_url).tables.save(TableState(TABLE, problem="x"))
+    assert open_stores(state_url).tables.state(TABLE).problem == "x"
+    assert os.environ.get("COMPACTION_STATE_URL") is None

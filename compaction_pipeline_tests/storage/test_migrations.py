@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
+
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.storage.engine import open_state, reading, writing
+from compaction_pipeline.storage.migrations import HEAD, SCRIPTS, VERSION_TABLE, migrate, schema_version
+from compaction_pipeline.storage.schema import metadata
+from compaction_pipeline.storage.stores import open_stores
+
+_NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("compaction_catalog", sa.Column("added", sa.Text()))
+    {more}
+"""
+
+
+def newer(folder: Path, more: str = "") -> Path:
+    """The scripts of a later program, with one more version."""
+    scripts = folder / "migrations"
+    shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "versions" / "v0002_next.py").write_text(_NEXT.format(more=more))
+    return scripts
+
+
+def version(url: str) -> str | None:
+    with reading(open_state(url)) as connection:
+        return schema_version(connection)
+
+
+def test_head_is_the_newest_script() -> None:
+    assert ScriptDirectory(str(SCRIPTS)).get_current_head() == HEAD
+
+
+def test_the_migrations_make_the_schema(state_url: str) -> None:
+    open_stores(state_url)
+    with reading(open_state(state_url)) as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": False})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_a_fresh_database_is_made_without_being_asked(state_url: str) -> None:
+    open_stores(state_url)
+    assert version(state_url) == HEAD
+
+
+def test_many_that_open_a_fresh_database_at_once_make_it_once(state_url: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        opened = list(pool.map(lambda _: open_stores(state_url), range(8)))
+    opened[0].catalogs.add(CatalogEntry("lake", {}))
+    assert [len(stores.catalogs.entries()) for stores in opened] == [1] * 8
+
+
+def test_a_newer_version_is_refused_with_both_versions(state_url: str) -> None:
+    open_stores(state_url)
+    with writing(open_state(state_url)) as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0099'"))
+    for upgrade in (False, True):
+        with pytest.raises(ConfigError, match=rf"0099.*{HEAD}.*newer compaction-pipeline"):
+            open_stores(state_url, upgrade=upgrade)
+    assert version(state_url) == "0099"
+
+
+def test_an_older_sqlite_state_is_backed_up_and_migrated(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    open_stores(url).catalogs.add(CatalogEntry("lake", {}))
+    migrate(open_state(url), scripts=newer(tmp_path), head="0002")
+    assert version(url) == "0002"
+    copy = f"sqlite:///{tmp_path / 'state.db.backup-0001'}"
+    assert version(copy) == "0001"
+    assert [entry.name for entry in open_stores(copy).catalogs.entries()] == ["lake"]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_fresh_state_needs_no_backup(tmp_path: Path) -> None:
+    open_stores(f"sqlite:///{tmp_path / 'state.db'}")
+    assert not list(tmp_path.glob("*backup*"))
+
+
+def test_a_migration_that_fails_leaves_the_old_state(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    open_stores(url)
+    broken = newer(tmp_path, more='op.execute("INSERT INTO no_such_table VALUES (1)")')
+    with pytest.raises((StorageUnavailable, OperationalError)):
+        migrate(open_state(url), scripts=broken, head="0002")
+    assert version(url) == "0001"
+    with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+        assert "added" not in [row[1] for row in connection.execute("PRAGMA table_info(compaction_catalog)")]
+
+
+@pytest.mark.postgres
+def test_an_older_postgresql_state_is_migrated_only_when_asked(postgres_url: str, tmp_path: Path) -> None:
+    open_stores(postgres_url)
+    scripts = newer(tmp_path)
+    with pytest.raises(ConfigError, match=r"0001.*0002.*compaction-pipeline state upgrade"):
+        migrate(open_state(postgres_url), scripts=scripts, head="0002")
+    assert version(postgres_url) == "0001"
+    migrate(open_state(postgres_url), upgrade=True, scripts=scripts, head="0002")
+    assert version(postgres_url) == "0002"
+
+
+@pytest.mark.postgres
+def test_a_database_shared_with_another_user_of_alembic_is_fresh(postgres_url: str) -> None:
+    engine = create_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num text)"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('dagster')"))
+    open_stores(postgres_url)
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == ["dagster"]
+    engine.dispose()
