@@ -8,7 +8,7 @@ snapshot lists it (the committer looks at freshly loaded metadata). A table that
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -107,8 +107,9 @@ class MaintainTables:
         if not ours:
             return ()
         found = self._committer.leftovers(table, [task.task_id for task in ours])
-        put_in = _outputs(task for task in ours if task.status is TaskStatus.COMMITTED)
-        candidates = [path for path in found if path not in put_in]
+        ids = {task.task_id for task in ours}
+        put_in = _output_names(task for task in ours if task.status is TaskStatus.COMMITTED)
+        candidates = [path for path in found if _carries(_name(path), ids) and _name(path) not in put_in]
         # A commit that began meanwhile claims Prepared tasks only, never one of these.
         removed = self._committer.delete_orphans(table, candidates) if candidates else ()
         if removed:
@@ -154,5 +155,16 @@ class MaintainTables:
         return sorted(known)
 
 
-def _outputs(tasks: Iterable[CompactionTask]) -> frozenset[str]:
-    return frozenset(output.path for task in tasks if task.result is not None for output in task.result.outputs)
+def _output_names(tasks: Iterable[CompactionTask]) -> frozenset[str]:
+    # By name, which holds the attempt and is unique: one file may be written as `file:///a`, `file:/a` or `/a`.
+    return frozenset(_name(output.path) for task in tasks if task.result is not None for output in task.result.outputs)
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _carries(name: str, task_ids: Collection[str]) -> bool:
+    """Whether a name holds one of the ids whole: `p-1` is no part of `a-p-12-x.parquet`, which is another task's file."""
+    parts = name.split("-")
+    return any("-".join(parts[start:end]) in task_ids for start in range(len(parts)) for end in range(start + 1, len(parts) + 1))
