@@ -74,7 +74,7 @@ def test_a_child_is_stopped_when_its_context_is_left_by_a_signal(tmp_path: Path)
 def test_a_child_that_ends_by_itself_is_named_with_its_last_words(tmp_path: Path) -> None:
     with Processes() as processes:
         child = processes.start("writer", [sys.executable, "-c", "raise SystemExit('disk full')"], os.environ, tmp_path, tmp_path / "log")
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        child._process.wait(30)
         with pytest.raises(ConfigError, match=r"writer ended by itself with exit code 1.*\n.*disk full"):
             processes.check()
 

@@ -57,7 +57,7 @@ def live_demo(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int
         _DEMO, env=_environment(folder, port), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     # Whatever a test finds, it must not wait for ever on a line that never comes.
-    watchdog = threading.Timer(180, demo.kill)
+    watchdog = threading.Timer(300, demo.kill)
     watchdog.start()
     yield demo, folder, port
     watchdog.cancel()
