@@ -117,15 +117,14 @@ class DeleteReach:
         return self._reached.get(delete.path, ())
 
     def of_all(self, node: TableNode, inputs: Sequence[LiveFile]) -> tuple[LiveFile, ...]:
-        """Every delete that reaches any of these data files of one node, in a stable order."""
+        """Every delete that reaches any of these data files of one node, in a stable order: position deletes first."""
         if not inputs:
             return ()
-        found = {delete.path: delete for data in inputs for delete in self._positions.get(data.path, ())}
-        # What reaches the oldest reaches all that any of them is reached by.
+        positions = {delete.path: delete for data in inputs for delete in self._positions.get(data.path, ())}
+        # What reaches the oldest reaches all that any of them is reached by; a scope's deletes are sorted already.
         oldest = min(inputs, key=_sequence)
-        for scope in self.equality_scopes(node):
-            found.update((delete.path, delete) for delete in scope.of(oldest))
-        return tuple(sorted(found.values(), key=lambda file: (file.content.value, file.data_sequence_number, file.path)))
+        equalities = (delete for scope in self.equality_scopes(node) for delete in scope.of(oldest))
+        return (*sorted(positions.values(), key=lambda file: (file.data_sequence_number, file.path)), *equalities)
 
     def dead(self) -> list[LiveFile]:
         """Delete files that no live data file needs."""
