@@ -1,0 +1,289 @@
+"""Catalogs, tables, records, status, state, doctor; and what holds for every command."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from compaction_pipeline.bootstrap import open_services
+from compaction_pipeline.cli.main import app
+from compaction_pipeline.cli.properties_table import BEGIN, END, properties_table
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+
+COMMANDS = [
+    (),
+    ("catalog",),
+    ("catalog", "add"),
+    ("catalog", "list"),
+    ("catalog", "remove"),
+    ("table",),
+    ("table", "list"),
+    ("table", "show"),
+    ("pause",),
+    ("resume",),
+    ("plan",),
+    ("compact",),
+    ("record",),
+    ("record", "list"),
+    ("record", "show"),
+    ("status",),
+    ("state",),
+    ("state", "upgrade"),
+    ("doctor",),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_help_shows_examples(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert result.stdout.count("compaction-pipeline") >= 2
+    assert "Exit codes" in result.stdout
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout.split()[0]) == (0, "compaction-pipeline")
+
+
+# ---- catalogs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_catalog_is_added_listed_and_removed(desk: Desk) -> None:
+    desk.table(files=1)
+    assert desk.json("catalog", "add", "lake", *desk.catalog_options) == {"catalog": "lake", "observe": False, "tables": [TABLE]}
+    assert desk.add_catalog().exit_code == 2
+    [entry] = desk.json("catalog", "list")
+    assert (entry["catalog"], entry["observe"]) == ("lake", False)
+    assert desk.json("catalog", "remove", "lake")["removed"]
+    assert desk.json("catalog", "list") == []
+    assert desk.type("catalog", "remove", "lake").exit_code == 2
+
+
+def test_no_secret_is_shown(desk: Desk) -> None:
+    desk.add_catalog("-p", "s3.secret-access-key=hunter2", "-p", "s3.endpoint=http://me:hunter2@minio:9000")
+    for result in (
+        desk.type("catalog", "list"),
+        desk.type("catalog", "list", "--json"),
+        desk.type("status", "--json"),
+        desk.type("doctor"),
+    ):
+        assert "hunter2" not in result.output
+    assert "s3.secret-access-key=***" in desk.type("catalog", "list").stdout
+
+
+@pytest.mark.parametrize("options", [("-p", "hunter2"), ("-p", "=hunter2"), ("-p", "type=sql", "-p", "type=hunter2")])
+def test_a_property_that_is_none_is_bad_input_and_not_repeated(desk: Desk, options: tuple[str, ...]) -> None:
+    result = desk.type("catalog", "add", "lake", *options)
+    assert result.exit_code == 2
+    assert "hunter2" not in result.output
+
+
+def test_a_catalog_name_must_fit_into_a_table_name(desk: Desk) -> None:
+    assert "letters, digits" in desk.type("catalog", "add", "my.lake", *desk.catalog_options).stderr
+
+
+def test_a_catalog_that_does_not_open_is_not_registered_and_not_created(desk: Desk) -> None:
+    result = desk.type("catalog", "add", "typo", "-p", "type=sql", "-p", f"uri=sqlite:///{desk.folder}/typo.db")
+    assert result.exit_code in (1, 2)
+    assert result.stderr.startswith("error: ")
+    assert desk.json("catalog", "list") == []
+    assert not (desk.folder / "typo.db").exists()
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_listed_with_figures_once_they_are_read(desk: Desk) -> None:
+    desk.table(files=2)
+    desk.add_catalog()
+    desk.table(files=1, name="later")
+    listed = desk.json("table", "list", "--refresh")
+    assert {item["table"]: item["data_files"] for item in listed} == {TABLE: 4, "lake.shop.later": 2}
+    assert TABLE in desk.type("table", "list", "--catalog", "lake").stdout
+    assert desk.type("table", "list", "--catalog", "nowhere").exit_code == 2
+
+
+def test_a_table_is_shown_with_nodes_files_and_properties(desk: Desk) -> None:
+    table = desk.table(files=2, **{"self-optimizing.fragment-ratio": "4", "self-optimizing.max-retry": "3", "compaction.typo": "1"})
+    desk.delete(table, 0, 0)
+    desk.add_catalog()
+    shown = desk.json("table", "show", TABLE)
+    assert {node["node"] for node in shown["nodes"]} == {"bucket=0", "bucket=1"}
+    assert sorted(file["content"] for file in shown["files"]) == ["DATA"] * 4 + ["EQUALITY_DELETES"]
+    assert shown["properties"]["self-optimizing.fragment-ratio"] == 4
+    assert shown["properties"]["self-optimizing.commit.interval"] == 300_000
+    assert (shown["ignored_properties"], shown["unknown_properties"]) == (["self-optimizing.max-retry"], ["compaction.typo"])
+    assert "files" not in desk.json("table", "show", TABLE, "--no-files")
+    people = desk.type("table", "show", TABLE).stdout
+    for word in ("bucket=1", "self-optimizing.max-retry", "ignored", "unknown", ".parquet"):
+        assert word in people
+
+
+def test_all_tables_are_paused_and_resumed_at_once(desk: Desk) -> None:
+    desk.table(files=1)
+    desk.table(files=1, name="devices")
+    desk.add_catalog()
+    assert desk.json("pause")["changed"] == 2
+    assert all(item["paused"] for item in desk.json("table", "list"))
+    assert desk.json("resume")["changed"] == 2
+    assert desk.type("pause", "lake.shop.nope").exit_code == 2
+
+
+# ---- records and status ----------------------------------------------------------------------------------------------
+
+
+def test_records_tell_what_was_done(desk: Desk) -> None:
+    desk.table()
+    desk.add_catalog()
+    done = desk.json("compact", TABLE)
+    [listed] = desk.json("record", "list", TABLE)
+    assert [listed["record_id"]] == done["records"]
+    shown = desk.json("record", "show", listed["record_id"][:6])
+    assert (shown["status"], shown["snapshot_after"]) == ("COMMITTED", done["snapshot_after"])
+    assert [task["status"] for task in shown["tasks"]] == ["COMMITTED", "COMMITTED"]
+    assert "24 → 2" in desk.type("record", "show", listed["record_id"]).stdout
+    assert listed["record_id"] in desk.type("record", "list").stdout
+    assert desk.type("record", "show", "nope").exit_code == 2
+
+
+def test_status_is_the_page_to_look_at_first(desk: Desk) -> None:
+    nothing = desk.type("status")
+    assert nothing.exit_code == 0
+    assert "catalog add" in nothing.stderr
+    desk.table()
+    desk.add_catalog()
+    desk.json("compact", TABLE)
+    now = desk.json("status")
+    assert [item["table"] for item in now["tables"]] == [TABLE]
+    assert now["queue"] == {"pending": 0, "executing": 0, "prepared": 0, "committed": 2, "failed": 0, "canceled": 0}
+    assert (now["executing"], now["unsettled"], len(now["records"])) == ([], [], 1)
+    assert "worst nodes" in desk.type("status").stdout
+
+
+# ---- state and doctor ------------------------------------------------------------------------------------------------
+
+
+def test_the_state_is_upgraded_on_demand(desk: Desk) -> None:
+    assert desk.json("state", "upgrade")["upgraded"]
+
+
+def test_a_state_database_of_a_newer_version_is_refused_in_one_sentence(desk: Desk) -> None:
+    desk.type("status")
+    with sqlite3.connect(desk.folder / "home" / "state.db") as connection:
+        [(name,)] = connection.execute("SELECT name FROM sqlite_master WHERE name LIKE '%version%' AND type = 'table'").fetchall()
+        column = connection.execute(f"PRAGMA table_info({name})").fetchone()[1]
+        connection.execute(f"UPDATE {name} SET {column} = '9999'")
+    result = desk.type("status")
+    assert result.exit_code == 2
+    assert "9999" in result.stderr
+    assert "newer" in result.stderr
+    assert desk.type("doctor").exit_code == 1
+
+
+@pytest.mark.parametrize("url", ["mysql://me:hunter2@db/x", "hunter2"])
+def test_a_state_url_of_another_kind_is_bad_input_and_shows_no_password(desk: Desk, url: str) -> None:
+    result = desk.type("status", COMPACTION_STATE_URL=url)
+    assert result.exit_code == 2
+    assert "COMPACTION_STATE_URL" in result.stderr
+    assert "hunter2" not in result.output
+
+
+def test_a_setting_out_of_bounds_is_bad_input(desk: Desk) -> None:
+    result = desk.type("status", COMPACTION_RECORD_TTL_DAYS="0")
+    assert result.exit_code == 2
+    assert "COMPACTION_RECORD_TTL_DAYS" in result.stderr
+
+
+def test_doctor_is_content_with_a_sound_set_up_and_finds_a_bad_dagster_home(desk: Desk) -> None:
+    folder = desk.folder / "dagster"
+    folder.mkdir()
+    desk.table(files=1)
+    desk.add_catalog()
+    sound = json.loads(desk.type("doctor", "--json", DAGSTER_HOME=str(folder), COMPACTION_SPARK_REMOTE="sc://spark:15002").stdout)
+    assert sound["sound"], sound
+    assert {finding["soundness"] for finding in sound["findings"]} == {"OK"}
+    bad = desk.type("doctor", DAGSTER_HOME=str(desk.folder / "nowhere"), COMPACTION_SPARK_REMOTE="sc://spark:15002")
+    assert bad.exit_code == 1
+    assert "mkdir -p" in bad.stdout
+
+
+def test_doctor_finds_a_catalog_that_is_gone(desk: Desk) -> None:
+    desk.add_catalog()
+    (desk.folder / "catalog.db").unlink()
+    result = desk.type("doctor", "--json", COMPACTION_SPARK_REMOTE="sc://spark:15002")
+    assert result.exit_code == 1
+    [finding] = [item for item in json.loads(result.stdout)["findings"] if item["subject"] == "catalog lake"]
+    assert finding["soundness"] == "WRONG"
+
+
+# ---- every command ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("nonsense",), ("compact",), ("compact", TABLE, "--type", "huge"), ("record", "list", "-n", "0"), ("--verbose", "--quiet", "status")],
+)
+def test_a_mistake_in_typing_is_bad_input_for_people_and_programs(desk: Desk, arguments: tuple[str, ...]) -> None:
+    people = desk.type(*arguments)
+    assert (people.exit_code, people.stdout) == (2, "")
+    assert people.stderr
+    answer = desk.json(*arguments, code=2)
+    assert answer["exit_code"] == 2
+    assert answer["error"]
+
+
+@pytest.mark.parametrize("arguments", [("--json", "table", "list"), ("table", "--json", "list"), ("table", "list", "--json")])
+def test_global_options_may_stand_anywhere(desk: Desk, arguments: tuple[str, ...]) -> None:
+    assert json.loads(desk.type(*arguments).stdout) == []
+
+
+def test_an_unexpected_error_is_one_sentence_and_its_place_only_with_verbose(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr("compaction_pipeline.services.read_history.ReadHistory.status", broken)
+    result = desk.type("status")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "ZeroDivisionError: a fault of ours" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Traceback" in desk.type("status", "--verbose").stderr
+    assert desk.json("status", code=1)["exit_code"] == 1
+
+
+def test_quiet_says_the_answer_only_and_the_log_goes_to_stderr(desk: Desk) -> None:
+    desk.table()
+    desk.add_catalog()
+    verbose = desk.type("compact", TABLE, "--verbose", "--json")
+    assert json.loads(verbose.stdout)["committed"] == 2
+    assert "compaction_pipeline" in verbose.stderr
+    assert desk.type("compact", TABLE, "--quiet").stderr == ""
+
+
+def test_leftovers_on_real_storage_go_and_live_files_stay(desk: Desk) -> None:
+    table = desk.table()
+    desk.add_catalog()
+    desk.json("compact", TABLE)
+    services = open_services()
+    identifier = TableIdentifier.parse(TABLE)
+    task = services.stores.tasks.tasks(identifier, statuses=(TaskStatus.COMMITTED,))[0]
+    assert task.result is not None
+    live = Path(task.result.outputs[0].path.removeprefix("file://"))
+    leftover = live.with_name(f"000000000000-{task.task_id}-deadbeef-00000.parquet")
+    leftover.write_bytes(live.read_bytes())
+    done = services.maintain_tables.maintain()
+    services.close()
+    assert [Path(path.removeprefix("file://")) for path in done.leftovers[identifier]] == [leftover]
+    assert live.exists()
+    assert len(desk.ids(table)) == 24
+
+
+def test_the_readme_s_table_of_properties_is_current() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert readme[readme.index(BEGIN) : readme.index(END) + len(END)] == properties_table()
