@@ -2,14 +2,16 @@
 
 Equality is Java's: NULL equals NULL, NaN equals NaN, −0.0 does not equal 0.0. Columns are found by id, also those renamed or
 dropped since. Key sets are built once per task; sets estimated at more than 80 % of the task's memory are not held at all:
-their keys are split by hash, each part is held in turn and asked for every input, and what is kept is one bit per row.
+keys and rows are parted by hash on local disk, each part is joined in turn, and what is kept is one bit per row.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from compaction_pipeline.core.model.task import TaskWork
 from compaction_pipeline.spark.evolution import Projection
 from compaction_pipeline.spark.keys import KeyColumns, KeySet, KeySetBuilder, hashes_of
 from compaction_pipeline.spark.read import DataReader, OpenFile, TableShape
+from compaction_pipeline.spark.spill import PartedRows
 
 PATH_FIELD = NestedField(2147483546, "file_path", StringType(), required=True)
 POSITION_FIELD = NestedField(2147483545, "pos", LongType(), required=True)
@@ -175,37 +178,51 @@ class TaskDeletes:
                 for _, batch in opened.batches([projection]):
                     yield columns.canonical(projection.arrays(batch)), batch.num_rows, delete.data_sequence_number
 
-    def _build(self, scope: _Scope, chosen: Callable[[NDArray[np.uint64]], Mask] | None = None) -> KeySet:
+    def _build(self, scope: _Scope) -> KeySet:
         builder = KeySetBuilder()
         for columns, length, sequence in self._key_batches(scope):
-            if chosen is None:
-                builder.add(columns, length, sequence)
-                continue
-            mask = chosen(hashes_of(columns, length, _PART_SEED))
-            if mask.any():
-                kept = pa.array(mask)
-                builder.add([column.filter(kept) for column in columns], int(mask.sum()), sequence)
+            builder.add(columns, np.full(length, sequence, dtype=np.int64))
         return builder.build()
 
     def _mark_by_parts(self, scope: _Scope, limit: int) -> None:
-        """Find the rows that a large delete set deletes with a part of its keys in memory at a time."""
+        """Find the rows that a large delete set deletes: keys and rows parted by hash on disk, then part against part."""
         columns = self._columns[scope[0]]
         total = sum(columns.estimated_bytes(delete.record_count, delete.file_size_bytes) for delete in self._files[scope])
-        parts = max(1, -(-total // max(limit // 2, 1)))
+        parts = max(2, -(-total // max(limit // 3, 1)))
         reached = [file for file in self._inputs.values() if any(self._scope(delete) == scope for delete in self._equalities(file))]
-        for part in range(parts):
+        with tempfile.TemporaryDirectory(prefix="compaction-deletes-") as folder:
+            keys = PartedRows(Path(folder) / "keys.arrow", parts, limit // 12)
+            for arrays, length, sequence in self._key_batches(scope):
+                keys.add(_tagged(arrays, [np.full(length, sequence, dtype=np.int64)]), _part_codes(arrays, length, parts))
+            keys.finish()
+            rows = PartedRows(Path(folder) / "rows.arrow", parts, limit // 12)
+            for number, file in enumerate(reached):
+                self._part_rows(file, number, columns, rows, parts)
+            rows.finish()
+            for part in range(parts):
+                self._mark_part(keys.part(part), rows.part(part), reached)
 
-            def of_part(hashes: NDArray[np.uint64], part: int = part) -> Mask:
-                chosen: Mask = (hashes >> np.uint64(40)) % np.uint64(parts) == np.uint64(part)
-                return chosen
+    def _part_rows(self, file: LiveFile, number: int, columns: KeyColumns, rows: PartedRows, parts: int) -> None:
+        with self._reader.open(file) as opened:
+            self._equal.setdefault(file.path, Bits(opened.rows))
+            projection = self._reader.projection(opened, file, columns.fields)
+            for position, batch in opened.batches([projection]):
+                arrays, length = columns.canonical(projection.arrays(batch)), batch.num_rows
+                tags = [np.full(length, number, dtype=np.int64), np.arange(position, position + length, dtype=np.int64)]
+                rows.add(_tagged(arrays, tags), _part_codes(arrays, length, parts))
 
-            keys = {scope: self._build(scope, of_part)}
-            for file in reached:
-                with self._reader.open(file) as opened:
-                    bits = self._equal.setdefault(file.path, Bits(opened.rows))
-                    probe = next(probe for probe in self._probes(file, opened, keys) if probe.columns is columns)
-                    for position, batch in opened.batches([probe.projection]):
-                        bits.set(np.flatnonzero(_probed(probe, batch)) + position)
+    def _mark_part(self, keys: Iterator[Any], rows: Iterator[Any], reached: Sequence[LiveFile]) -> None:
+        builder = KeySetBuilder()
+        for batch in keys:
+            builder.add(batch.columns[:-1], batch.column(batch.num_columns - 1).to_numpy())
+        keyset = builder.build()
+        sequences = np.array([file.data_sequence_number for file in reached], dtype=np.int64)
+        for batch in rows:
+            *arrays, tags, places = batch.columns
+            numbers = tags.to_numpy()
+            found = keyset.matches(arrays, batch.num_rows, sequences[numbers])
+            for number in np.unique(numbers[found]).tolist():
+                self._equal[reached[number].path].set(places.to_numpy()[found & (numbers == number)])
 
     # ---- by position
 
@@ -235,3 +252,13 @@ class TaskDeletes:
 
 
 _PART_SEED = 0x5DEECE66D
+
+
+def _part_codes(columns: Sequence[Any], length: int, parts: int) -> NDArray[np.int64]:
+    hashes = hashes_of(columns, length, _PART_SEED)
+    return ((hashes >> np.uint64(32)) % np.uint64(parts)).astype(np.int64)
+
+
+def _tagged(columns: Sequence[Any], tags: Sequence[NDArray[np.int64]]) -> Any:
+    arrays = [*columns, *(pa.array(tag) for tag in tags)]
+    return pa.RecordBatch.from_arrays(arrays, names=[str(number) for number in range(len(arrays))])

@@ -68,7 +68,9 @@ class FileAccess:
         try:
             yield stream
         finally:
-            stream.close()
+            # What is still buffered is written now: a full disk may show only here.
+            with in_words(f"new file {path}", "cannot be written"):
+                stream.close()
 
     def size(self, path: str) -> int:
         """Bytes of a file on storage."""

@@ -116,9 +116,9 @@ class KeySetBuilder:
         self._columns: list[list[Any]] = []
         self._sequences: list[NDArray[np.int64]] = []
 
-    def add(self, columns: Sequence[Any], length: int, sequence: int) -> None:
+    def add(self, columns: Sequence[Any], sequences: NDArray[np.int64]) -> None:
         self._columns.append(list(columns))
-        self._sequences.append(np.full(length, sequence, dtype=np.int64))
+        self._sequences.append(sequences)
 
     def build(self) -> KeySet:
         """The set; the builder's own copies are let go."""
@@ -162,14 +162,15 @@ class KeySet:
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def matches(self, columns: Sequence[Any], length: int, sequence: int) -> NDArray[np.bool_]:
-        """Rows (canonical columns) of a file with this data sequence that the keys delete."""
+    def matches(self, columns: Sequence[Any], length: int, sequence: int | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Rows (canonical columns) that the keys delete; `sequence` is the data sequence of their file, or of each row's."""
         found = np.zeros(length, dtype=bool)
         if not len(self) or not length:
             return found
         at = self._index.get_indexer(hashes_of(columns, length, self._seed))
         candidates = np.flatnonzero(at >= 0)
-        candidates = candidates[self._sequences[at[candidates]] > sequence]
+        older_than = sequence[candidates] if isinstance(sequence, np.ndarray) else sequence
+        candidates = candidates[self._sequences[at[candidates]] > older_than]
         if len(candidates):
             equal = _equal(columns, candidates, self._columns, at[candidates])
             found[candidates[equal]] = True

@@ -161,8 +161,9 @@ class Sorter:
         block_bytes = self._limit_bytes // len(self._runs)
         runs = [_Run(path, block_bytes) for path in self._runs]
         try:
-            while any(run.fill() for run in runs):
-                yield from self._merge_step([run for run in runs if run.held.num_rows])
+            # Every run is filled, not only up to the first that has rows: a run left out would be merged too late.
+            while filled := [run for run in runs if run.fill()]:
+                yield from self._merge_step(filled)
         finally:
             for run in runs:
                 run.close()

@@ -193,11 +193,17 @@ class _PartitionWriter:
             batch = batch.slice(room)
 
     def _hold(self, batch: Any) -> None:
-        self._buffer.append(batch)
-        self.buffered_bytes += batch.nbytes
-        self._buffered_rows += batch.num_rows
-        if self.buffered_bytes >= min(self._owner.options.row_group_bytes, self._owner.sizing.buffer):
-            self.flush()
+        limit = min(self._owner.options.row_group_bytes, self._owner.sizing.buffer)
+        while batch.num_rows:
+            row_bytes = max(batch.nbytes / batch.num_rows, 1.0)
+            rows = min(batch.num_rows, max(1, int((limit - self.buffered_bytes) / row_bytes) + 1))
+            part = batch.slice(0, rows)
+            self._buffer.append(part)
+            self.buffered_bytes += part.nbytes
+            self._buffered_rows += rows
+            if self.buffered_bytes >= limit:
+                self.flush()
+            batch = batch.slice(rows)
 
     def _rows_to_target(self) -> int:
         held = self._file.position() if self._file is not None else 0
@@ -248,14 +254,10 @@ class _OpenOutput:
         self._stack = ExitStack()
         self._stream = self._stack.enter_context(files.output(path))
         encoded = owner.progress.dictionary_columns()
+        dictionaries = [leaf.parquet_path for leaf in owner.leaves if leaf.field_id in encoded]
         self._footers: list[Any] = []
-        self._writer = parquet_writer(
-            self._stream,
-            owner.arrow,
-            owner.options,
-            [leaf.parquet_path for leaf in owner.leaves if leaf.field_id in encoded],
-            self._footers,
-        )
+        with in_words(f"new file {path}", "cannot be written"):
+            self._writer = parquet_writer(self._stream, owner.arrow, owner.options, dictionaries, self._footers)
 
     def write(self, table: Any) -> None:
         with in_words(f"new file {self.path}", "cannot be written"):

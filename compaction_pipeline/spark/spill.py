@@ -1,0 +1,64 @@
+"""Rows parted by hash on local disk, so that each part can be held in memory in turn (a grace hash join's first half)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+class PartedRows:
+    """One Arrow file: each chunk that was collected is written as one record batch per part."""
+
+    def __init__(self, path: Path, parts: int, chunk_bytes: int) -> None:
+        self._path = path
+        self._parts = parts
+        self._chunk_bytes = chunk_bytes
+        self._held: list[Any] = []
+        self._codes: list[NDArray[np.int64]] = []
+        self._held_bytes = 0
+        self._chunks = 0
+        self._writer: Any = None
+
+    def add(self, batch: Any, codes: NDArray[np.int64]) -> None:
+        """Take rows; `codes` says the part of each."""
+        self._held.append(batch)
+        self._codes.append(codes)
+        self._held_bytes += batch.nbytes + codes.nbytes
+        if self._held_bytes >= self._chunk_bytes:
+            self._write_chunk()
+
+    def finish(self) -> None:
+        """Write what is still held. Parts can be read afterwards."""
+        if self._held:
+            self._write_chunk()
+        if self._writer is not None:
+            self._writer.close()
+
+    def part(self, number: int) -> Iterator[Any]:
+        """The rows of one part, batch by batch."""
+        if self._writer is None:
+            return
+        with pa.OSFile(str(self._path), "rb") as source:
+            reader = pa.ipc.open_file(source)
+            for chunk in range(self._chunks):
+                batch = reader.get_batch(chunk * self._parts + number)
+                if batch.num_rows:
+                    yield batch
+
+    def _write_chunk(self) -> None:
+        table = pa.Table.from_batches(self._held).combine_chunks()
+        codes = np.concatenate(self._codes)
+        self._held, self._codes, self._held_bytes = [], [], 0
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(str(self._path), table.schema)
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(self._parts + 1))
+        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+            rows = table.take(pa.array(order[start:end])).to_batches()
+            self._writer.write_batch(rows[0] if rows else pa.RecordBatch.from_pylist([], schema=table.schema))
+        self._chunks += 1

@@ -1,0 +1,130 @@
+"""The digest tells bags of rows apart, is the same for equal ones, and catches a kernel that loses, doubles or swaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.model.task import Digest
+from compaction_pipeline.spark.digest import RowDigest, row_hashes
+from compaction_pipeline.spark.write import DataWriter
+from compaction_pipeline_tests.spark.files import Table
+
+_SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("s", pa.string()),
+        ("d", pa.decimal128(30, 2)),
+        ("l", pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())]))),
+        ("m", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+_ELEMENT = st.fixed_dictionaries({"x": st.one_of(st.none(), st.integers(0, 1)), "y": st.text("a", max_size=2)})
+_ROW = st.fixed_dictionaries(
+    {
+        "n": st.one_of(st.none(), st.integers(-3, 3)),
+        "s": st.one_of(st.none(), st.text("ab\0é", max_size=20)),
+        "d": st.one_of(st.none(), st.decimals(-2, 2, places=2)),
+        "l": st.one_of(
+            st.none(),
+            st.lists(
+                st.one_of(st.none(), _ELEMENT),
+                max_size=3,
+            ),
+        ),
+        "m": st.one_of(st.none(), st.lists(st.tuples(st.text("k", max_size=2), st.one_of(st.none(), st.floats(0, 1))), max_size=2)),
+    }
+)
+
+
+def _digest(table: Any, cuts: list[int]) -> Digest:
+    digest = RowDigest()
+    previous = 0
+    for cut in [*sorted(min(cut, table.num_rows) for cut in cuts), table.num_rows]:
+        digest.add(table.slice(previous, cut - previous))
+        previous = cut
+    return digest.value
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(_ROW, max_size=12), data=st.data())
+def test_equal_bags_have_equal_digests_whatever_their_order_and_batches(rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    shuffled = data.draw(st.permutations(rows))
+    cuts = data.draw(st.lists(st.integers(0, 12), max_size=3))
+    one, other = pa.Table.from_pylist(rows, _SCHEMA), pa.Table.from_pylist(shuffled, _SCHEMA)
+    assert _digest(one, []) == _digest(other, cuts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(_ROW, min_size=2, max_size=8))
+def test_row_hashes_are_equal_only_for_equal_rows(rows: list[dict[str, Any]]) -> None:
+    batch = pa.Table.from_pylist(rows, _SCHEMA).combine_chunks().to_batches()[0]
+    hashes = row_hashes(batch).tolist()
+    for i, first in enumerate(batch.to_pylist()):
+        for j, second in enumerate(batch.to_pylist()):
+            assert (hashes[i] == hashes[j]) == (repr(first) == repr(second))
+
+
+def test_values_swapped_between_rows_or_columns_show() -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    tables = [
+        pa.Table.from_pylist(rows, schema)
+        for rows in (
+            [{"a": 1, "b": 2}, {"a": 3, "b": 4}],
+            [{"a": 1, "b": 4}, {"a": 3, "b": 2}],
+            [{"a": 2, "b": 1}, {"a": 3, "b": 4}],
+            [{"a": 1, "b": 2}, {"a": 3, "b": None}],
+            [{"a": 1, "b": 2}, {"a": 1, "b": 2}],
+        )
+    ]
+    assert len({_digest(table, []) for table in tables}) == len(tables)
+
+
+def test_dictionary_arrays_hash_as_their_values() -> None:
+    values = pa.array(["a", None, "b", "a"])
+    plain = pa.RecordBatch.from_arrays([values], names=["s"])
+    encoded = pa.RecordBatch.from_arrays([values.dictionary_encode()], names=["s"])
+    assert row_hashes(plain).tolist() == row_hashes(encoded).tolist()
+
+
+def _dropped(batch: Any) -> list[Any]:
+    return [batch.slice(1)]
+
+
+def _doubled(batch: Any) -> list[Any]:
+    return [batch, batch.slice(0, 1)]
+
+
+def _replaced(batch: Any) -> list[Any]:
+    return [batch.slice(1), batch.slice(batch.num_rows - 1)]
+
+
+def _swapped(batch: Any) -> list[Any]:
+    names = batch.column(1).take(pa.array([1, 0, *range(2, batch.num_rows)]))
+    return [pa.RecordBatch.from_arrays([batch.column(0), names], schema=batch.schema)]
+
+
+@pytest.mark.parametrize("breakage", [_dropped, _doubled, _replaced, _swapped])
+def test_a_broken_kernel_fails_its_attempt_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breakage: Callable[[Any], list[Any]]
+) -> None:
+    table = Table(tmp_path)
+    table.append([{"id": index, "name": f"n{index}"} for index in range(10)])
+    write = DataWriter.write
+
+    def broken(self: DataWriter, partition: Any, batch: Any) -> None:
+        for part in breakage(batch):
+            write(self, partition, part)
+
+    monkeypatch.setattr(DataWriter, "write", broken)
+    result = table.merge()
+    assert result.digest_mismatch
+    assert "nothing of it is used" in (result.error or "")
+    assert result.outputs == ()
+    assert list((tmp_path / "table").rglob("*.parquet")) == []

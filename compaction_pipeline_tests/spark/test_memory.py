@@ -1,0 +1,54 @@
+"""The memory of a task is bounded whatever the size of its delete sets: 0.1, 1 and 4 times the bound."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.model.task import MergeResult
+from compaction_pipeline.spark.evolution import arrow_field
+from compaction_pipeline.spark.kernel import merge_task
+from compaction_pipeline_tests.spark.files import MIB, SIMPLE, Table, long
+
+BOUND = 64 * MIB
+
+
+def _merge_in_a_fresh_process(table: Table) -> MergeResult:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        # What is loaded when first used belongs to the imports, not to the task.
+        warm = Table(table.folder / "warm")
+        warm.append([{"id": 1, "name": "a"}])
+        warm.delete_equal([{"id": index} for index in range(100_000)], [long(1, "id")])
+        pool.apply(merge_task, (warm.task(memory=1 << 20), warm.layout(), {}))
+        return pool.apply(merge_task, (table.task(memory=BOUND), table.layout(), {}))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("share", [0.1, 1, pytest.param(4, marks=pytest.mark.long)])
+def test_memory_stays_within_the_bound(tmp_path: Path, share: float) -> None:
+    table = Table(tmp_path)
+    rows = 600_000
+    schema = pa.schema([arrow_field(field) for field in SIMPLE.fields])
+    ids = np.random.default_rng(1).permutation(rows).astype(np.int64)
+    for part in np.array_split(ids, 3):
+        names = pa.array(np.char.add("name-", part.astype(str)))
+        table.append(pa.Table.from_arrays([pa.array(part), names.cast(pa.string())], schema=schema))
+    # A key of a long takes 8 bytes; the rest of the set are keys that no row has.
+    keys = int(share * BOUND / 8)
+    path = tmp_path / "delete.parquet"
+    with pq.ParquetWriter(path, pa.schema([arrow_field(long(1, "id"))]), compression="zstd", store_schema=False) as writer:
+        for start in range(0, keys, 1 << 20):
+            values = np.arange(start, min(start + (1 << 20), keys), dtype=np.int64) * 2
+            writer.write_table(pa.table([pa.array(values)], schema=writer.schema))
+    table.deletes.append(LiveFile(str(path), FileContent.EQUALITY_DELETES, 0, (), path.stat().st_size, keys, 99, equality_ids=(1,)))
+    result = _merge_in_a_fresh_process(table)
+    assert result.error is None
+    assert result.rows_deleted_by_equality == min(rows // 2, keys)
+    assert result.peak_memory_bytes <= BOUND
