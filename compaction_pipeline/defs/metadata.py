@@ -27,6 +27,11 @@ def megabytes(size_bytes: int) -> float:
     return round(size_bytes / _BYTES_PER_MB, 3)
 
 
+def clipped(text: str, most: int = 120) -> str:
+    """A reason short enough for a cell beside others."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
 def table_of(rows: Sequence[Mapping[str, Cell]], columns: Sequence[tuple[str, str, str]]) -> dg.MetadataValue:
     """A table of at most 20 rows. `columns` are (name, type, description); a row may lack a value."""
     return dg.MetadataValue.table(
@@ -68,9 +73,9 @@ WORST_NODES = (
     ("table", "string", "catalog.namespace.table"),
     ("node", "string", "partition values"),
     ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY"),
-    ("reason", "string", "why"),
-    ("files", "int", "files that a reader of the node opens"),
     ("small_files", "int", "small data files and small delete files"),
+    ("files", "int", "files that a reader of the node opens"),
+    ("reason", "string", "why; whole in the node's own observation"),
     ("delete_files", "int", "position and equality delete files"),
     ("fragmentation", "float", "small files / files"),
     ("data_mb", "float", "size of the data files in MB"),
@@ -86,9 +91,9 @@ def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
                 "table": str(node.table),
                 "node": str(node.node),
                 "health": node.health.value,
-                "reason": node.reason,
-                "files": node.metrics.files,
                 "small_files": node.metrics.small_files,
+                "files": node.metrics.files,
+                "reason": clipped(node.reason),
                 "delete_files": node.metrics.delete_files,
                 "fragmentation": round(node.metrics.fragmentation, 3),
                 "data_mb": megabytes(node.metrics.data_bytes),

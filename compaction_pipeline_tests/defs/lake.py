@@ -48,12 +48,14 @@ class Lake:
         self._catalog.create_namespace("shop")
         return self._catalog.create_table("shop.orders", SCHEMA, partition_spec=SPEC, properties={**PROPERTIES, **properties})
 
-    def create(self, name: str) -> Table:
-        return self._catalog.create_table(name, SCHEMA, partition_spec=SPEC, properties=PROPERTIES)
+    def create(self, name: str, **properties: str) -> Table:
+        return self._catalog.create_table(name, SCHEMA, partition_spec=SPEC, properties={**PROPERTIES, **properties})
 
-    def append_small_files(self, day: int, files: int, rows: int = 5) -> None:
+    def append_small_files(self, day: int, files: int, rows: int = 5, table: str = "shop.orders") -> None:
         """One commit of `files` small files in one day."""
-        table = self.orders
+        self._append(self._catalog.load_table(table), day, files, rows)
+
+    def _append(self, table: Table, day: int, files: int, rows: int) -> None:
         written = []
         for _ in range(files):
             first, self._next_id = self._next_id, self._next_id + rows
@@ -61,12 +63,12 @@ class Lake:
             written.append(write_parquet_file(table, data, content=FileContent.DATA, partition=Record(day_text(day)), name=f"w-{first}"))
         row_delta(table, written, [])
 
-    def rows(self) -> list[int]:
+    def rows(self, table: str = "shop.orders") -> list[int]:
         """Every id that a reader sees, sorted."""
-        return sorted(self.orders.scan().to_arrow()["id"].to_pylist())
+        return sorted(self._catalog.load_table(table).scan().to_arrow()["id"].to_pylist())
 
-    def files(self) -> int:
-        return len(list(self.orders.scan().plan_files()))
+    def files(self, table: str = "shop.orders") -> int:
+        return len(list(self._catalog.load_table(table).scan().plan_files()))
 
     def corrupt_a_file(self, day: int) -> None:
         """Make a data file of that day unreadable."""
@@ -82,5 +84,5 @@ def node(day: int) -> TableNode:
     return TableNode(0, (PartitionValue("day", "string", day_text(day)),))
 
 
-def key(day: int) -> str:
-    return node_key(Lake.identifier, node(day))
+def key(day: int, table: str = "orders") -> str:
+    return node_key(TableIdentifier("lake", ("shop",), table), node(day))
