@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _FILE_PATH_ID, _POS_ID = 2147483546, 2147483545
-_DATA, _POSITION_DELETES, _EQUALITY_DELETES = 0, 1, 2
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 _DELETED = 2
 
 Row = dict[str, Any]
@@ -52,6 +52,15 @@ class Entry:
         return tuple(canonical(value) for value in self.file["partition"].values())
 
 
+@dataclass(frozen=True)
+class LocatedRow:
+    """A live row and where it stands: `position` counts the rows of the whole file from 0."""
+
+    entry: Entry
+    position: int
+    row: Row
+
+
 @dataclass
 class Column:
     """A column of a data file: its Iceberg field id (None: unknown), name and the columns inside it."""
@@ -70,15 +79,16 @@ def metadata_of(table: Any) -> dict[str, Any]:
 
 def reference_rows(table: Any, snapshot_id: int | None = None) -> list[Row]:
     """Rows of the current (or the given) snapshot by column name, in no order; `table` as in `metadata_of`."""
+    return [located.row for located in located_rows(table, snapshot_id)]
+
+
+def located_rows(table: Any, snapshot_id: int | None = None) -> list[LocatedRow]:
+    """As `reference_rows`, each row with its data file's entry and its position in that file."""
     metadata = metadata_of(table)
     schema = _schema(metadata, metadata["current-schema-id"]) if "schemas" in metadata else metadata["schema"]
     entries = live_entries(metadata, snapshot_id)
     deletes = _Deletes(metadata, entries)
-    rows: list[Row] = []
-    for entry in entries:
-        if entry.content == _DATA:
-            rows.extend(_rows_of_file(metadata, schema, entry, deletes))
-    return rows
+    return [located for entry in entries if entry.content == DATA for located in _rows_of_file(metadata, schema, entry, deletes)]
 
 
 def row_bag(rows: Iterable[Mapping[str, Any]]) -> Counter[Any]:
@@ -147,13 +157,13 @@ def _snapshot(metadata: Mapping[str, Any], snapshot_id: int | None) -> Mapping[s
     wanted = metadata.get("current-snapshot-id") if snapshot_id is None else snapshot_id
     if wanted in (None, -1):
         return None
-    return next(snapshot for snapshot in metadata["snapshots"] if snapshot["snapshot-id"] == wanted)
+    return dict(next(snapshot for snapshot in metadata["snapshots"] if snapshot["snapshot-id"] == wanted))
 
 
 def live_entries(metadata: Mapping[str, Any], snapshot_id: int | None = None) -> list[Entry]:
     """Every live file of a snapshot, data and delete files."""
     snapshot = _snapshot(metadata, snapshot_id)
-    return [] if snapshot is None else [entry for manifest in manifests_of(snapshot) for entry in entries_of(manifest) if entry]
+    return [] if snapshot is None else [entry for manifest in manifests_of(snapshot) for entry in entries_of(manifest)]
 
 
 def manifests_of(snapshot: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -195,14 +205,14 @@ class _Deletes:
 
     def __init__(self, metadata: Mapping[str, Any], entries: Sequence[Entry]) -> None:
         self._metadata = metadata
-        self._deletes = [entry for entry in entries if entry.content != _DATA]
+        self._deletes = [entry for entry in entries if entry.content != DATA]
 
     def positions(self, data: Entry) -> frozenset[int]:
         """Positions of the rows that position deletes delete."""
         found: set[int] = set()
         for delete in self._deletes:
             same_partition = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
-            if delete.content != _POSITION_DELETES or delete.sequence < data.sequence or not same_partition:
+            if delete.content != POSITION_DELETES or delete.sequence < data.sequence or not same_partition:
                 continue
             referenced = delete.file.get("referenced_data_file")
             if referenced is None or referenced == data.path:
@@ -213,7 +223,7 @@ class _Deletes:
         """(field ids, keys of deleted rows) of each equality delete that applies to the data file."""
         found = []
         for delete in self._deletes:
-            if delete.content != _EQUALITY_DELETES or data.sequence >= delete.sequence:
+            if delete.content != EQUALITY_DELETES or data.sequence >= delete.sequence:
                 continue
             same_partition = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
             if same_partition or _is_unpartitioned(self._metadata, delete.spec_id):
@@ -297,7 +307,7 @@ def _collect(kind: Any, found: dict[int, Any]) -> None:
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _rows_of_file(metadata: Mapping[str, Any], schema: Mapping[str, Any], entry: Entry, deletes: _Deletes) -> list[Row]:
+def _rows_of_file(metadata: Mapping[str, Any], schema: Mapping[str, Any], entry: Entry, deletes: _Deletes) -> list[LocatedRow]:
     columns, rows = _parquet(metadata, entry)
     constants = _partition_constants(metadata, entry)
     types = _types_by_id(metadata)
@@ -308,7 +318,7 @@ def _rows_of_file(metadata: Mapping[str, Any], schema: Mapping[str, Any], entry:
             continue
         if any(_key(row, columns, ids, types, constants) in keys for ids, keys in equalities):
             continue
-        kept.append(_projected(row, columns, schema["fields"], constants))
+        kept.append(LocatedRow(entry, position, _projected(row, columns, schema["fields"], constants)))
     return kept
 
 

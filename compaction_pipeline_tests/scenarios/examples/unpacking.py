@@ -100,7 +100,7 @@ def _relocate(home: Path, old: str, new: str) -> None:
 
 
 def _is_movable(pair: dict[str, Any], old: str) -> bool:
-    return pair["key"] != _FILE_PATH_ID or old.encode() in pair["value"]
+    return bool(pair["key"] != _FILE_PATH_ID or old.encode() in pair["value"])
 
 
 def _moved_bound(pair: dict[str, Any], old: str, new: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _moved_bound(pair: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 def _is_position_deletes(path: Path) -> bool:
-    return pq.read_schema(path).names[:2] == ["file_path", "pos"]
+    return list(pq.read_schema(path).names[:2]) == ["file_path", "pos"]
 
 
 def _move_position_deletes(path: Path, old: str, new: str) -> None:

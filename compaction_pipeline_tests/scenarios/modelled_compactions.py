@@ -1,0 +1,242 @@
+"""Compactions of a modelled table in their three steps, with anything in between: plan now, merge later, commit much later.
+
+The parts are composed directly (planner, engine, committer) without services or state database: what is Pending and
+Prepared is held here, under the rules that the state database would keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from itertools import count
+from pathlib import Path
+from random import Random
+
+from compaction_pipeline.core.model.data_file import FileContent
+from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanRequest, TableFiles
+from compaction_pipeline.core.model.properties import resolve_properties
+from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, TaskAction, TaskStatus
+from compaction_pipeline.core.planning.planner import plan
+from compaction_pipeline.core.ports import CommitOutcome, CommitState, MergeEngine
+from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter
+from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline_tests.reference_reader import local_path
+from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
+
+_NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+_BUDGET = Budget(task_slots=1_000, input_bytes=1 << 40)
+
+
+class ModelledCompactions:
+    """Tasks of one modelled table: `pending` were planned, `prepared` merged, `records` committed under an id."""
+
+    def __init__(self, table: ModelledTable, engine: MergeEngine) -> None:
+        self._table = table
+        self._engine = engine
+        self._catalogs = Catalogs(lambda name: CatalogEntry(name, table.catalog_properties))
+        self._scan = IcebergScan(self._catalogs)
+        self.pending: list[CompactionTask] = []
+        self.prepared: list[CompactionTask] = []
+        self.records: list[tuple[str, tuple[CompactionTask, ...]]] = []
+        self.committed_tasks = 0
+        self.conflicts: list[str] = []
+        self._numbers = count(1)
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def plan(self, rng: Random) -> None:
+        """Plan what the triggers say, or one type by force; now and then as if the state database had forgotten what is in use."""
+        forgetful = rng.random() < 0.15
+        self._plan(_random_request(rng), InUse() if forgetful else self._in_use())
+
+    def merge(self, rng: Random) -> None:
+        """Merge some of the pending tasks; plan first when there is none."""
+        if not self.pending:
+            self.plan(rng)
+        self._merge([task for task in self.pending if rng.random() < 0.7])
+
+    def commit(self, rng: Random, meanwhile: Callable[[], None] | None = None) -> None:
+        """Commit some of what is prepared; `meanwhile`, a writer may commit between any two steps of it."""
+        if not self.prepared:
+            self.merge(rng)
+        chosen = [task for task in self.prepared if rng.random() < 0.8]
+        # As the state database claims: a group's tasks go together, and only when none of them is on its way.
+        groups = {task.work.group for task in chosen if task.work.group}
+        waiting = {task.work.group for task in self.pending}
+        chosen = [task for task in self.prepared if (task.work.group in groups - waiting if task.work.group else task in chosen)]
+        if chosen:
+            self._commit(chosen, _Interruption(rng.choice(COMMIT_STEPS), meanwhile) if meanwhile else lambda step: None)
+
+    def commit_again(self, rng: Random) -> None:
+        """A process that did not get the answer commits the same record again: nothing may happen twice."""
+        if not self.records:
+            return
+        record_id, tasks = rng.choice(self.records)
+        before = self._table.head_id()
+        snapshots = [snapshot for snapshot in self._table.table.metadata.snapshots if self._record_of(snapshot) == record_id]
+        if not snapshots:
+            # Expired: whether it went in is told by its files, which a later commit may have replaced. Then all it says is conflict.
+            known = self._snapshots_of_main()
+            if not known:
+                return
+        outcome = IcebergCommitter(self._catalogs).commit(self._table.identifier, record_id, tasks)
+        if snapshots:
+            assert outcome.state is CommitState.COMMITTED, outcome
+            assert self._table.head_id() == before, "a record was committed twice"
+
+    def compact(self, rng: Random) -> None:
+        """Plan, merge and commit with nobody else about: nothing may conflict, and a forced type leaves no more of its work."""
+        request = _random_request(rng)
+        kept = self.pending, self.prepared
+        self.pending, self.prepared = [], []
+        made = self._plan(request, InUse())
+        self._merge(list(self.pending))
+        assert len(self.prepared) == len(made.tasks)
+        if self.prepared:
+            outcome = self._commit(list(self.prepared), lambda step: None)
+            assert outcome is not None
+            assert not outcome.conflicts, f"a conflict with nobody: {outcome.conflicts}"
+        self.pending, self.prepared = kept
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    def _plan(self, request: PlanRequest, in_use: InUse) -> CompactionPlan:
+        head = self._scan.head(self._table.identifier)
+        assert head.refusal is None, head.refusal
+        manifests = self._scan.manifests(self._table.identifier, head.snapshot_id) if head.snapshot_id is not None else ()
+        files = TableFiles(
+            self._table.identifier,
+            head.table_uuid,
+            head.snapshot_id or 0,
+            head.sequence_number,
+            head.layout.format_version,
+            head.layout.schema_id,
+            head.layout.default_spec_id,
+            head.layout.unpartitioned_spec_ids,
+            tuple(file for manifest in manifests for file in self._scan.live_files(self._table.identifier, manifest)),
+        )
+        properties = resolve_properties(head.layout.properties, {})
+        made = plan(files, in_use, properties, request, NodeHistory(), _BUDGET, _NOW)
+        plan_id = f"plan{next(self._numbers)}"
+        self.pending = [task for task in self.pending if task.task_id not in made.replaces]
+        for work in made.tasks:
+            name = f"task{next(self._numbers)}t"
+            self.pending.append(
+                CompactionTask(
+                    task_id=name,
+                    plan_id=plan_id,
+                    table=self._table.identifier,
+                    table_uuid=head.table_uuid,
+                    snapshot_id=head.snapshot_id or 0,
+                    sequence_number=head.sequence_number,
+                    schema_id=head.layout.schema_id,
+                    queue="default",
+                    priority=0,
+                    max_attempts=1,
+                    memory_bytes=properties.task_memory_bytes,
+                    created_at=_NOW,
+                    # Group names are unique within a plan only.
+                    work=replace(work, group=f"{plan_id}/{work.group}" if work.group else ""),
+                )
+            )
+        return made
+
+    def _merge(self, tasks: Sequence[CompactionTask]) -> None:
+        running = [
+            replace(task, status=TaskStatus.EXECUTING, attempt=1, attempt_id=f"attempt{next(self._numbers)}a", owner="model")
+            for task in tasks
+        ]
+        by_id = {task.task_id: task for task in running}
+        self.pending = [task for task in self.pending if task.task_id not in by_id]
+        layout = self._scan.head(self._table.identifier).layout
+        file_io = IcebergCommitter(self._catalogs).file_io(self._table.identifier)
+        results = {result.task_id: result for result in self._engine.merge(running, layout, file_io)}
+        assert results.keys() == by_id.keys()
+        for task_id, result in results.items():
+            task = by_id[task_id]
+            if result.error is None:
+                assert result.digest_read == result.digest_written
+                self.prepared.append(replace(task, status=TaskStatus.PREPARED, result=result))
+            else:
+                gone = [file.path for file in (*task.work.inputs, *task.work.deletes) if not Path(local_path(file.path)).exists()]
+                assert gone, f"merge of {task.work.type} {task.work.action} failed though every file is there: {result.error}"
+
+    def _commit(self, tasks: Sequence[CompactionTask], on_step: Callable[[str], None]) -> CommitOutcome | None:
+        record_id = f"record{next(self._numbers)}"
+        ids = {task.task_id for task in tasks}
+        self.prepared = [task for task in self.prepared if task.task_id not in ids]
+        outcome = IcebergCommitter(self._catalogs, on_step=on_step).commit(self._table.identifier, record_id, tasks)
+        assert outcome.state is not CommitState.UNKNOWN, outcome
+        committed, conflicts = set(outcome.committed), set(outcome.conflicts)
+        assert not committed & conflicts
+        assert committed | conflicts == ids
+        assert (outcome.state is CommitState.COMMITTED) == bool(committed), outcome
+        self.committed_tasks += len(committed)
+        self.conflicts += outcome.conflicts.values()
+        self._check_committed([task for task in tasks if task.task_id in committed])
+        self._check_history(record_id, bool(committed))
+        if committed:
+            self.records.append((record_id, tuple(task for task in tasks if task.task_id in committed)))
+        else:
+            paths = [output.path for task in tasks if task.result for output in task.result.outputs]
+            IcebergCommitter(self._catalogs).delete_orphans(self._table.identifier, paths)
+        return outcome
+
+    def _check_committed(self, tasks: Sequence[CompactionTask]) -> None:
+        self._table.reload()
+        live = {file.path: file for file in self._table.live_files()}
+        for task in tasks:
+            outputs = task.result.outputs if task.result else ()
+            if task.work.action is TaskAction.MERGE:
+                assert not [file.path for file in task.work.inputs if file.path in live], "an input of a committed merge is live"
+                for output in outputs:
+                    assert live[output.path].data_sequence_number == task.sequence_number, "a merged file has the plan's sequence number"
+            if task.work.action is TaskAction.CONVERT:
+                assert all(output.content is FileContent.POSITION_DELETES for output in outputs)
+                assert all(file.path in live for file in task.work.inputs), "a converted file stays"
+
+    def _check_history(self, record_id: str, committed: bool) -> None:
+        ours = [snapshot for snapshot in self._table.table.metadata.snapshots if self._record_of(snapshot) == record_id]
+        operations = [snapshot.summary.operation.value for snapshot in ours if snapshot.summary]
+        assert operations in ([["replace"], ["overwrite"], ["replace", "overwrite"]] if committed else [[]]), operations
+        for snapshot in ours:
+            # Each of a commit's snapshots shows the rows of its parent, also the one between.
+            self._table.history[snapshot.snapshot_id] = self._table.history[snapshot.parent_snapshot_id]
+
+    @staticmethod
+    def _record_of(snapshot: object) -> str | None:
+        summary = getattr(snapshot, "summary", None)
+        return None if summary is None else summary.additional_properties.get(RECORD_ID_PROPERTY)
+
+    def _snapshots_of_main(self) -> list[int]:
+        return [snapshot.snapshot_id for snapshot in self._table.table.metadata.snapshots]
+
+    def _in_use(self) -> InUse:
+        return InUse(
+            paths=frozenset(file.path for task in self.prepared for file in task.work.inputs),
+            exclusive_nodes=frozenset(task.work.node for task in self.prepared if task.work.type is not CompactionType.MINOR),
+            pending={file.path: task.task_id for task in self.pending for file in task.work.inputs},
+        )
+
+
+class _Interruption:
+    """Runs once, when a commit reaches a step."""
+
+    def __init__(self, step: str, run: Callable[[], None]) -> None:
+        self._step = step
+        self._run = run
+        self._done = False
+
+    def __call__(self, step: str) -> None:
+        if step == self._step and not self._done:
+            self._done = True
+            self._run()
+
+
+def _random_request(rng: Random) -> PlanRequest:
+    kind = rng.choice((None, CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL))
+    return PlanRequest() if kind is None else PlanRequest(types=(kind,), force=True)

@@ -1,0 +1,161 @@
+"""The model test: whatever writers, people, other engines and we do to a table, its rows are those of a plain list.
+
+Hypothesis draws sequences of steps on fresh tables, STEPS in all (default 300), from the seed COMPACTION_SEED (random by default,
+always printed). After every step the reference reader must see the truth; every 50th step Iceberg's Java reader too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random, SystemRandom
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from compaction_pipeline.core.ports import MergeEngine
+from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows
+from compaction_pipeline_tests.scenarios.modelled_compactions import ModelledCompactions
+from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
+from compaction_pipeline_tests.scenarios.soundness import faults
+
+STEPS_PER_TABLE = 50
+
+JavaRows = Callable[[str], list[Row]]
+"""Rows of the table at a metadata file's location, read by Iceberg's Java library."""
+
+WRITERS = (
+    "append",
+    "append",
+    "append_with_pyiceberg",
+    "upsert",
+    "upsert",
+    "delete_by_equality",
+    "delete_by_equality_in_one_partition",
+    "delete_by_position",
+    "delete_by_copy_on_write",
+)
+COMPACTIONS = ("plan", "plan", "merge", "merge", "commit", "commit_in_a_race", "commit_in_a_race", "commit_again", "compact")
+CHANGES = ("evolve_schema", "evolve_partitions", "expire_snapshots", "roll_back", "rewrite_as_another_engine")
+KINDS = (*WRITERS, *CHANGES, *COMPACTIONS)
+
+seeds = st.integers(0, 2**32 - 1)
+"""What one step draws its own choices from; Hypothesis shrinks the sequence of steps."""
+
+
+class Machine(RuleBasedStateMachine):
+    """One table's life. Subclasses bind the engine and the Java reader."""
+
+    engine: MergeEngine
+    java_rows: JavaRows | None
+    done: Counter[str]
+
+    @initialize(number=seeds)
+    def create(self, number: int) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="model-"))
+        self.table = ModelledTable(self._home, Random(number))
+        self.compactions = ModelledCompactions(self.table, self.engine)
+
+    # One rule: Hypothesis would leave some of many out of each table's life, and a compaction needs several steps.
+    @rule(kind=st.sampled_from(KINDS), number=seeds)
+    def step(self, kind: str, number: int) -> None:
+        rng = Random(number)
+        self.table.reload()
+        if kind in WRITERS:
+            self.table.write(kind, rng)
+        elif kind in CHANGES:
+            getattr(self.table, kind)(rng)
+        elif kind == "commit_in_a_race":
+            self.compactions.commit(rng, lambda: self._meanwhile(rng))
+        else:
+            getattr(self.compactions, kind)(rng)
+        self._check(kind)
+
+    def _meanwhile(self, rng: Random) -> None:
+        self.table.reload()
+        kind = rng.choice((*WRITERS, *WRITERS, "roll_back", "rewrite_as_another_engine", "evolve_schema"))
+        self.table.write(kind, rng)
+        self.table.remember()
+
+    def _check(self, name: str) -> None:
+        self.table.remember()
+        difference = bag_difference(reference_rows(self.table.table), self.table.expected())
+        assert difference == "", f"after {name}: {difference}"
+        assert faults(self.table.table) == [], f"after {name}"
+        self.done[name] += 1
+
+    def teardown(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        try:
+            for snapshot in self.table.reload().metadata.snapshots:
+                if snapshot.snapshot_id in self.table.history:
+                    difference = bag_difference(
+                        reference_rows(self.table.table, snapshot.snapshot_id), self.table.expected(snapshot.snapshot_id)
+                    )
+                    assert difference == "", f"snapshot {snapshot.snapshot_id} changed: {difference}"
+            if self.java_rows is not None:
+                difference = bag_difference(self.java_rows(self.table.table.metadata_location), self.table.expected())
+                assert difference == "", f"Iceberg's Java reader: {difference}"
+                self.done["read by Java"] += 1
+            self.done["tasks committed"] += self.compactions.committed_tasks
+            self.done["tasks in conflict"] += len(self.compactions.conflicts)
+        finally:
+            shutil.rmtree(self._home, ignore_errors=True)
+
+
+_NOT_STEPS = ("read by Java", "tasks committed", "tasks in conflict")
+
+
+def run_model(steps: int, engine: MergeEngine, java_rows: JavaRows | None = None) -> Counter[str]:
+    """Run at least `steps` steps; prints seed and counts, also when a step fails. Answers how often each step ran."""
+    first = int(os.environ.get("COMPACTION_SEED", SystemRandom().randrange(2**31)))
+    done: Counter[str] = Counter()
+    _say(f"\nmodel test: COMPACTION_SEED={first} STEPS={steps}")
+    try:
+        number = first
+        while _steps(done) < steps:
+            tables = -(-(steps - _steps(done)) // STEPS_PER_TABLE)
+            bound: dict[str, object] = {"engine": engine, "java_rows": staticmethod(java_rows) if java_rows else None, "done": done}
+            machine = type("Model", (Machine,), bound)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                run_state_machine_as_test(
+                    seed(number)(machine),
+                    settings=settings(
+                        max_examples=tables,
+                        stateful_step_count=min(STEPS_PER_TABLE, steps),
+                        deadline=None,
+                        database=None,
+                        derandomize=False,
+                        suppress_health_check=list(HealthCheck),
+                        # Shrinking takes minutes: worth it at the desk, not in CI.
+                        phases=(Phase.generate, Phase.shrink) if "COMPACTION_SEED" in os.environ else (Phase.generate,),
+                        report_multiple_bugs=False,
+                        print_blob=False,
+                    ),
+                )
+            number += 1
+    finally:
+        _say(f"model test: COMPACTION_SEED={first}, {_steps(done)} steps: {dict(done)}")
+    return done
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _steps(done: Counter[str]) -> int:
+    return sum(number for name, number in done.items() if name not in _NOT_STEPS)
+
+
+def test_a_few_steps_keep_every_row() -> None:
+    run_model(60, InProcessMergeEngine())
