@@ -374,7 +374,7 @@ def landed_by_record(loaded: Table, record_id: str, tasks: Sequence[CompactionTa
             for manifest in manifests_of(snapshot, loaded.io):
                 if manifest.added_snapshot_id != snapshot.snapshot_id:
                     continue
-                for entry in read_entries(loaded.io, manifest, live_only=False, with_statistics=False):
+                for entry in read_entries(loaded.io, manifest, live_only=False):
                     if entry.snapshot_id not in ids:
                         continue
                     (removed if entry.status == ManifestEntryStatus.DELETED else added).add(entry.data_file.file_path)

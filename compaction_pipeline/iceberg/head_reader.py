@@ -64,7 +64,7 @@ def listed_paths(io: FileIO, metadata: TableMetadata, paths: Iterable[str]) -> M
             if manifest.manifest_path in seen:
                 continue
             seen.add(manifest.manifest_path)
-            for entry in read_entries(io, manifest, live_only=False, with_statistics=False):
+            for entry in read_entries(io, manifest, live_only=False):
                 path = entry.data_file.file_path
                 if path in wanted:
                     found[path] = manifest.manifest_path

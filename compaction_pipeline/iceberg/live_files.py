@@ -23,7 +23,7 @@ _CONTENTS = {
 
 def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile) -> Iterator[LiveFile]:
     """The live files that a manifest lists; TableRefused for one that we cannot compact."""
-    entries = read_entries(io, manifest, with_statistics=False)
+    entries = read_entries(io, manifest)
     return live_files_of(entries, metadata, manifest)
 
 

@@ -30,6 +30,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
 
+from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.model.data_file import FileContent, OutputFile
 from compaction_pipeline.iceberg.partitions import partition_record, partition_struct, partition_types, schema_of_spec
 
@@ -55,22 +56,36 @@ CONTENTS: Mapping[FileContent, DataFileContent] = {
 }
 
 
-def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True, with_statistics: bool = True) -> list[ManifestEntry]:
+def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) -> list[ManifestEntry]:
     """The entries of a manifest with sequence numbers, snapshot id and spec id inherited (spec: "Sequence Number Inheritance").
 
-    Without statistics, column metrics are left out except bounds of delete files: several times faster, not to be written.
+    StorageUnavailable for a manifest that is corrupt, or that lists fewer live files than the manifest list says: PyIceberg's
+    reader takes a file that was cut for one that ends there, and a file that we overlook would be lost at the next rewrite.
     """
-    columns = None if with_statistics else _light_columns(manifest.content)
-    with AvroFile[ManifestEntry](
-        io.new_input(manifest.manifest_path),
-        _READ_SCHEMA if columns is None else columns,
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as reader:
-        entries = [entry for entry in reader if not live_only or entry.status != ManifestEntryStatus.DELETED]
+    try:
+        with AvroFile[ManifestEntry](
+            io.new_input(manifest.manifest_path),
+            _READ_SCHEMA,
+            read_types={-1: ManifestEntry, 2: DataFile},
+            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+        ) as reader:
+            entries = list(reader)
+    except OSError:
+        raise
+    except Exception as error:
+        # Whatever a decoder does with bytes that are not Avro: SystemError and MemoryError included.
+        raise StorageUnavailable(f"manifest {manifest.manifest_path} is corrupt: {error}; restore it or roll the table back") from error
+    live = sum(entry.status != ManifestEntryStatus.DELETED for entry in entries)
+    if manifest.added_files_count is not None and manifest.existing_files_count is not None:
+        expected = manifest.added_files_count + manifest.existing_files_count
+        if live != expected:
+            raise StorageUnavailable(
+                f"manifest {manifest.manifest_path} lists {live} live files but its manifest list says {expected}: "
+                "it is corrupt; restore it or roll the table back"
+            )
     for entry in entries:
         _inherit(entry, manifest)
-    return entries
+    return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED] if live_only else entries
 
 
 def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
@@ -227,10 +242,6 @@ def _entry_schema(version: int, fields: Iterable[NestedField], partition: Struct
 
 def _file_schema(version: int, partition: StructType) -> Schema:
     return _entry_schema(version, DATA_FILE_TYPE[1].fields if version == 1 else DATA_FILE_FIELDS, partition)
-
-
-def _light_columns(content: ManifestContent) -> Schema:
-    return _READ_SCHEMA
 
 
 # Without a partition type the reader takes the file's own.

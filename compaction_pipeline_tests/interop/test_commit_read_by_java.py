@@ -202,7 +202,9 @@ def test_java_reads_every_partition_type_back(java: Java) -> None:
 def test_we_commit_on_what_java_wrote(java: Java) -> None:
     t = java.lake.table(properties=MERGE_ON_READ)
     for number in range(4):
-        java.sql(f"INSERT INTO {{t}} VALUES ({number}, 'n{number}'), ({number + 10}, 'm{number}')")
+        # One file of two rows: a delete of one of them must be a position delete.
+        rows = f"VALUES ({number}, 'n{number}'), ({number + 10}, 'm{number}') AS v(id, name)"
+        java.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM {rows}")
     java.sql("DELETE FROM {t} WHERE id IN (1, 12)")
     assert t.paths(FileContent.POSITION_DELETES)
     merge = t.merge()

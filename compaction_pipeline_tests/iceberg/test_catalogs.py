@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake
+
+
+def catalogs_with(**properties: str) -> Catalogs:
+    given = {key.replace("__", "-"): value for key, value in properties.items()}
+    return Catalogs(lambda name: CatalogEntry(name, given))
+
+
+def test_a_missing_database_file_is_an_error_and_is_not_created(tmp_path: Path) -> None:
+    path = tmp_path / "typo.db"
+    with pytest.raises(NotFoundError, match=r"missing catalog 'lake'.*typo\.db"):
+        catalogs_with(type="sql", uri=f"sqlite:///{path}").catalog("lake")
+    assert not path.exists()
+
+
+def test_a_database_without_catalog_tables_is_an_error_and_gets_none(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    path.touch()
+    with pytest.raises(ConfigError, match="iceberg_tables"):
+        catalogs_with(type="sql", uri=f"sqlite:///{path}").catalog("lake")
+    assert path.stat().st_size < 8192
+
+
+def test_tables_of_nested_namespaces_are_listed(lake: Lake) -> None:
+    for namespace in (("db",), ("db", "inner"), ("top", "middle", "low")):
+        lake.catalog.create_namespace_if_not_exists(namespace)
+        lake.catalog.create_table((*namespace, "t"), SCHEMA)
+    assert lake.scan.list_tables("lake") == (
+        TableIdentifier("lake", ("db",), "t"),
+        TableIdentifier("lake", ("db", "inner"), "t"),
+        TableIdentifier("lake", ("top", "middle", "low"), "t"),
+    )
+
+
+def test_a_name_that_the_database_does_not_hold_lists_those_that_it_does(lake: Lake) -> None:
+    lake.table()
+    wrong = catalogs_with(type="sql", uri=lake.properties["uri"])
+    with pytest.raises(ConfigError, match="catalog-name=lake"):
+        wrong.tables("spark")
+    right = catalogs_with(type="sql", uri=lake.properties["uri"], catalog__name="lake")
+    assert right.tables("spark") == (TableIdentifier("spark", ("db",), "t"),)
+
+
+def test_an_empty_catalog_of_its_own_database_is_just_empty(tmp_path: Path) -> None:
+    catalogs = catalogs_with(type="sql", uri=f"sqlite:///{tmp_path}/new.db", init_catalog_tables="true")
+    assert catalogs.tables("lake") == ()
+
+
+def test_sqlite_catalogs_wait_for_locks(lake: Lake) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    assert isinstance(lake.catalog, SqlCatalog)
+    with lake.catalog.engine.connect() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA busy_timeout")).scalar() == 30_000
+
+
+def test_a_catalog_is_opened_once_and_again_when_its_properties_change(lake: Lake) -> None:
+    assert lake.catalogs.catalog("lake") is lake.catalog
+    lake.properties["s3.region"] = "eu-central-1"
+    assert lake.catalogs.catalog("lake") is not lake.catalog
+
+
+@pytest.mark.parametrize(
+    ("properties", "error"),
+    [
+        ({"type": "nonsense"}, ConfigError),
+        ({"type": "sql", "uri": "not a url"}, CompactionError),
+        ({"type": "sql", "uri": "nosuchdialect://x"}, ConfigError),
+        ({"type": "rest", "uri": "http://127.0.0.1:1"}, StorageUnavailable),
+    ],
+)
+def test_what_cannot_be_opened_is_one_clear_error(properties: dict[str, str], error: type[Exception]) -> None:
+    with pytest.raises(error, match="'lake'"):
+        catalogs_with(**properties).tables("lake")

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import json
+import struct
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.model.data_file import FileContent
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.iceberg.partitions import PartitionReader, partition_record
+from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+
+
+def test_a_table_without_snapshots_is_empty_and_not_refused(lake: Lake) -> None:
+    head = lake.table().head()
+    assert (head.snapshot_id, head.sequence_number, head.ancestors, head.refusal) == (None, 0, (), None)
+
+
+def test_the_sequence_number_is_that_of_the_head_and_not_the_tables_last(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    first = t.head().snapshot_id
+    t.ids(2)
+    t.table.refresh().manage_snapshots().rollback_to_snapshot(first).commit()
+    head = t.head()
+    assert (head.snapshot_id, head.sequence_number) == (first, 1)
+    assert [one.snapshot_id for one in head.ancestors] == [first]
+
+
+def test_live_files_carry_what_the_rules_need(lake: Lake) -> None:
+    t = lake.table()
+    a, b = t.ids(1, 2), t.ids(3)
+    t.delete_positions((a.path, 0))
+    t.delete_positions((a.path, 1), (b.path, 0), referenced=False)
+    bounded = t.delete_positions((b.path, 0), referenced=False)
+    t.delete_ids(9)
+    files = {file.path: file for file in t.files()}
+    assert files[a.path].data_sequence_number == 1
+    assert files[a.path].record_count == 2
+    positions = sorted(
+        (file for file in files.values() if file.content is FileContent.POSITION_DELETES), key=lambda one: one.data_sequence_number
+    )
+    # Field 143, nothing, equal path bounds.
+    assert [file.referenced_data_file for file in positions] == [a.path, None, b.path]
+    assert (positions[1].path_lower, positions[1].path_upper) == (a.path, b.path)
+    assert positions[2].path == bounded.path
+    (equality,) = [file for file in files.values() if file.content is FileContent.EQUALITY_DELETES]
+    assert (equality.equality_ids, equality.data_sequence_number) == ((1,), 6)
+    assert {file.manifest_path for file in files.values()} == {
+        ref.path for ref in lake.scan.manifests(t.identifier, t.head().snapshot_id or 0)
+    }
+
+
+def test_manifests_count_their_live_files(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    t.delete_ids(1)
+    refs = lake.scan.manifests(t.identifier, t.head().snapshot_id or 0)
+    assert sorted((ref.content, ref.live_file_count) for ref in refs) == [("DATA", 1), ("DELETES", 1)]
+
+
+def test_an_unknown_snapshot_is_not_found(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    t.head()
+    with pytest.raises(NotFoundError, match="expired or rolled back"):
+        lake.scan.manifests(t.identifier, 42)
+
+
+def test_a_table_that_is_not_there_is_not_found(lake: Lake) -> None:
+    with pytest.raises(NotFoundError, match=r"lake\.db\.none"):
+        lake.scan.head(TableIdentifier("lake", ("db",), "none"))
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"table-format": "MIXED_ICEBERG"}, "MIXED_ICEBERG"),
+        ({"mixed-format.table-store": "change"}, "keyed"),
+        ({"encryption.key-id": "k"}, "encrypted"),
+    ],
+)
+def test_tables_that_are_never_compacted_say_why(lake: Lake, properties: dict[str, str], reason: str) -> None:
+    assert reason in (lake.table(properties=properties).head().refusal or "")
+
+
+def edited(t: LakeTable, **changes: Any) -> None:
+    """Change the metadata file under the table's feet, as another engine could write it."""
+    path = Path(t.table.refresh().metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    metadata.update({key.replace("_", "-"): value for key, value in changes.items()})
+    path.write_text(json.dumps(metadata))
+
+
+def test_a_current_snapshot_id_that_names_nothing_is_refused(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    edited(t, current_snapshot_id=7, refs={"main": {"snapshot-id": 7, "type": "branch"}})
+    assert "no such snapshot" in (t.head().refusal or "")
+
+
+def test_format_version_3_is_refused(lake: Lake) -> None:
+    t = lake.table()
+    edited(t, format_version=3, next_row_id=0)
+    assert "format version is 3" in (t.head().refusal or "")
+
+
+def test_statistics_of_an_unknown_blob_type_do_not_hide_a_table(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    t.ids(2)
+    blob = {"type": "optimized-sequence", "snapshot-id": 1, "sequence-number": 1, "fields": []}
+    statistics = {
+        "snapshot-id": t.head().snapshot_id,
+        "statistics-path": "file:///none.puffin",
+        "file-size-in-bytes": 1,
+        "file-footer-size-in-bytes": 1,
+        "blob-metadata": [blob],
+    }
+    edited(t, statistics=[statistics])
+    assert t.head().refusal is None
+    t.commit(t.merge())
+    written = json.loads(Path(t.table.refresh().metadata_location.removeprefix("file://")).read_text())
+    assert written["statistics"][0]["blob-metadata"][0]["type"] == "optimized-sequence"
+
+
+@pytest.mark.parametrize("kind", [FileFormat.AVRO, FileFormat.ORC])
+def test_live_files_of_other_formats_are_refused(lake: Lake, kind: FileFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+    t = lake.table()
+    from compaction_pipeline.iceberg import rewrite_files
+
+    real = rewrite_files.data_file_of
+
+    def other_format(*args: Any) -> DataFile:
+        file = real(*args)
+        file[2] = kind
+        return file
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rewrite_files, "data_file_of", other_format)
+        t.ids(1)
+    with pytest.raises(TableRefused, match=kind.value):
+        t.files()
+
+
+def test_a_missing_manifest_is_one_clear_error(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    (ref,) = lake.scan.manifests(t.identifier, t.head().snapshot_id or 0)
+    Path(ref.path.removeprefix("file://")).unlink()
+    with pytest.raises(StorageUnavailable, match="is missing"):
+        list(lake.scan.live_files(t.identifier, ref))
+
+
+def test_a_corrupt_manifest_is_one_clear_error(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    (ref,) = lake.scan.manifests(t.identifier, t.head().snapshot_id or 0)
+    Path(ref.path.removeprefix("file://")).write_bytes(b"this is no Avro file, whatever its name says")
+    with pytest.raises(StorageUnavailable, match="is corrupt"):
+        list(lake.scan.live_files(t.identifier, ref))
+
+
+def test_a_manifest_that_was_cut_is_not_taken_for_a_shorter_one(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    t.ids(2)
+    t.commit(t.merge())
+    ref = next(ref for ref in lake.scan.manifests(t.identifier, t.head().snapshot_id or 0))
+    path = Path(ref.path.removeprefix("file://"))
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(StorageUnavailable, match="is corrupt"):
+        list(lake.scan.live_files(t.identifier, ref))
+
+
+def test_entries_that_were_merged_into_one_manifest_keep_their_sequences(lake: Lake) -> None:
+    t = lake.table()
+    a, b, c = t.ids(1), t.ids(2), t.ids(3)
+    t.commit(t.merge([a.path, c.path]))
+    kept = next(file for file in t.files() if file.path == b.path)
+    assert kept.data_sequence_number == 2
+
+
+def test_row_delta_is_one_snapshot_with_flinks_operations(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1, 2)
+    data = t.data_file([{"id": 3, "name": "x"}])
+    row_delta(t.table, [data], [], [(t.equality_file({"id": pa.array([1], pa.int64())}), [1])])
+    t.delete_ids(2)
+    operations = [one.summary.operation.value for one in t.table.refresh().metadata.snapshots if one.summary]
+    assert operations == ["append", "overwrite", "delete"]
+    assert t.live_ids() == [3]
+
+
+VALUES: list[tuple[Any, Any, Any]] = [
+    (BooleanType(), True, True),
+    (LongType(), -5, -5),
+    (DateType(), (date(2017, 11, 16) - date(1970, 1, 1)).days, "2017-11-16"),
+    (TimeType(), 81068123456, "22:31:08.123456"),
+    (TimestampType(), 1510871468123456, "2017-11-16T22:31:08.123456"),
+    (TimestamptzType(), 1510871468123456, "2017-11-16T22:31:08.123456+00:00"),
+    (DecimalType(9, 2), Decimal("14.20"), "14.20"),
+    (DecimalType(38, 10), Decimal("0E-10"), "0.0000000000"),
+    (StringType(), "a b/ü", "a b/ü"),
+    (UUIDType(), UUID(int=7), str(UUID(int=7))),
+    (BinaryType(), b"\x00\xff", "00ff"),
+    (FixedType(2), b"\x01\x02", "0102"),
+    (DoubleType(), float("inf"), "Infinity"),
+    (DoubleType(), 1.5, 1.5),
+    (StringType(), None, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "raw", "json_value"), VALUES)
+def test_partition_values_are_single_value_json_and_come_back(kind: Any, raw: Any, json_value: Any) -> None:
+    struct_type = StructType(NestedField(1000, "p", kind))
+    (value,) = PartitionReader(struct_type).read(Record(raw))
+    assert (value.type, value.value) == (str(kind), json_value)
+    back = partition_record(struct_type, (value,))[0]
+    assert back == raw
+    assert type(back) is type(raw)
+
+
+@given(st.floats(width=64))
+def test_every_double_comes_back_bit_for_bit(number: float) -> None:
+    struct_type = StructType(NestedField(1000, "p", DoubleType()))
+    back = partition_record(struct_type, PartitionReader(struct_type).read(Record(number)))[0]
+    assert back != back if number != number else struct.pack(">d", back) == struct.pack(">d", number)
+
+
+def test_partitions_that_python_calls_equal_are_told_apart(lake: Lake) -> None:
+    reader = PartitionReader(StructType(NestedField(1000, "p", DoubleType())))
+    assert reader.read(Record(0.0)) != reader.read(Record(-0.0))
+
+
+def test_a_partition_of_an_old_spec_is_typed_by_its_dropped_column(lake: Lake) -> None:
+    t = lake.table(spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"), spec_id=0))
+    t.insert({"id": 1, "name": "x"}, partition=Record("x"))
+    with t.table.update_spec() as update:
+        update.remove_field("name")
+    with t.table.update_schema() as update:
+        update.delete_column("name")
+    (file,) = t.files()
+    assert (file.partition[0].type, file.partition[0].value) == ("string", "x")
