@@ -81,7 +81,7 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
         bytes_after=(last.figures.bytes_after if last else unchanged.bytes_after) if known else None,
         rows=sum(record.rows for record in committed),
         rows_deleted=sum(record.rows_deleted for record in committed),
-        reason=None if code is ExitCode.DONE and committed else compaction.reason,
+        reason=None if code is ExitCode.DONE and committed else _reason(compaction),
         exit_code=code,
         records=tuple(record.record_id for record in compaction.records),
         failed=dict(compaction.failed),
@@ -119,6 +119,14 @@ def exit_code_of_compaction(compaction: Compaction) -> ExitCode:
     if not compaction.committed:
         return ExitCode.FAILED
     return ExitCode.PARTLY_COMMITTED if left_out or (last is not None and last.status is not RecordStatus.COMMITTED) else ExitCode.DONE
+
+
+def _reason(compaction: Compaction) -> str:
+    last = compaction.records[-1] if compaction.records else None
+    if last is None or compaction.failed or last.status is RecordStatus.UNKNOWN or not last.conflicts:
+        return compaction.reason
+    task_id, first = next(iter(last.conflicts.items()))
+    return f"{len(last.conflicts)} task(s) met a conflict, e.g. {task_id}: {first}; compact again to plan them anew"
 
 
 def _unchanged(table: str, before: TableBefore, code: ExitCode) -> CompactionAnswer:

@@ -1,0 +1,112 @@
+"""Every end that a compaction can have, its exit code and its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.cli.compaction_answer import TableBefore, answer_of, dry_run_answer, error_answer, exit_code_of_plan
+from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
+from compaction_pipeline.core.model.record import CommitFigures, RecordStatus
+from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline_tests.defs.values import ORDERS, record, task
+
+BEFORE = TableBefore(7, NodeMetrics(data_files=30, position_delete_files=2, equality_delete_files=2, data_bytes=900, delete_bytes=100))
+TASKS = (task("t1"), task("t2"))
+
+
+def plan(code: PlanReasonCode = PlanReasonCode.PLANNED, tasks: bool = True) -> CompactionPlan:
+    return CompactionPlan(tuple(item.work for item in TASKS) if tasks else (), PlanReason(code, "why"))
+
+
+def compaction(**fields: Any) -> Compaction:
+    return Compaction(ORDERS, **{"plan": plan(), "tasks": TASKS, **fields})
+
+
+def test_all_committed_is_done_without_a_reason() -> None:
+    done = replace(record("r1", ("t1", "t2")), rows=100, rows_deleted=3)
+    answer = answer_of(compaction(records=(done,)), BEFORE)
+    assert (answer.exit_code, answer.reason, answer.committed, answer.conflicts) == (ExitCode.DONE, None, 2, 0)
+    assert (answer.snapshot_before, answer.snapshot_after, answer.rows, answer.rows_deleted) == (7, 8, 100, 3)
+    assert (answer.files_before, answer.files_after, answer.delete_files_before, answer.delete_files_after) == (30, 3, 4, 0)
+
+
+def test_several_rounds_count_from_the_first_to_the_last() -> None:
+    first = replace(record("r1", ("t1", "t2")), committed_task_ids=("t1",), conflicts={"t2": "a delete came"})
+    second = replace(record("r2", ("t3",)), snapshot_before=8, snapshot_after=9, figures=CommitFigures(files_before=3, files_after=2))
+    answer = answer_of(compaction(records=(first, second), tasks=(*TASKS, task("t3"))), BEFORE)
+    assert (answer.exit_code, answer.snapshot_before, answer.snapshot_after) == (ExitCode.DONE, 7, 9)
+    assert (answer.files_before, answer.files_after, answer.conflicts) == (30, 2, 1)
+
+
+def test_a_conflict_that_stays_is_partly_committed_and_named() -> None:
+    last = replace(record("r1", ("t1", "t2")), committed_task_ids=("t1",), conflicts={"t2": "a delete came"})
+    answer = answer_of(compaction(records=(last,)), BEFORE)
+    assert answer.exit_code is ExitCode.PARTLY_COMMITTED
+    assert "t2: a delete came" in (answer.reason or "")
+
+
+def test_a_failed_task_beside_a_committed_one_is_partly_committed() -> None:
+    answer = answer_of(compaction(records=(record(),), failed={"t2": "no memory"}), BEFORE)
+    assert answer.exit_code is ExitCode.PARTLY_COMMITTED
+    assert "no memory" in (answer.reason or "")
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        compaction(failed={"t1": "no memory", "t2": "no memory"}, waiting="nothing is prepared"),
+        compaction(waiting="another process is committing"),
+        compaction(records=(replace(record(status=RecordStatus.FAILED), conflicts={"t1": "a", "t2": "b"}),)),
+    ],
+)
+def test_nothing_committed_is_failed_and_leaves_the_table_as_it_was(ended: Compaction) -> None:
+    answer = answer_of(ended, BEFORE)
+    assert answer.exit_code is ExitCode.FAILED
+    assert answer.reason
+    assert (answer.snapshot_before, answer.snapshot_after) == (7, 7)
+    assert (answer.files_after, answer.delete_files_after, answer.bytes_after) == (30, 4, 1000)
+
+
+def test_an_unknown_outcome_outranks_all_and_claims_no_after() -> None:
+    lost = replace(record("r2", status=RecordStatus.UNKNOWN), reason="the answer got lost")
+    answer = answer_of(compaction(records=(record(), lost), failed={"t2": "no memory"}), BEFORE)
+    assert answer.exit_code is ExitCode.OUTCOME_UNKNOWN
+    assert (answer.snapshot_after, answer.files_after, answer.bytes_after) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        (PlanReasonCode.NOT_FRAGMENTED, 0),
+        (PlanReasonCode.NO_GAIN, 0),
+        (PlanReasonCode.EMPTY_TABLE, 0),
+        (PlanReasonCode.MIN_PLAN_INTERVAL, 0),
+        (PlanReasonCode.FILES_IN_USE, 0),
+        (PlanReasonCode.DISABLED, 0),
+        (PlanReasonCode.REFUSED, 4),
+        (PlanReasonCode.OBSERVED, 4),
+        (PlanReasonCode.PAUSED, 4),
+        (PlanReasonCode.INVALID_PROPERTY, 2),
+        (PlanReasonCode.BEING_READ, 1),
+        (PlanReasonCode.FAILING, 1),
+    ],
+)
+def test_an_empty_plan_ends_by_its_reason(code: PlanReasonCode, exit_code: int) -> None:
+    empty = plan(code, tasks=False)
+    assert exit_code_of_plan(empty) == exit_code
+    answer = answer_of(Compaction(ORDERS, empty), BEFORE)
+    assert (answer.exit_code, answer.reason, answer.tasks) == (exit_code, "why", 0)
+
+
+def test_a_dry_run_commits_nothing() -> None:
+    answer = dry_run_answer(str(ORDERS), plan(), BEFORE)
+    assert (answer.dry_run, answer.tasks, answer.committed, answer.files_after) == (True, 2, 0, 30)
+
+
+def test_an_error_is_an_answer_too() -> None:
+    answer = error_answer(str(ORDERS), "lost", ExitCode.OUTCOME_UNKNOWN, BEFORE)
+    assert (answer.error, answer.reason, answer.snapshot_before, answer.snapshot_after) == ("lost", "lost", 7, None)
