@@ -19,7 +19,7 @@ from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
-from compaction_pipeline.core.ports import NodeState, TableState, TaskAttempt
+from compaction_pipeline.core.ports import DIGEST_MISMATCH, NodeState, TableState, TaskAttempt
 from compaction_pipeline.core.scheduling.priority import priority_order
 from compaction_pipeline.storage.stores import Stores
 
@@ -249,7 +249,8 @@ class FakeTaskStore:
                 self._move(task, after, result=result, owner=None, lease_expires_at=None)
             else:
                 self._end_attempt(task, after, result.error, now)
-            self._close_attempt(task, "PREPARED" if after is TaskStatus.PREPARED else "FAILED", result.error, now)
+            outcome = "PREPARED" if after is TaskStatus.PREPARED else DIGEST_MISMATCH if result.digest_mismatch else "FAILED"
+            self._close_attempt(task, outcome, result.error, now)
             return after
 
     def release_expired(self, now: datetime) -> Sequence[str]:

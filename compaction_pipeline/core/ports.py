@@ -277,9 +277,13 @@ class TaskStore(Protocol):
         """Remove finished tasks that ended before; answers how many."""
 
 
+DIGEST_MISMATCH = "DIGEST_MISMATCH"
+"""Outcome of an attempt that would have written other rows than it read: nothing of it is used, and a check stays red."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """One try of a task: who held it, how it ended and why."""
+    """One try of a task: who held it, how it ended (PREPARED, FAILED, LOST or DIGEST_MISMATCH) and why."""
 
     attempt_id: str
     task_id: str

@@ -6,7 +6,7 @@ names those that fail, so that a good one never hides a bad one. Changes nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,7 +17,18 @@ from compaction_pipeline.core.model.properties import TableProperties, resolve_p
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableHead, TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction, TaskStatus
-from compaction_pipeline.core.ports import CatalogStore, Clock, NodeState, RecordStore, TableScan, TableState, TableStore, TaskStore
+from compaction_pipeline.core.ports import (
+    DIGEST_MISMATCH,
+    CatalogStore,
+    Clock,
+    NodeState,
+    RecordStore,
+    TableScan,
+    TableState,
+    TableStore,
+    TaskAttempt,
+    TaskStore,
+)
 
 LATEST_TASKS = 1000
 """Committed tasks that `target_file_size` looks at: more than a day of a busy deployment, and read in well under a second."""
@@ -25,6 +36,7 @@ LATEST_TASKS = 1000
 LEAST_GRACE = timedelta(minutes=1)
 """A commit is never called late before this: below it a tick of a sensor decides, not a fault."""
 
+_NOT_MERGED = (TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.EXECUTING)
 _OVERSIZE = 1.5  # Of the target: the writer folds a remainder below the fragment size (≤ half the target) into its last file.
 
 
@@ -75,8 +87,8 @@ class JudgeCompaction:
     def rows_preserved(self) -> Judgement:
         """No node's last merge wrote other rows than it read; such a node stays red until it succeeds."""
         nodes = self._tables.nodes()
-        tasks = self._tasks.tasks(statuses=(TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.EXECUTING))
-        return rows_preserved(nodes, tasks)
+        tried = [task for task in self._tasks.tasks(statuses=_NOT_MERGED) if task.attempt]
+        return rows_preserved(nodes, [(task, self._tasks.attempts(task.task_id)) for task in tried])
 
     def small_files_left(self) -> Judgement:
         """No node holds as many small files as make a minor due."""
@@ -89,8 +101,8 @@ class JudgeCompaction:
     def commits_on_time(self) -> Judgement:
         """No Prepared task is older than twice its table's commit interval."""
         prepared = self._tasks.tasks(statuses=(TaskStatus.PREPARED,))
-        properties = dict(self._properties())
-        return commits_on_time(prepared, {table: found.commit_interval for table, (_, found) in properties.items()}, self._clock())
+        intervals = {table: found.commit_interval for table, (_, found) in self._properties()}
+        return commits_on_time([(task, self._prepared_at(task)) for task in prepared], intervals, self._clock())
 
     def record_matches_table(self, deadline: datetime | None = None) -> Judgement:
         """The newest committed record of each table is what the table itself says; past `deadline` the rest is left for next time."""
@@ -109,6 +121,10 @@ class JudgeCompaction:
             if reason is not None:
                 failures.append(Failure(state.table, None, reason))
         return Judgement("tables", judged, tuple(failures))
+
+    def _prepared_at(self, task: CompactionTask) -> datetime:
+        ended = [attempt.ended_at for attempt in self._tasks.attempts(task.task_id) if attempt.ended_at is not None]
+        return max(ended, default=task.created_at)
 
     def _newest_committed(self, table: TableIdentifier) -> CompactionRecord | None:
         records = self._records.records(table, limit=20)
@@ -134,20 +150,20 @@ class JudgeCompaction:
         return [(node, properties[node.table]) for node in self._tables.nodes() if node.table in properties]
 
 
-def rows_preserved(nodes: Sequence[NodeState], tasks: Iterable[CompactionTask]) -> Judgement:
-    """Tasks with a digest mismatch whose node has not been committed since."""
+def rows_preserved(nodes: Sequence[NodeState], tried: Iterable[tuple[CompactionTask, Sequence[TaskAttempt]]]) -> Judgement:
+    """Tasks, with their attempts, of which one ended in a digest mismatch and whose node has not been committed since."""
     done = {(node.table, node.node): max(node.last_done.values(), default=None) for node in nodes}
     failures: dict[tuple[TableIdentifier, TableNode], Failure] = {}
-    for task in tasks:
-        result = task.result
-        if result is None or not result.digest_mismatch:
+    for task, attempts in tried:
+        mismatch = next((attempt for attempt in reversed(attempts) if attempt.outcome == DIGEST_MISMATCH), None)
+        if mismatch is None:
             continue
         key = (task.table, task.work.node)
         last_done = done.get(key)
-        if last_done is not None and last_done > (task.ended_at or task.created_at):
-            continue
-        reason = f"task {task.task_id}: {result.rows_read} rows read, {result.rows_written} written; {result.error or 'digests differ'}"
-        failures.setdefault(key, Failure(*key, reason))
+        if last_done is None or last_done < (mismatch.ended_at or task.created_at):
+            failures.setdefault(
+                key, Failure(*key, f"task {task.task_id}, attempt {mismatch.number}: {mismatch.reason or 'digests differ'}")
+            )
     return Judgement("nodes", max(len(nodes), len(failures)), tuple(failures.values()))
 
 
@@ -188,17 +204,18 @@ def target_file_size(tasks: Iterable[CompactionTask]) -> Judgement:
     return Judgement("nodes", len(newest), tuple(failures.values()))
 
 
-def commits_on_time(prepared: Iterable[CompactionTask], intervals: dict[TableIdentifier, timedelta], now: datetime) -> Judgement:
-    """The oldest Prepared task of each table against twice its commit interval, at least a minute."""
-    oldest: dict[TableIdentifier, CompactionTask] = {}
-    for task in prepared:
-        known = oldest.get(task.table)
-        if known is None or _prepared_at(task) < _prepared_at(known):
-            oldest[task.table] = task
+def commits_on_time(
+    prepared: Iterable[tuple[CompactionTask, datetime]], intervals: Mapping[TableIdentifier, timedelta], now: datetime
+) -> Judgement:
+    """The oldest Prepared task of each table, and since when it is, against twice its commit interval, at least a minute."""
+    oldest: dict[TableIdentifier, tuple[datetime, CompactionTask]] = {}
+    for task, since in prepared:
+        if task.table not in oldest or since < oldest[task.table][0]:
+            oldest[task.table] = (since, task)
     late = []
-    for table, task in oldest.items():
+    for table, (since, task) in oldest.items():
         allowed = max(2 * intervals.get(table, TableProperties().commit_interval), LEAST_GRACE)
-        age = now - _prepared_at(task)
+        age = now - since
         if age > allowed:
             reason = f"task {task.task_id} has been Prepared for {age.total_seconds():.0f} s, {allowed.total_seconds():.0f} s allowed"
             late.append((age, Failure(table, None, reason)))
@@ -225,7 +242,3 @@ def disagreement(record: CompactionRecord, head: TableHead) -> str | None:
         if total is not None and total != str(figure):
             return f"snapshot {found.snapshot_id} holds {total} {name} but record {record.record_id} says {figure}"
     return None
-
-
-def _prepared_at(task: CompactionTask) -> datetime:
-    return task.ended_at or task.created_at

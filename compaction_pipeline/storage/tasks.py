@@ -21,7 +21,7 @@ from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
 from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
-from compaction_pipeline.core.ports import TaskAttempt
+from compaction_pipeline.core.ports import DIGEST_MISMATCH, TaskAttempt
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 
@@ -152,7 +152,7 @@ class SqlTaskStore:
                 moved = _end_attempt(connection, row, after, result.error, now)
             if not moved:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
-            outcome = "PREPARED" if after is TaskStatus.PREPARED else "FAILED"
+            outcome = "PREPARED" if after is TaskStatus.PREPARED else DIGEST_MISMATCH if result.digest_mismatch else "FAILED"
             _close_attempt(connection, row, outcome, result.error, now)
             return after
 

@@ -59,14 +59,12 @@ def task(
     *,
     outputs: Sequence[OutputFile] = (),
     ended_at: datetime | None = None,
-    mismatch: bool = False,
     plan_id: str = "p1",
     table: TableIdentifier = ORDERS,
     target: int = 128 * MIB,
 ) -> CompactionTask:
     work = TaskWork(day(number), CompactionType.MINOR, TaskAction.MERGE, (live_file(number),) * 3, (), 1, target, target // 8)
-    error = "rows read and written differ" if mismatch else None
-    result = MergeResult(task_id, "a1", tuple(outputs), 300, 10, 5, 285, digest_mismatch=mismatch, duration_ms=1500, error=error)
+    result = MergeResult(task_id, "a1", tuple(outputs), 300, 10, 5, 285, duration_ms=1500)
     return CompactionTask(
         task_id,
         plan_id,

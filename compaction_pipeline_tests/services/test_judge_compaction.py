@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.model.table import SnapshotSummary
 from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.ports import DIGEST_MISMATCH, TaskAttempt
 from compaction_pipeline.services.judge_compaction import (
     commits_on_time,
     disagreement,
@@ -18,13 +20,17 @@ from compaction_pipeline.services.judge_compaction import (
 from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, ago, head, node_state, output, record, snapshot, task
 
 
-def ours(snapshot_id: int, record_id: str = "r1", **summary: str):  # type: ignore[no-untyped-def]
+def attempt(task_id: str, ended_at: datetime, outcome: str) -> TaskAttempt:
+    return TaskAttempt("a1", task_id, 1, "run", ended_at, ended_at, outcome, "the rows written are not the rows read")
+
+
+def ours(snapshot_id: int, record_id: str = "r1", **summary: str) -> SnapshotSummary:
     found = snapshot(snapshot_id, ago(minutes=1), **summary)
     return replace(found, summary={**found.summary, RECORD_ID_PROPERTY: record_id})
 
 
 def test_a_digest_mismatch_is_red_until_its_node_succeeds() -> None:
-    bad = task("t9", status=TaskStatus.FAILED, mismatch=True, ended_at=ago(minutes=5))
+    bad = (task("t9", status=TaskStatus.FAILED), [attempt("t9", ago(minutes=5), DIGEST_MISMATCH)])
     before = rows_preserved([node_state(1, last_done=ago(minutes=6)), node_state(2)], [bad])
     after = rows_preserved([node_state(1, last_done=ago(minutes=4)), node_state(2)], [bad])
     assert not before.passed
@@ -34,13 +40,14 @@ def test_a_digest_mismatch_is_red_until_its_node_succeeds() -> None:
 
 
 def test_a_good_node_never_hides_a_bad_one() -> None:
-    bad = task("t9", 1, TaskStatus.FAILED, mismatch=True, ended_at=ago(minutes=5))
-    judged = rows_preserved([node_state(1), node_state(2, last_done=ago(minutes=1))], [task("t10", 2, TaskStatus.PENDING), bad])
-    assert [failure.node for failure in judged.failures] == [bad.work.node]
+    bad = (task("t9", 1, TaskStatus.FAILED), [attempt("t9", ago(minutes=5), DIGEST_MISMATCH), attempt("t9", ago(minutes=4), "LOST")])
+    good = (task("t10", 2, TaskStatus.PENDING), [attempt("t10", ago(minutes=5), "FAILED")])
+    judged = rows_preserved([node_state(1), node_state(2, last_done=ago(minutes=1))], [good, bad])
+    assert [failure.node for failure in judged.failures] == [bad[0].work.node]
 
 
 def test_a_failure_without_mismatch_says_nothing_about_rows() -> None:
-    assert rows_preserved([node_state(1)], [task(status=TaskStatus.FAILED)]).passed
+    assert rows_preserved([node_state(1)], [(task(status=TaskStatus.FAILED), [attempt("t1", ago(minutes=5), "FAILED")])]).passed
 
 
 def test_small_data_and_small_delete_files_are_counted_each_alone() -> None:
@@ -73,8 +80,8 @@ def test_an_oversized_output_is_red_until_the_node_is_merged_again() -> None:
 
 def test_a_commit_is_late_after_twice_its_interval_and_never_within_a_minute() -> None:
     def judged(age_seconds: float, interval_seconds: float) -> bool:
-        prepared = task(status=TaskStatus.PREPARED, ended_at=ago(seconds=age_seconds))
-        return commits_on_time([prepared], {ORDERS: timedelta(seconds=interval_seconds)}, NOW).passed
+        prepared = task(status=TaskStatus.PREPARED)
+        return commits_on_time([(prepared, ago(seconds=age_seconds))], {ORDERS: timedelta(seconds=interval_seconds)}, NOW).passed
 
     assert judged(599, 300)
     assert not judged(601, 300)
@@ -83,7 +90,7 @@ def test_a_commit_is_late_after_twice_its_interval_and_never_within_a_minute() -
 
 
 def test_the_oldest_prepared_task_of_a_table_decides() -> None:
-    tasks = [task(f"t{age}", status=TaskStatus.PREPARED, ended_at=ago(seconds=age)) for age in (5, 700, 20)]
+    tasks = [(task(f"t{age}", status=TaskStatus.PREPARED), ago(seconds=age)) for age in (5, 700, 20)]
     judged = commits_on_time(tasks, {ORDERS: timedelta(seconds=300)}, NOW)
     assert "t700" in judged.text
     assert "1 of 1 tables fail" in judged.text
