@@ -11,7 +11,7 @@ from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, RecordStatus
 from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
 from compaction_pipeline.spark.merge import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -75,6 +75,18 @@ def test_what_is_not_fragmented_says_why(house: House) -> None:
     done = house.services.compact_tables.compact(table.identifier)
     assert done.records == ()
     assert done.reason == "no node has 12 small files; highest 3 in unpartitioned"
+
+
+def test_a_full_with_nothing_else_to_gain_drops_the_deletes_that_no_file_needs(house: House) -> None:
+    table = house.lake.table("t")
+    table.delete_ids(7)
+    table.ids(7, 8)
+    house.services.explore_catalogs.explore()
+    done = house.services.compact_tables.compact(table.identifier, FULL)
+    assert [task.work.action for task in done.tasks] == [TaskAction.DROP_DELETES]
+    assert done.records[0].status is RecordStatus.COMMITTED, done.reason
+    assert [file.is_data for file in table.files()] == [True]
+    assert table.live_ids() == [7, 8]
 
 
 def test_rows_deleted_between_merge_and_commit_stay_deleted(house: House) -> None:

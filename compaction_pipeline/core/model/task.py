@@ -47,9 +47,10 @@ class TaskWork:
     """What one task is to do; pure content, the planner's output.
 
     `deletes` is every delete file that applies to any of `inputs` at the plan's snapshot, whatever its node or size. Which
-    applies to which input follows from `core.files.delete_index`. Of a CONVERT task `converts` are the paths of the
-    deletes that its outputs replace (the others among `deletes` are only there to know which rows are already
-    gone). `group` names tasks that a commit considers together ("" for a task on its own). Sizes in bytes.
+    applies to which input follows from `core.files.delete_index`. Of a DROP_DELETES task they are the table's delete files that
+    nothing needs. Of a CONVERT task `converts` are the paths of the deletes that its outputs replace (the others among
+    `deletes` are only there to know which rows are already gone). `group` names tasks that a commit considers together (""
+    for a task on its own). Sizes in bytes.
     """
 
     node: TableNode

@@ -271,8 +271,9 @@ class _Planner:
 
     def _drop(self, decisions: Mapping[TableNode, _Decision]) -> list[TaskWork]:
         """One task that drops delete files which nothing needs, where they are all there is to gain."""
+        useless = self.reach.dead()
         dead: dict[TableNode, int] = {}
-        for file in self.reach.dead():
+        for file in useless:
             dead[file.node] = dead.get(file.node, 0) + 1
         due = [node for node, decision in decisions.items() if node in dead and decision.code is PlanReasonCode.NO_GAIN and decision.type]
         for node in due:
@@ -284,7 +285,8 @@ class _Planner:
                 type=decisions[node].type or _FULL,
                 action=TaskAction.DROP_DELETES,
                 inputs=(),
-                deletes=(),
+                # The commit decides afresh which go; these say what the task is about.
+                deletes=tuple(useless),
                 output_spec_id=node.spec_id,
                 target_size_bytes=self.properties.target_size_bytes,
                 fragment_size_bytes=self.properties.fragment_size_bytes,
