@@ -13,16 +13,21 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from compaction_pipeline.core.ports import MergeEngine
-from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
+from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows
+from compaction_pipeline_tests.scenarios.java_reader import java_rows
 from compaction_pipeline_tests.scenarios.modelled_compactions import ModelledCompactions
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
 from compaction_pipeline_tests.scenarios.soundness import faults
@@ -158,4 +163,26 @@ def _steps(done: Counter[str]) -> int:
 
 
 def test_a_few_steps_keep_every_row() -> None:
-    run_model(60, InProcessMergeEngine())
+    run_model(40, InProcessMergeEngine())
+
+
+@pytest.mark.scenario
+@pytest.mark.timeout(0)
+def test_every_row_stays_whatever_happens_between_plan_and_commit(iceberg_spark: Any) -> None:
+    done = run_model(_asked_steps(300), InProcessMergeEngine(), partial(java_rows, iceberg_spark))
+    assert done["tasks committed"] > 0
+    assert done["read by Java"] > 0
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(0)
+def test_every_row_stays_when_spark_merges(tmp_path: Path) -> None:
+    engine = SparkMergeEngine(SparkSessions(SparkSettings("local[2]", None, str(tmp_path), {})))
+    try:
+        run_model(min(_asked_steps(30), 300), engine)
+    finally:
+        engine.close()
+
+
+def _asked_steps(default: int) -> int:
+    return int(os.environ.get("STEPS", default))
