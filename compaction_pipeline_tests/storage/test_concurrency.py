@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 
 import pytest
 
@@ -27,18 +29,10 @@ def drain(stores: Stores, owner: str) -> list[str]:
     return attempts
 
 
-def drain_one(stores: Stores) -> list[str]:
-    """Poll and report once, leaving half of the tasks to the other however slowly it starts."""
-    if stores.tasks.counts().get(TaskStatus.PENDING, 0) > _TASKS // 2 or stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,)):
-        task = stores.tasks.poll(None, "me", NOW, LEASE)
-        if task is not None:
-            stores.tasks.complete(prepared(task), NOW)
-            return [str(task.attempt_id)]
-    return []
-
-
-def drain_in_a_process(url: str, owner: str) -> list[str]:
-    return drain(open_stores(url), owner)
+def drain_in_a_process(url: str, start: Barrier, attempts: Queue[list[str]]) -> None:
+    stores = open_stores(url)
+    start.wait(60)
+    attempts.put(drain(stores, "other"))
 
 
 def check(url: str, attempts: list[list[str]]) -> None:
@@ -62,13 +56,13 @@ def test_processes_that_poll_never_get_the_same_attempt(state_url: str) -> None:
     stores = open_stores(state_url)
     stores.tasks.insert([example(f"t{number}") for number in range(_TASKS)], [], NOW)
     # One other process is enough beside this one; each costs the fast suite a second of imports.
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        other = pool.submit(drain_in_a_process, state_url, "other")
-        mine: list[str] = []
-        while not other.done():
-            mine += drain_one(stores)
-        attempts = [mine, other.result()]
-    assert all(attempts), "both must have polled"
+    spawn = multiprocessing.get_context("spawn")
+    start, theirs = spawn.Barrier(2), spawn.Queue()
+    other = spawn.Process(target=drain_in_a_process, args=(state_url, start, theirs))
+    other.start()
+    start.wait(60)
+    attempts = [drain(stores, "me"), theirs.get(timeout=60)]
+    other.join(60)
     check(state_url, [*attempts, drain(stores, "last")])
 
 
