@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from datetime import datetime, timezone
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
@@ -29,7 +30,7 @@ from compaction_pipeline.demo.watch import Watch
 
 def run_once(options: DemoOptions) -> int:
     """Answers the exit code: 0 only when the proof is whole."""
-    started = time.monotonic()
+    started, since = time.monotonic(), datetime.now(timezone.utc)
     with Processes() as writers:
         _write_backlog(writers, options)
     watch = Watch(options)
@@ -49,7 +50,7 @@ def run_once(options: DemoOptions) -> int:
             )
         after = watch.census()
         watch.show(f"AFTER, {_seconds(started)}", after)
-        return _judge(services, options, watch, before, after, left)
+        return _judge(services, options, watch, before, after, left, since)
     finally:
         services.close()
 
@@ -92,7 +93,13 @@ def _tick(processes: Processes, options: DemoOptions) -> None:
 
 
 def _judge(
-    services: Services, options: DemoOptions, watch: Watch, before: dict[str, Census], after: dict[str, Census], left: WorkLeft
+    services: Services,
+    options: DemoOptions,
+    watch: Watch,
+    before: dict[str, Census],
+    after: dict[str, Census],
+    left: WorkLeft,
+    since: datetime,
 ) -> int:
     failures = []
     if not left.nothing:
@@ -102,7 +109,7 @@ def _judge(
         watch.say(str(comparison))
         if not comparison.equal:
             failures.append(f"the rows of {table.name} are not those of the change log")
-    records = records_by_sensors(services, options)
+    records = records_by_sensors(services, options, since)
     watch.say(f"{len(records.committed)} records committed, {len(records.sensors)} of them by runs of {_names(records.sensors.values())}")
     if not records.sensors:
         failures.append("no record was committed by a sensor's run")

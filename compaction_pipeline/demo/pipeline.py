@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from dagster import DagsterInstance
@@ -83,9 +84,11 @@ class RecordsBySensors:
     sensors: Mapping[str, str]
 
 
-def records_by_sensors(services: Services, options: DemoOptions) -> RecordsBySensors:
-    """Follow every committed record to its run in Dagster and that run to its sensor."""
-    records = tuple(record for record in services.stores.records.records() if record.status is RecordStatus.COMMITTED)
+def records_by_sensors(services: Services, options: DemoOptions, since: datetime) -> RecordsBySensors:
+    """Follow every record committed since then to its run in Dagster and that run to its sensor."""
+    records = tuple(
+        record for record in services.stores.records.records() if record.status is RecordStatus.COMMITTED and record.created_at >= since
+    )
     sensors: dict[str, str] = {}
     with DagsterInstance.from_config(str(options.dagster_home)) as instance:
         for record in records:
