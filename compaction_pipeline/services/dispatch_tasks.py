@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 
-from compaction_pipeline.core.errors import CompactionError, StaleAttempt
+from compaction_pipeline.core.errors import CompactionError, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskStatus
@@ -132,7 +132,12 @@ class DispatchTasks:
         self._on_step("merged")
         try:
             status = self._tasks.complete(result, self._clock())
-        except CompactionError as error:
+        except StorageUnavailable as error:
+            # The report may have landed with its answer lost: then these files are a Prepared task's. Its lease tells.
+            log.warning("table=%s task=%s attempt=%s not reported: %s", task.table, task.task_id, result.attempt_id, error)
+            done.failed[task.task_id] = str(error)
+            return
+        except (StaleAttempt, NotFoundError) as error:
             # The task went to somebody else while this attempt ran: its files are nobody's.
             log.warning("table=%s task=%s attempt=%s %s", task.table, task.task_id, result.attempt_id, error)
             self._discard(task.table, result)

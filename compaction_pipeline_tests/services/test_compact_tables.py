@@ -299,3 +299,23 @@ def test_a_report_of_a_lost_attempt_changes_nothing_and_its_files_go(house: Hous
     services.dispatch_tasks.drain("next")
     list(services.compact_tables.commit_due())
     assert len(table.live_ids()) == 12
+
+
+def test_a_report_whose_answer_got_lost_keeps_its_files(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    services.compact_tables.refresh(table.identifier)
+    task_id = services.plan_tables.plan(table.identifier).tasks[0].task_id
+    complete = services.stores.tasks.complete
+
+    def landed_and_lost(*arguments: object) -> TaskStatus:
+        complete(*arguments)  # type: ignore[arg-type]
+        raise StorageUnavailable("the state database did not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(services.stores.tasks), "complete", lambda self, *a: landed_and_lost(*a))
+        services.dispatch_tasks.drain("somebody", rounds=1)
+    assert services.stores.tasks.task(task_id).status is TaskStatus.PREPARED
+    list(services.compact_tables.commit_due())
+    assert len(table.files()) == 1
+    assert len(table.live_ids()) == 12
