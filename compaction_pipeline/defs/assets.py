@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import dagster as dg
 from pydantic import Field
 
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.task import CompactionType
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_HEALTH
@@ -75,7 +76,11 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
     report = RunReport(context, services)
     for table, nodes in nodes_by_table(services, context.partition_keys, report.unknown).items():
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
-        outcome = services.compact_tables.compact(table, request, run_id=context.run.run_id, on_result=report.task_ended)
+        try:
+            outcome = services.compact_tables.compact(table, request, run_id=context.run.run_id, on_result=report.task_ended)
+        except CompactionError as error:
+            report.not_done(nodes, error)
+            continue
         report.compacted(outcome, nodes)
     report.close()
     yield from ()  # A generator that yields nothing: returning None would log a second materialization over the node's own.
@@ -100,7 +105,11 @@ def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction
     services = compaction.services()
     report = RunReport(context, services)
     for key in context.partition_keys:
-        commit = services.commit_tables.commit(table_named(services, key), run_id=context.run.run_id)
+        try:
+            commit = services.commit_tables.commit(table_named(services, key), run_id=context.run.run_id)
+        except CompactionError as error:
+            report.not_done([key], error)
+            continue
         context.log.info(commit.reason)
         if commit.record:
             report.committed(commit.record)

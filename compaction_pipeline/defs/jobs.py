@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import TableIdentifier
@@ -53,9 +54,12 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     to_plan: Nodes = named
     for round_number in range(1 + CONFLICT_ROUNDS):
         for table, nodes in to_plan.items():
-            planned = services.compact_tables.plan_nodes(
-                table, PlanRequest(request, frozenset(nodes.values()), config.force or round_number > 0)
-            )
+            wanted = PlanRequest(request, frozenset(nodes.values()), config.force or round_number > 0)
+            try:
+                planned = services.compact_tables.plan_nodes(table, wanted)
+            except CompactionError as error:
+                report.not_done(nodes, error)
+                continue
             context.log.info(f"{table}: {len(planned.tasks)} task(s) planned; {planned.plan.reason.text}")
         told = len(report.records)
         done = services.compact_tables.drain(
@@ -92,7 +96,11 @@ def _explain(
     metadata: dict[str, dg.MetadataValue] = {}
     for table, nodes in tables_of.items():
         request = PlanRequest(types, frozenset(nodes.values()) or None, force)
-        plan = services.compact_tables.explain(table, request)
+        try:
+            plan = services.compact_tables.explain(table, request)
+        except CompactionError as error:
+            context.log.warning(f"dry run, {table}: {error}")
+            continue
         context.log.info(f"dry run, {table}: {len(plan.tasks)} task(s); {plan.reason.text}")
         for verdict in plan.verdicts:
             if not nodes or verdict.node in nodes.values():

@@ -5,7 +5,7 @@ Keeps account of what failed; `close` raises `dg.Failure` when anything did, aft
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import dagster as dg
 
@@ -48,6 +48,11 @@ class RunReport:
     def unknown(self, key: str, reason: str) -> None:
         """A key that no table holds."""
         self._fail(key, reason)
+
+    def not_done(self, what: Iterable[str], error: CompactionError) -> None:
+        """Keys, or a table, of which nothing could be done; the other tables of the run go on."""
+        for key in what:
+            self._fail(key, str(error))
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         """An attempt's end, as a line of the run's log."""

@@ -6,6 +6,7 @@ Each takes ≤ 20 s a tick and keeps its place in the cursor, asks for at most o
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from hashlib import sha256
@@ -13,9 +14,13 @@ from hashlib import sha256
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.fragmentation.clock import may_be_due
+from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.core.ports import NodeState
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keys import (
@@ -109,7 +114,7 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
     if not _has_catalog(services):
         return dg.SensorResult(skip_reason=NO_CATALOG)
     cursor = json.loads(context.cursor or "{}")
-    order = _from(cursor.get("table"), [state.table for state in services.stores.tables.states() if state.complete])
+    order = _from(cursor.get("table"), _worth_planning(services))
     planned = services.compact_tables.plan_due(order, BUDGET * 0.8)
     status = services.read_history.status()
     nodes = services.read_history.worst_nodes(limit=MOST_NODES)
@@ -123,14 +128,40 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
         dynamic_partitions_requests=_new_nodes(context.instance, (node.key for node in nodes if needs_care(node))),
         asset_events=[]
         if fingerprint == cursor.get("health")
-        else [dg.AssetObservation(TABLE_HEALTH, description=why_no_run(status, serving), metadata=status_metadata(status))],
+        else [dg.AssetObservation(TABLE_HEALTH, description=why_no_run(status, serving), metadata=_health(context, status))],
     )
+
+
+def _worth_planning(services: Services) -> list[TableIdentifier]:
+    """Tables that time alone may have made due; the files of the others need not be read."""
+    nodes: dict[TableIdentifier, list[NodeState]] = defaultdict(list)
+    for node in services.stores.tables.nodes():
+        nodes[node.table].append(node)
+    return [
+        state.table
+        for state in services.stores.tables.states()
+        if state.complete and may_be_due(nodes[state.table], _properties(services, state.table))
+    ]
+
+
+def _properties(services: Services, table: TableIdentifier) -> TableProperties:
+    try:
+        return services.plan_tables.properties(table)
+    except CompactionError:
+        return TableProperties()  # The plan says what is wrong, and the table shows it.
 
 
 def _from(start: str | None, names: Sequence[TableIdentifier]) -> list[TableIdentifier]:
     """The tables, beginning with the one where the last tick stopped."""
     first = next((i for i, table in enumerate(names) if start is not None and str(table) == start), 0)
     return [*names[first:], *names[:first]]
+
+
+def _health(context: dg.SensorEvaluationContext, status: Status) -> dict[str, dg.MetadataValue]:
+    origin = context.code_location_origin
+    # An op job is not listed under the asset by itself.
+    job = {"compact_job": dg.MetadataValue.job(COMPACT_JOB, origin.location_name)} if origin is not None else {}
+    return {**status_metadata(status), **job}
 
 
 def status_fingerprint(status: Status) -> str:

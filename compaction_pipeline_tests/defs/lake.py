@@ -33,11 +33,11 @@ class Lake:
 
     identifier = TableIdentifier("lake", ("shop",), "orders")
 
-    def __init__(self, folder: Path, first_id: int = 0) -> None:
+    def __init__(self, folder: Path, first_id: int = 0, name: str = "lake") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": f"file://{folder / 'warehouse'}"}
-        self._catalog = SqlCatalog("lake", **self.properties)
+        self._catalog = SqlCatalog(name, **self.properties)
         self._next_id = first_id
 
     @property

@@ -32,16 +32,11 @@ def _load(home: Path, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_loading_opens_no_database_and_no_jvm(tmp_path: Path) -> None:
-    keys, jvm = _load(tmp_path)
-    assert keys == str(["compacted_files", "compaction_records", "delta_files", "table_health"])
+def test_loading_opens_no_database_and_no_jvm_and_a_prefix_stands_before_every_key(tmp_path: Path) -> None:
+    keys, jvm = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
+    assert keys == str([f"lake/ops/{name}" for name in ("compacted_files", "compaction_records", "delta_files", "table_health")])
     assert jvm == "no JVM"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_prefix_stands_before_every_key(tmp_path: Path) -> None:
-    keys, _ = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
-    assert keys == str([f"lake/ops/{name}" for name in ("compacted_files", "compaction_records", "delta_files", "table_health")])
 
 
 def test_every_asset_says_what_it_is_and_what_to_do() -> None:

@@ -10,6 +10,7 @@ import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import TaskStatus
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.checks import CHECKS
@@ -96,6 +97,21 @@ def test_a_node_that_no_table_holds_fails_with_its_name(lake: Lake, instance: dg
     result = launch(instance, COMPACTED_FILES, key(9))
     assert not result.success
     assert key(9) in failure(result)
+
+
+def test_a_table_that_cannot_be_read_takes_nothing_from_another_one(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    other = Lake(lake.folder.parent / "other", name="other")
+    other.create_orders()
+    other.append_small_files(1, 4)
+    services.explore_catalogs.register(CatalogEntry("other", other.properties))
+    gone, good = key(1), key(1).replace("lake.", "other.", 1)
+    services.compact_tables.refresh(Lake.identifier)
+    (lake.folder / "catalog.db").unlink()
+    result = launch(instance, COMPACTED_FILES, gone, good)
+    assert not result.success
+    assert gone in failure(result)
+    assert instance.get_materialized_partitions(COMPACTED_FILES) == {good}
+    assert other.files() == 1
 
 
 def test_a_paused_table_is_not_compacted_and_says_who_can_change_that(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:

@@ -1,0 +1,27 @@
+"""Which tables time alone may make due: a cheap look at the nodes' figures, before their files are read for a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from compaction_pipeline.core.model.plan import PlanReasonCode
+from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.ports import NodeState
+
+_SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN})
+_LEAST_FILES = 2  # `minor.trigger.interval` wants at least two small files.
+
+
+def may_be_due(nodes: Iterable[NodeState], properties: TableProperties) -> bool:
+    """Whether a plan made now could differ from the last one though no file changed.
+
+    True when a node was not judged yet, or is due or held back; or when an interval may end: two small files, or a full interval.
+    """
+    return any(
+        node.verdict is None
+        or node.verdict.type is not None
+        or node.verdict.reason.code not in _SETTLED
+        or max(node.metrics.small_data_files, node.metrics.small_delete_files) >= _LEAST_FILES
+        or (properties.full_interval is not None and node.metrics.files > 0)
+        for node in nodes
+    )
