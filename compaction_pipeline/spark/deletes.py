@@ -191,16 +191,17 @@ class TaskDeletes:
         parts = max(2, -(-total // max(limit // 3, 1)))
         reached = [file for file in self._inputs.values() if any(self._scope(delete) == scope for delete in self._equalities(file))]
         with tempfile.TemporaryDirectory(prefix="compaction-deletes-") as folder:
-            keys = PartedRows(Path(folder) / "keys.arrow", parts, limit // 12)
+            keys = PartedRows(Path(folder) / "keys.arrow", parts, limit // 10)
             for arrays, length, sequence in self._key_batches(scope):
                 keys.add(_tagged(arrays, [np.full(length, sequence, dtype=np.int64)]), _part_codes(arrays, length, parts))
             keys.finish()
-            rows = PartedRows(Path(folder) / "rows.arrow", parts, limit // 12)
+            rows = PartedRows(Path(folder) / "rows.arrow", parts, limit // 10)
             for number, file in enumerate(reached):
                 self._part_rows(file, number, columns, rows, parts)
             rows.finish()
             for part in range(parts):
                 self._mark_part(keys.part(part), rows.part(part), reached)
+        pa.default_memory_pool().release_unused()
 
     def _part_rows(self, file: LiveFile, number: int, columns: KeyColumns, rows: PartedRows, parts: int) -> None:
         with self._reader.open(file) as opened:
@@ -256,7 +257,8 @@ _PART_SEED = 0x5DEECE66D
 
 def _part_codes(columns: Sequence[Any], length: int, parts: int) -> NDArray[np.int64]:
     hashes = hashes_of(columns, length, _PART_SEED)
-    return ((hashes >> np.uint64(32)) % np.uint64(parts)).astype(np.int64)
+    codes: NDArray[np.int64] = ((hashes >> np.uint64(32)) % np.uint64(parts)).astype(np.int64)
+    return codes
 
 
 def _tagged(columns: Sequence[Any], tags: Sequence[NDArray[np.int64]]) -> Any:

@@ -22,7 +22,7 @@ from compaction_pipeline.spark.convert import convert_deletes
 from compaction_pipeline.spark.deletes import TaskDeletes
 from compaction_pipeline.spark.digest import RowDigest
 from compaction_pipeline.spark.file_access import FileAccess
-from compaction_pipeline.spark.memory import PeakMemory
+from compaction_pipeline.spark.memory import PeakMemory, tight_allocation
 from compaction_pipeline.spark.read import DataReader, TableShape
 from compaction_pipeline.spark.route import RowRouter
 from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress
@@ -34,7 +34,8 @@ def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, 
     memory = PeakMemory()
     files = FileAccess(file_io, layout.location)
     try:
-        result = _merged(task, layout, files)
+        with tight_allocation(task.memory_bytes):
+            result = _merged(task, layout, files)
     except MergeFailed as failure:
         result = _failed(task, str(failure))
     except MemoryError as error:
@@ -85,7 +86,7 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
         schema,
         shape.layout.properties,
         names,
-        FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 8, 1)),
+        FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1)),
         progress,
         work.output_spec_id,
         router.sort_column_ids,

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import resource
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pyarrow as pa
+
+TIGHT_BYTES = 256 * 1024 * 1024
+"""Below this bound Arrow's own allocator would take most of it: it keeps segments of tens of MiB per thread."""
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
+
+
+@contextmanager
+def tight_allocation(memory_bytes: int) -> Iterator[None]:
+    """Under a tight bound allocate from the system, which gives back what is freed; what was set before is set again."""
+    if memory_bytes >= TIGHT_BYTES:
+        yield
+        return
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
 
 
 class PeakMemory:

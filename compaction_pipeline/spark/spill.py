@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class PartedRows:
             self._writer = pa.ipc.new_file(str(self._path), table.schema)
         order = np.argsort(codes, kind="stable")
         bounds = np.searchsorted(codes[order], np.arange(self._parts + 1))
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, end in pairwise(bounds.tolist()):
             rows = table.take(pa.array(order[start:end])).to_batches()
             self._writer.write_batch(rows[0] if rows else pa.RecordBatch.from_pylist([], schema=table.schema))
         self._chunks += 1

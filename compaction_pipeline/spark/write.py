@@ -224,6 +224,8 @@ class _PartitionWriter:
         self._owner.digest.add(table)
         self._owner.rows += table.num_rows
         self._bytes_per_row = max(self._file.position() / self._file.rows, 0.01)
+        # Arrow's allocator keeps what a row group took; within a bound of memory it must give it back.
+        pa.default_memory_pool().release_unused()
 
     def _roll(self) -> None:
         if self._file is not None:

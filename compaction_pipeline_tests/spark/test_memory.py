@@ -16,7 +16,7 @@ from compaction_pipeline.spark.evolution import arrow_field
 from compaction_pipeline.spark.kernel import merge_task
 from compaction_pipeline_tests.spark.files import MIB, SIMPLE, Table, long
 
-BOUND = 64 * MIB
+BOUND = 128 * MIB
 
 
 def _merge_in_a_fresh_process(table: Table) -> MergeResult:
