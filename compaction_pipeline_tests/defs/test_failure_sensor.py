@@ -1,0 +1,52 @@
+"""A failed run of ours is shown on `table_health`; a stranger's is not."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs.keys import TABLE_HEALTH
+from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.sensors import failure_sensor
+from compaction_pipeline_tests.defs.lake import Lake, key
+
+
+@dg.op
+def _breaks() -> None:
+    raise dg.Failure("a stranger's trouble")
+
+
+@dg.job
+def _strange_job() -> None:
+    _breaks()
+
+
+def tell(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> object:
+    failed = next(event for event in result.all_events if event.event_type is dg.DagsterEventType.RUN_FAILURE)
+    with dg.build_run_status_sensor_context(
+        sensor_name="failure_sensor",
+        dagster_event=failed,
+        dagster_instance=instance,
+        dagster_run=result.dagster_run,
+        resources={"compaction": Compaction()},
+    ).for_run_failure() as context:
+        return failure_sensor(context)
+
+
+def test_a_failed_run_of_ours_is_shown_with_its_reason(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.corrupt_a_file(1)
+    config = {"ops": {"compact": {"config": {"node_keys": [key(1)]}}}}
+    result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+    tell(instance, result)
+    (record,) = instance.fetch_observations(TABLE_HEALTH, limit=1).records
+    observation = record.asset_observation
+    assert observation is not None
+    assert observation.metadata["failed_run"].value == result.run_id
+
+
+def test_a_strangers_run_is_left_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
+    result = _strange_job.execute_in_process(instance=instance, raise_on_error=False)
+    answer = tell(instance, result)
+    assert isinstance(answer, dg.SkipReason)
+    assert "not ours" in (answer.skip_message or "")
+    assert not instance.fetch_observations(TABLE_HEALTH, limit=1).records
