@@ -42,6 +42,7 @@ from pyiceberg.table.update import (
 )
 
 from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
+from compaction_pipeline.iceberg.manifest_lists import read_manifests
 from compaction_pipeline.iceberg.manifests import ManifestWriter, data_file_of, entry_of, read_entries
 from compaction_pipeline.iceberg.partitions import partition_struct
 
@@ -237,7 +238,7 @@ class Transaction:
     def _manifests_of(self, parent: Snapshot | None) -> Sequence[ManifestFile]:
         if self.staged:
             return self.staged[-1].manifests
-        return parent.manifests(self._table.io) if parent else ()
+        return read_manifests(self._table.io, parent) if parent else ()
 
 
 def _main_at(snapshot_id: int, metadata: TableMetadata) -> SetSnapshotRefUpdate:

@@ -20,6 +20,7 @@ from compaction_pipeline.core.model.table import ManifestRef, SnapshotSummary, T
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.live_files import read_live_files
+from compaction_pipeline.iceberg.manifest_lists import read_manifests
 from compaction_pipeline.iceberg.partitions import is_unpartitioned
 
 _ANCESTORS = 100
@@ -69,7 +70,7 @@ class IcebergScan:
 
 def manifests_of(snapshot: Snapshot, io: FileIO) -> Sequence[ManifestFile]:
     """The manifests of a snapshot."""
-    return snapshot.manifests(io)
+    return read_manifests(io, snapshot)
 
 
 def manifest_ref(manifest: ManifestFile) -> ManifestRef:

@@ -203,6 +203,22 @@ def test_a_manifest_that_was_cut_is_not_taken_for_a_shorter_one(lake: Lake) -> N
         list(lake.scan.live_files(t.identifier, ref))
 
 
+def test_a_manifest_list_that_was_cut_anywhere_is_not_taken_for_a_shorter_one(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    t.ids(2)
+    head = t.table.refresh().current_snapshot()
+    assert head is not None
+    path = Path(head.manifest_list.removeprefix("file://"))
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StorageUnavailable, match=f"{path} is corrupt: .*roll the table back"):
+            lake.scan.manifests(t.identifier, head.snapshot_id)
+    path.write_bytes(whole)
+    assert len(lake.scan.manifests(t.identifier, t.head().snapshot_id or 0)) == 2
+
+
 def test_entries_that_were_merged_into_one_manifest_keep_their_sequences(lake: Lake) -> None:
     t = lake.table()
     a, b, c = t.ids(1), t.ids(2), t.ids(3)

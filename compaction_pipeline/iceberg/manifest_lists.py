@@ -1,0 +1,106 @@
+"""Reads manifest lists, whole or not at all.
+
+PyIceberg takes an Avro file that was cut for one that ends there. A manifest has its counts in the list; the list itself has
+nothing above it that says how much it should hold: a manifest that a cut list no longer names would be lost, with every row in
+it, at the next rewrite. So the frame of the file is walked first.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from pyiceberg.io import FileIO, InputFile
+from pyiceberg.manifest import ManifestFile, read_manifest_list
+from pyiceberg.table.snapshots import Snapshot
+
+from compaction_pipeline.core.errors import StorageUnavailable
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+
+
+def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests of a snapshot. StorageUnavailable when its manifest list is corrupt or was cut."""
+    path = snapshot.manifest_list
+    with io.new_input(path).open() as stream:
+        content = stream.read()
+    try:
+        _check_frame(content)
+        manifests = list(read_manifest_list(_InMemory(path, content)))
+        if not manifests and _total_files(snapshot):
+            # Cut behind its header it is a whole file of no manifests.
+            raise ValueError(f"it names no manifest, but its snapshot holds {_total_files(snapshot)} files")
+        return manifests
+    except Exception as error:
+        # Whatever a decoder does with bytes that are not Avro: SystemError and MemoryError included.
+        raise StorageUnavailable(f"manifest list {path} is corrupt: {error}; restore it or roll the table back") from error
+
+
+def _total_files(snapshot: Snapshot) -> int:
+    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    totals = [said.get(key, "") for key in ("total-data-files", "total-delete-files")]
+    return sum(int(total) for total in totals if total.isdigit())
+
+
+def _check_frame(content: bytes) -> None:
+    """Raise ValueError unless header and blocks (Avro spec: "Object Container Files") end exactly where the file ends."""
+    if content[:4] != _MAGIC:
+        raise ValueError(f"it is {len(content)} bytes that are no Avro file")
+    position = 4
+    while True:
+        entries, position = _long(content, position)
+        if entries == 0:
+            break
+        if entries < 0:
+            _, position = _long(content, position)
+        for _ in range(2 * abs(entries)):
+            length, position = _long(content, position)
+            position = _skipped(content, position, length)
+    sync = content[position : position + _SYNC_BYTES]
+    position = _skipped(content, position, _SYNC_BYTES)
+    while position < len(content):
+        _, position = _long(content, position)
+        length, position = _long(content, position)
+        position = _skipped(content, position, length)
+        if content[position : position + _SYNC_BYTES] != sync:
+            raise ValueError(f"a block ends wrongly at byte {position} of {len(content)}: it was cut or overwritten")
+        position += _SYNC_BYTES
+
+
+def _skipped(content: bytes, position: int, length: int) -> int:
+    if length < 0 or position + length > len(content):
+        raise ValueError(f"it ends after {len(content)} bytes, inside of a block: it was cut")
+    return position + length
+
+
+def _long(content: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it."""
+    value = shift = 0
+    while True:
+        _skipped(content, position, 1)
+        byte = content[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        if shift > 63:
+            raise ValueError(f"a number at byte {position} is longer than Avro allows: it was overwritten")
+
+
+class _InMemory(InputFile):
+    """Bytes that were read already."""
+
+    def __init__(self, location: str, content: bytes) -> None:
+        super().__init__(location)
+        self._content = content
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> Any:
+        return BytesIO(self._content)
