@@ -238,7 +238,7 @@ class RefreshFiles:
         times = [
             datetime.fromtimestamp(committed_ms[manifest.added_snapshot_id] / 1000, timezone.utc)
             for manifest in added
-            if manifest.content == "deletes"
+            if manifest.content == "DELETES"
             and manifest.spec_id != head.layout.default_spec_id
             and manifest.added_snapshot_id in committed_ms
         ]

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.transforms import BucketTransform
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.model.plan import PlanReasonCode
@@ -142,3 +143,17 @@ def test_an_unreadable_manifest_harms_no_other_table(house: House) -> None:
     assert not state.complete
     assert state.problem is not None
     assert manifest.path in state.problem
+
+
+def test_a_delete_of_an_old_spec_is_noticed_when_it_comes(house: House) -> None:
+    table = house.lake.table("t")
+    old = table.table.spec().spec_id
+    table.ids(1, 2)
+    with table.table.update_spec() as update:
+        update.add_field("id", BucketTransform(4), "id_bucket")
+    house.services.explore_catalogs.explore()
+    house.services.refresh_files.refresh(table.identifier)
+    assert house.services.stores.tables.state(table.identifier).last_old_spec_delete_at is None
+    table.delete_ids(1, spec_id=old)
+    house.services.refresh_files.refresh(table.identifier)
+    assert house.services.stores.tables.state(table.identifier).last_old_spec_delete_at is not None
