@@ -27,7 +27,7 @@ def megabytes(size_bytes: int) -> float:
     return round(size_bytes / _BYTES_PER_MB, 3)
 
 
-def clipped(text: str, most: int = 120) -> str:
+def clipped(text: str, most: int = 240) -> str:
     """A reason short enough for a cell beside others."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 

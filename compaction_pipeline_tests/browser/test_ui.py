@@ -55,6 +55,7 @@ def test_sensors_start_a_machine_run_that_compacts_due_nodes(dagster: Deployment
 
 
 def test_the_table_of_worst_nodes_has_rows_with_reasons(dagster: Deployment, page: Page, screenshot: Screenshot) -> None:
+    page.set_viewport_size({"width": 2100, "height": 1150})  # the table is wide
     page.goto("/assets/table_health")
     expect(page.get_by_text("worst_nodes", exact=True)).to_be_visible()
     expect(page.get_by_role("cell", name="FAILING").first).to_be_visible()
