@@ -115,9 +115,8 @@ def _generated(session: Any, files: int, rows_per_file: int) -> tuple[list[LiveF
         *[f"{expression} as {name}" for name, (expression, _) in COLUMNS.items()]
     )
     session.sql("create namespace if not exists bench.db")
-    frame.writeTo("bench.db.orders").tableProperty("write.parquet.compression-codec", "zstd").option(
-        "write.distribution-mode", "none"
-    ).create()
+    writer = frame.writeTo("bench.db.orders").tableProperty("write.parquet.compression-codec", "zstd")
+    writer.option("write.distribution-mode", "none").create()
     rows = session.sql("select file_path, file_size_in_bytes, record_count from bench.db.orders.files").collect()
     live = [LiveFile(row[0], FileContent.DATA, 0, (), row[1], row[2], 1) for row in rows]
     return live, session.sql("select snapshot_id from bench.db.orders.snapshots").collect()[0][0]

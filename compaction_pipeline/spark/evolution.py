@@ -42,6 +42,8 @@ from pyiceberg.types import (
 from compaction_pipeline.core.errors import MergeFailed
 
 FIELD_ID_KEY = b"PARQUET:field_id"
+TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+"""Text as PyArrow reads it from dictionary-encoded columns on request."""
 Convert = Callable[[Any], Any]
 """An Arrow array of the source type → the same rows as an array of the target type."""
 
@@ -157,19 +159,27 @@ class _Column:
 class Projection:
     """Turns record batches of one file into rows of the target fields; compiled once per file."""
 
-    def __init__(self, source: Any, fields: Sequence[NestedField], constants: Mapping[int, Any], path: str) -> None:
-        """`source` is the file's schema with ids (`identified`), `constants` Arrow scalars by field id for columns that it may lack."""
+    def __init__(
+        self, source: Any, fields: Sequence[NestedField], constants: Mapping[int, Any], path: str, *, keep_dictionaries: bool = False
+    ) -> None:
+        """`source` is the file's schema with ids (`identified`), `constants` Arrow scalars by field id for columns that it may lack.
+
+        With `keep_dictionaries` text that is read as Arrow dictionaries stays so (`schema` says it); else it is decoded.
+        """
         by_id = {field_id(field): field for field in source if field_id(field) is not None}
-        self.schema = arrow_schema(fields)
         self._columns = [
-            self._column(by_id.get(field.field_id), field, constants, target, path)
-            for field, target in zip(fields, self.schema, strict=True)
+            self._column(by_id.get(field.field_id), field, constants, arrow_field(field), path, keep_dictionaries) for field in fields
         ]
+        self.schema = pa.schema([column.field for column in self._columns])
 
     @staticmethod
-    def _column(source: Any | None, field: NestedField, constants: Mapping[int, Any], target: Any, path: str) -> _Column:
+    def _column(
+        source: Any | None, field: NestedField, constants: Mapping[int, Any], target: Any, path: str, keep_dictionaries: bool
+    ) -> _Column:
         where = f"column {field.name!r} of file {path}"
         if source is not None:
+            if keep_dictionaries and source.type == TEXT_DICTIONARY and isinstance(field.field_type, StringType):
+                return _Column(source.name, _identity, None, target.with_type(TEXT_DICTIONARY))
             return _Column(source.name, _converter(source.type, field.field_type, where), None, target)
         if field.field_id in constants:
             return _Column(None, _identity, constants[field.field_id], target)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlparse
@@ -36,19 +36,22 @@ class FileAccess:
         return self._io
 
     @contextmanager
-    def parquet(self, path: str, *, read_ahead_bytes: int = 0, dictionaries: list[str] | None = None) -> Iterator[Any]:
+    def parquet(self, path: str, *, read_ahead_bytes: int = 0, dictionaries: Callable[[Any], list[str]] | None = None) -> Iterator[Any]:
         """An open `pyarrow.parquet.ParquetFile`. Raises MergeFailed when it is missing, unreadable or not Parquet.
 
         `read_ahead_bytes` > 0 streams column chunks through buffers of that size in place of reading each whole.
+        `dictionaries` chooses from the file the columns that are read as Arrow dictionaries.
         """
         with in_words(f"file {path}", "footer unreadable"):
             local = self._local(path)
             source = pa.OSFile(local, "rb") if local is not None else self.io.new_input(path).open(seekable=True)
         try:
             with in_words(f"file {path}", "footer unreadable"):
-                file = pq.ParquetFile(
-                    source, buffer_size=read_ahead_bytes, coerce_int96_timestamp_unit="us", pre_buffer=False, read_dictionary=dictionaries
-                )
+                options = {"buffer_size": read_ahead_bytes, "coerce_int96_timestamp_unit": "us", "pre_buffer": False}
+                file = pq.ParquetFile(source, **options)
+                encoded = dictionaries(file) if dictionaries is not None else []
+                if encoded:
+                    file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=encoded, **options)
             yield file
         finally:
             with suppress(OSError):

@@ -95,11 +95,11 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
     rows_read = by_position = by_equality = 0
     try:
         for file in work.inputs:
-            with reader.open(file) as opened:
+            with reader.open(file, keep_dictionaries=router.passes_through) as opened:
                 progress.files_seen += 1
                 for number in opened.dictionary_encoded:
                     progress.dictionary_votes[number] = progress.dictionary_votes.get(number, 0) + 1  # type: ignore[index,union-attr]
-                output = reader.projection(opened, file, schema.fields)
+                output = reader.projection(opened, file, schema.fields, keep_dictionaries=router.passes_through)
                 masks = deletes.of(file, opened)
                 for position, batch in opened.batches([output, *masks.projections]):
                     projected = output.apply(batch)

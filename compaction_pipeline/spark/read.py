@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
@@ -121,23 +122,29 @@ class DataReader:
         self._shape = shape
         self._memory_bytes = memory_bytes
 
-    def open(self, file: LiveFile) -> _Opened:
-        """A context manager that gives the OpenFile; checks that the file holds the rows that its manifest entry says."""
-        return _Opened(self._files, self._shape, file, self._memory_bytes)
+    def open(self, file: LiveFile, *, keep_dictionaries: bool = False) -> _Opened:
+        """A context manager that gives the OpenFile; checks that the file holds the rows that its manifest entry says.
 
-    def projection(self, opened: OpenFile, file: LiveFile, fields: Sequence[NestedField]) -> Projection:
+        `keep_dictionaries`: text of few values is read as Arrow dictionaries: far cheaper to read, digest and write again.
+        """
+        return _Opened(self._files, self._shape, file, self._memory_bytes, keep_dictionaries)
+
+    def projection(self, opened: OpenFile, file: LiveFile, fields: Sequence[NestedField], *, keep_dictionaries: bool = False) -> Projection:
         """The file's columns as these fields."""
-        return Projection(opened.schema, fields, self._shape.partition_constants(file) if file.is_data else {}, file.path)
+        constants = self._shape.partition_constants(file) if file.is_data else {}
+        return Projection(opened.schema, fields, constants, file.path, keep_dictionaries=keep_dictionaries)
 
 
 class _Opened:
-    def __init__(self, files: FileAccess, shape: TableShape, file: LiveFile, memory_bytes: int) -> None:
+    def __init__(self, files: FileAccess, shape: TableShape, file: LiveFile, memory_bytes: int, keep_dictionaries: bool) -> None:
         self._shape = shape
         self._file = file
         self._memory_bytes = memory_bytes
         # A file whose column chunks could not all be held at once is streamed through small buffers.
         streamed = file.file_size_bytes > memory_bytes // 8
-        self._context = files.parquet(file.path, read_ahead_bytes=256 * 1024 if streamed else 0)
+        self._context = files.parquet(
+            file.path, read_ahead_bytes=256 * 1024 if streamed else 0, dictionaries=_few_values if keep_dictionaries else None
+        )
 
     def __enter__(self) -> OpenFile:
         parquet = self._context.__enter__()
@@ -156,6 +163,24 @@ class _Opened:
 
     def __exit__(self, *exc_info: Any) -> None:
         self._context.__exit__(None, None, None)
+
+
+def _few_values(parquet: Any) -> list[str]:
+    """Top-level text columns whose dictionaries are small: their pages take at most 12 bits a value."""
+    metadata = parquet.metadata
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    if not groups or metadata.num_columns != len(parquet.schema_arrow.names):
+        return []
+    return [
+        field.name
+        for index, field in enumerate(parquet.schema_arrow)
+        if field.type == pa.string()
+        and all(chunk.has_dictionary_page and 2 * chunk.total_uncompressed_size <= 3 * chunk.num_values for chunk in _chunks(groups, index))
+    ]
+
+
+def _chunks(groups: Sequence[Any], index: int) -> list[Any]:
+    return [group.column(index) for group in groups]
 
 
 def _leaf_ids(field: Any) -> list[int | None]:

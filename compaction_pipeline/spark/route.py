@@ -47,6 +47,11 @@ class RowRouter:
             # A FULL promises the order whatever the size; smaller work sorts only what fits.
             self._sorter = Sorter(arrow_schema(schema.fields), keys, task.memory_bytes // 6, spill=work.type is CompactionType.FULL)
 
+    @property
+    def passes_through(self) -> bool:
+        """Rows go to one partition as they come: nothing looks into their columns on the way."""
+        return self._sorter is None and self._partition is not None
+
     def add(self, batch: Any, writer: RowWriter) -> None:
         """Route a batch of kept rows."""
         if self._sorter is None:

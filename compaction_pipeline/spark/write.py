@@ -162,10 +162,10 @@ class DataWriter:
         for writer in self._partitions.values():
             writer.abandon()
 
-    def open_file(self, partition: Partition) -> _OpenOutput:
+    def open_file(self, partition: Partition, schema: Any) -> _OpenOutput:
         path = self._names.path(partition, self._numbers)
         self._numbers += 1
-        return _OpenOutput(self, self._files, path, partition, self._spec_id)
+        return _OpenOutput(self, self._files, path, partition, self._spec_id, schema)
 
 
 class _PartitionWriter:
@@ -216,16 +216,34 @@ class _PartitionWriter:
         """Write what is held as one row group."""
         if not self._buffer:
             return
-        table = pa.Table.from_batches(self._buffer, schema=self._owner.arrow)
+        table = self._assembled()
         self._buffer, self.buffered_bytes, self._buffered_rows = [], 0, 0
         if self._file is None:
-            self._file = self._owner.open_file(self._partition)
+            self._file = self._owner.open_file(self._partition, table.schema)
         self._file.write(table)
         self._owner.digest.add(table)
         self._owner.rows += table.num_rows
         self._bytes_per_row = max(self._file.position() / self._file.rows, 0.01)
         # Arrow's allocator keeps what a row group took; within a bound of memory it must give it back.
         pa.default_memory_pool().release_unused()
+
+    def _assembled(self) -> Any:
+        """The held batches as one table; a column that some batches hold as dictionaries and others not is decoded."""
+        columns, fields = [], []
+        for index, field in enumerate(self._owner.arrow):
+            arrays = [batch.column(index) for batch in self._buffer]
+            encoded = [pa.types.is_dictionary(array.type) for array in arrays]
+            if all(encoded) and (self._file is None or pa.types.is_dictionary(self._file.schema.field(index).type)):
+                # The Parquet writer gives up on dictionaries that change within a row group.
+                columns.append(pa.chunked_array(arrays).unify_dictionaries())
+                fields.append(field.with_type(columns[-1].type))
+                continue
+            plain = [array.dictionary_decode() if is_encoded else array for array, is_encoded in zip(arrays, encoded, strict=True)]
+            columns.append(pa.chunked_array(plain, field.type))
+            fields.append(field)
+        table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+        # A file that was begun with dictionaries goes on with them.
+        return table if self._file is None else table.cast(self._file.schema)
 
     def _roll(self) -> None:
         if self._file is not None:
@@ -245,8 +263,9 @@ class _PartitionWriter:
 class _OpenOutput:
     """A data file that is being written."""
 
-    def __init__(self, owner: DataWriter, files: FileAccess, path: str, partition: Partition, spec_id: int) -> None:
+    def __init__(self, owner: DataWriter, files: FileAccess, path: str, partition: Partition, spec_id: int, schema: Any) -> None:
         self.path = path
+        self.schema = schema
         self.rows = 0
         self._owner = owner
         self._files = files
@@ -259,7 +278,7 @@ class _OpenOutput:
         dictionaries = [leaf.parquet_path for leaf in owner.leaves if leaf.field_id in encoded]
         self._footers: list[Any] = []
         with in_words(f"new file {path}", "cannot be written"):
-            self._writer = parquet_writer(self._stream, owner.arrow, owner.options, dictionaries, self._footers)
+            self._writer = parquet_writer(self._stream, schema, owner.options, dictionaries, self._footers)
 
     def write(self, table: Any) -> None:
         with in_words(f"new file {self.path}", "cannot be written"):

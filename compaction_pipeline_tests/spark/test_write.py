@@ -277,3 +277,20 @@ def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
     finally:
         patch.undo()
     assert "disk full" in (result.error or ""), result.error
+
+
+def test_text_of_few_values_goes_through_as_dictionaries_whatever_the_files_mix(tmp_path: Path) -> None:
+    table = Table(tmp_path, properties={"write.parquet.row-group-size-bytes": "20000"})
+    expected = []
+    for number, values in enumerate([["a", "b"], ["c", None, "b"], [f"unique-{index}" for index in range(3000)], ["z"], [None]]):
+        rows = [{"id": 10_000 * number + index, "name": values[index % len(values)]} for index in range(3000)]
+        file = table.append(rows)
+        table.delete_positions([(file.path, position) for position in range(0, 3000, 3)])
+        expected += [row for index, row in enumerate(rows) if index % 3]
+    result = table.merge()
+    assert result.error is None, result.error
+    assert rows_of(result.outputs) == expected
+    [output] = result.outputs
+    assert pq.read_schema(output.path).field("name").type == pa.string()
+    assert bytes.fromhex(output.upper_bounds[2]) == b"z"
+    assert output.null_value_counts[2] == sum(row["name"] is None for row in expected)
