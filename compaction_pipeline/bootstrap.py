@@ -186,9 +186,11 @@ class Services:
         return MaintainTables(stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.committer, self.clock, ttl)
 
     def close(self) -> None:
-        """Stop a Spark session that was started."""
+        """Stop a Spark session that was started, give the state database's connections back."""
         if "engine" in self.__dict__:
             self.engine.close()
+        if "stores" in self.__dict__:
+            self.stores.close()
 
 
 def open_services(settings: Settings | None = None) -> Services:

@@ -102,11 +102,13 @@ class PlanTables:
         budget = _UNLIMITED if unlimited else self._budget(table)
         decided, state = self._decide(table, request, budget, explain=False)
         now = self._clock()
-        changes: dict[str, object] = {"plan_reason": decided.reason}
+        # What a person asked of some nodes says nothing about what the table waits for.
+        changes: dict[str, object] = {} if request.force or request.nodes is not None else {"plan_reason": decided.reason}
         if decided.reason.code is PlanReasonCode.INVALID_PROPERTY:
             changes["problem"] = decided.reason.text
         if not decided.tasks or state is None:
-            self._tables.update(table, changes)
+            if changes:
+                self._tables.update(table, changes)
             self._save_verdicts(table, decided.verdicts)
             return Planned(decided)
         tasks = self._tasks_of(decided, state, self.properties(table), now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from compaction_pipeline.core.ports import CatalogStore, FileStore, LeaseStore, RecordStore, TableStore, TaskStore
@@ -17,7 +18,7 @@ from compaction_pipeline.storage.tasks import SqlTaskStore
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """One store per port."""
+    """One store per port. `close` gives the database's connections back."""
 
     catalogs: CatalogStore
     tables: TableStore
@@ -25,6 +26,7 @@ class Stores:
     tasks: TaskStore
     records: RecordStore
     leases: LeaseStore
+    close: Callable[[], None] = lambda: None
 
 
 def open_stores(url: str, *, upgrade: bool = False) -> Stores:
@@ -41,4 +43,5 @@ def open_stores(url: str, *, upgrade: bool = False) -> Stores:
         SqlTaskStore(engine),
         SqlRecordStore(engine),
         SqlLeaseStore(engine),
+        engine.dispose,
     )

@@ -64,7 +64,7 @@ class Deployment:
         home = self.folder / "dagster"
         home.mkdir(exist_ok=True)
         shipped = Path(compaction_pipeline.demo.__file__).with_name("dagster.yaml").read_text()
-        (home / "dagster.yaml").write_text(shipped + "\nnux:\n  enabled: false\n")  # no invitation before the page
+        (home / "dagster.yaml").write_text(shipped)
         command = [
             sys.executable,
             "-m",
