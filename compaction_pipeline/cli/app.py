@@ -9,6 +9,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Sequence
+from copy import copy
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -122,14 +123,24 @@ def _root(
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to what stderr is now: one process may run several commands, each with streams of its own."""
+    """Writes to what stderr is now: one process may run several commands, each with streams of its own.
+
+    The stack of an error is for --verbose only, as everywhere on the command line.
+    """
+
+    def __init__(self, verbosity: Verbosity) -> None:
+        super().__init__()
+        self._verbose = verbosity is Verbosity.VERBOSE
 
     def emit(self, record: logging.LogRecord) -> None:
+        if not self._verbose:
+            record = copy(record)
+            record.exc_info = record.exc_text = record.stack_info = None
         sys.stderr.write(self.format(record) + "\n")
 
 
 def _log_to_stderr(verbosity: Verbosity) -> None:
-    handler = _StderrHandler()
+    handler = _StderrHandler(verbosity)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     ours = logging.getLogger("compaction_pipeline")
     ours.handlers[:] = [handler]
@@ -141,6 +152,6 @@ def _level(verbosity: Verbosity) -> str:
         return "DEBUG"
     if verbosity is Verbosity.QUIET:
         return "ERROR"
-    # A person at a terminal looks at the progress bar; INFO, the setting's default, is meant for services.
+    # A command says by itself what went wrong, in one sentence; the log, INFO by default, is meant for services.
     settings = load_settings()
-    return settings.log_level if "log_level" in settings.model_fields_set else "WARNING"
+    return settings.log_level if "log_level" in settings.model_fields_set else "ERROR"

@@ -34,11 +34,18 @@ class Session:
         """The state database."""
         return self.services.stores
 
-    def refresh(self, table: TableIdentifier) -> None:
-        """Bring one table's files up to date, and say what stands in the way of that."""
+    def refresh(self, table: TableIdentifier, *, strict: bool = False) -> None:
+        """Bring one table's files up to date, and say what stands in the way of that.
+
+        `strict`: raise it; for commands whose answer names every other problem of the table anyway.
+        """
         with self.output.progress() as progress:
             progress.add_task(f"reading {table}", total=None)
             refreshed = self.services.compact_tables.refresh(table)
+        if strict:
+            if refreshed.error is not None:
+                raise refreshed.error
+            return
         if refreshed.problem is not None:
             self.output.say(f"warning: {table}: {refreshed.problem}")
 

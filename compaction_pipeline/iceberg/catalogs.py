@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog, CatalogType, load_catalog
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
@@ -19,7 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
@@ -32,7 +32,7 @@ _BUSY_TIMEOUT_MS = 30_000
 
 
 class Catalogs:
-    """Opens catalogs and loads tables. Errors: NotFoundError, ConfigError, StorageUnavailable, TableRefused."""
+    """Opens catalogs and loads tables. Errors: NotFoundError (a table), ConfigError, StorageUnavailable, TableRefused."""
 
     def __init__(self, entry_of: Callable[[str], CatalogEntry]) -> None:
         self._entry_of = entry_of
@@ -100,14 +100,23 @@ def _opened(entry: CatalogEntry) -> Catalog:
     creates = properties.setdefault("init_catalog_tables", "false").lower() == "true"
     if not creates:
         _check_database_file(entry)
+    _check_type(entry)
     with translated(f"catalog {entry.name!r}"):
         try:
             catalog = load_catalog(name, **properties)
         except ValueError as error:
-            raise ConfigError(f"catalog {entry.name!r} cannot be opened: {error}; correct its properties") from error
+            reason = "'uri' is missing: add -p uri=…" if "URI missing" in str(error) else f"{error}; correct its properties"
+            raise ConfigError(f"catalog {entry.name!r} cannot be opened: {reason}") from error
         if isinstance(catalog, SqlCatalog):
             _prepare(entry, catalog)
     return catalog
+
+
+def _check_type(entry: CatalogEntry) -> None:
+    kind = entry.properties.get("type")
+    known = [one.value for one in CatalogType]
+    if kind is not None and kind.lower() not in known:
+        raise ConfigError(f"catalog {entry.name!r}: 'type' is {kind!r} but must be one of {', '.join(known)}; correct it with -p type=…")
 
 
 def _check_database_file(entry: CatalogEntry) -> None:
@@ -117,7 +126,8 @@ def _check_database_file(entry: CatalogEntry) -> None:
     with translated(f"catalog {entry.name!r}"):
         path = make_url(uri).database
     if path and path != ":memory:" and not os.path.isfile(path.removeprefix("file:")):
-        raise NotFoundError(f"missing catalog {entry.name!r}: 'uri' is {uri} but there is no database file {path}: correct the path")
+        # Not NotFoundError: tables of a disk that is not mounted are not gone, and nothing known of them may be forgotten.
+        raise ConfigError(f"missing catalog {entry.name!r}: 'uri' is {uri} but there is no database file {path}: correct the path")
 
 
 def _prepare(entry: CatalogEntry, catalog: SqlCatalog) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,8 +19,9 @@ from pyiceberg.exceptions import (
     OAuthError,
     RESTError,
     UnauthorizedError,
+    ValidationError,
 )
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
 
@@ -34,18 +37,41 @@ def translated(what: str) -> Iterator[None]:
         raise NotFoundError(f"{what} does not exist: {_text(error)}; it was dropped, renamed or never there") from error
     except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError, PermissionError) as error:
         raise StorageUnavailable(f"{what}: no permission: {_text(error)}; check the catalog's credentials and rights") from error
-    except MalformedMetadata as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise TableRefused(f"{what}: its metadata cannot be read: {place}: {first['msg']}") from error
+    except (MalformedMetadata, ValidationError) as error:
+        raise _malformed(what, error) from error
     except (NoSuchPropertyException, NotInstalledError, ImportError, ArgumentError, NoSuchModuleError) as error:
         raise ConfigError(f"{what}: {_text(error)}; correct the catalog's properties") from error
     except FileNotFoundError as error:
         raise StorageUnavailable(f"{what}: a file of it is missing: {_text(error)}; restore it or roll the table back") from error
-    except (SQLAlchemyError, RESTError, OSError, EOFError) as error:
-        raise StorageUnavailable(f"{what} did not answer: {_text(error)}; it is tried again") from error
-    except ValueError as error:
-        raise StorageUnavailable(f"{what} cannot be read: {_text(error)}") from error
+    except DatabaseError as error:
+        if "file is not a database" in str(error):
+            raise ConfigError(f"{what}: the file that 'uri' names is not a database; correct the catalog's properties") from error
+        raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+            raise StorageUnavailable(f"{what}: disk full: {_text(error)}; free space, then try again") from error
+        raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
+    except RESTError as error:
+        raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
+    except Exception as error:
+        # Whatever a library does with content that it was not written for: one such table must stop no other.
+        raise StorageUnavailable(
+            f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"
+        ) from error
+
+
+def _malformed(what: str, error: Exception) -> CompactionError:
+    """Metadata that is no JSON was damaged; any other was written by rules that we do not know."""
+    cause = error if isinstance(error, MalformedMetadata) else error.__cause__
+    if isinstance(cause, MalformedMetadata):
+        first = cause.errors()[0]
+        if first["type"] == "json_invalid":
+            return StorageUnavailable(f"{what}: its metadata file is corrupt: {first['msg']}; restore it or roll the table back")
+        place = ".".join(str(part) for part in first["loc"]) or "document"
+        return TableRefused(f"{what}: its metadata cannot be read: {place}: {first['msg']}")
+    if isinstance(cause, json.JSONDecodeError):
+        return StorageUnavailable(f"{what}: its metadata file is corrupt: {cause}; restore it or roll the table back")
+    return TableRefused(f"{what}: its metadata cannot be read: {_text(error)}")
 
 
 def _text(error: BaseException) -> str:

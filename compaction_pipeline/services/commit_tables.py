@@ -12,7 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.errors import (
+    CommitStateUnknown,
+    CompactionError,
+    ConfigError,
+    NotFoundError,
+    StorageUnavailable,
+    TableRefused,
+)
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.node import node_key
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
@@ -140,7 +147,8 @@ class CommitTables:
         except (NotFoundError, TableRefused) as error:
             # The table is gone, or became one that we never touch: for certain not committed.
             outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
-        except StorageUnavailable as error:
+        except (StorageUnavailable, ConfigError) as error:
+            # Also a catalog that cannot be opened any more: it was never asked.
             if record.status is RecordStatus.UNKNOWN:
                 # Nothing came of this try, but the earlier one may still land.
                 return Commit(record, str(error))

@@ -143,6 +143,9 @@ class CompactTables:
         plan: CompactionPlan | None = None
         for _ in range(1 + CONFLICT_ROUNDS):
             refresh = self.refresh(table)
+            if refresh.error is not None:
+                # What was read before may be planned and merged, but a table that cannot be read takes no commit either.
+                raise refresh.error
             planned = self._plan_tables.plan(table, request, unlimited=True)
             if plan is None or planned.tasks:
                 plan = planned.plan

@@ -8,7 +8,7 @@ from a mixture.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -41,7 +41,10 @@ BATCH_FILES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """What one refresh found. `changed` are the nodes whose files changed; `busy`: another process refreshes the table."""
+    """What one refresh found. `changed` are the nodes whose files changed; `busy`: another process refreshes the table.
+
+    `problem` is what a person should know; `error` is set where it kept the table from being read (a refusal does not).
+    """
 
     table: TableIdentifier
     head_moved: bool = False
@@ -49,6 +52,7 @@ class Refresh:
     busy: bool = False
     changed: tuple[TableNode, ...] = ()
     problem: str | None = None
+    error: CompactionError | None = None
 
 
 class RefreshFiles:
@@ -88,14 +92,22 @@ class RefreshFiles:
             self._tables.forget(table)
             raise
         except TableRefused as refusal:
-            self._tables.update(table, {"refusal": str(refusal), "complete": False})
+            self._note(table, {"refusal": str(refusal), "complete": False})
             return Refresh(table, complete=False, problem=str(refusal))
         except CompactionError as error:
             log.warning("table=%s not refreshed: %s", table, error)
-            self._tables.update(table, {"problem": str(error)})
-            return Refresh(table, complete=False, problem=str(error))
+            self._note(table, {"problem": str(error)})
+            return Refresh(table, complete=False, problem=str(error), error=error)
         finally:
             self._leases.release(name, owner)
+
+    def _note(self, table: TableIdentifier, changes: Mapping[str, object]) -> None:
+        """Show what is wrong on the table, also on one that was never read before."""
+        try:
+            self._tables.update(table, changes)
+        except NotFoundError:
+            self._tables.save(TableState(table))
+            self._tables.update(table, changes)
 
     def _refresh(self, table: TableIdentifier, deadline: datetime | None, renew: Callable[[], bool]) -> Refresh:
         head = self._scan.head(table)

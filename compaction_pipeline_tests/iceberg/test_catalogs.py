@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake
@@ -18,7 +18,7 @@ def catalogs_with(**properties: str) -> Catalogs:
 
 def test_a_missing_database_file_is_an_error_and_is_not_created(tmp_path: Path) -> None:
     path = tmp_path / "typo.db"
-    with pytest.raises(NotFoundError, match=r"missing catalog 'lake'.*typo\.db"):
+    with pytest.raises(ConfigError, match=r"missing catalog 'lake'.*typo\.db"):
         catalogs_with(type="sql", uri=f"sqlite:///{path}").catalog("lake")
     assert not path.exists()
 

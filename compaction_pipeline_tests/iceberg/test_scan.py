@@ -211,7 +211,8 @@ def test_a_manifest_list_that_was_cut_anywhere_is_not_taken_for_a_shorter_one(la
     assert head is not None
     path = Path(head.manifest_list.removeprefix("file://"))
     whole = path.read_bytes()
-    for length in range(len(whole)):
+    header = whole.index(whole[-16:]) + 16
+    for length in (*range(0, len(whole), 16), header, header + 1, header + 2, len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(StorageUnavailable, match=f"{path} is corrupt: .*roll the table back"):
             lake.scan.manifests(t.identifier, head.snapshot_id)

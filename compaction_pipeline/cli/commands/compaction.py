@@ -58,7 +58,7 @@ def plan(
     """
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
-        session.refresh(identifier)
+        session.refresh(identifier, strict=True)
         made = session.services.plan_tables.explain(identifier, _request(session, identifier, kind, where))
         session.output.answer(_plan_value(identifier, made), *_plan_rendered(made))
     raise typer.Exit(exit_code_of_plan(made))
@@ -95,7 +95,7 @@ def compact(
 def _compacted(
     session: Session, table: TableIdentifier, kind: TypeChoice | None, where: str | None, dry_run: bool
 ) -> tuple[CompactionAnswer, list[RenderableType]]:
-    session.refresh(table)
+    session.refresh(table, strict=True)
     request = _request(session, table, kind, where)
     before = _before(session, table)
     if dry_run:
