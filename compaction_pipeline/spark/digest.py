@@ -180,27 +180,51 @@ def _strings(array: Any) -> Words:
         return hashes
     start_word = low >> 3
     words = _aligned_words(array.buffers()[2], start_word, high)
+    # A word that begins anywhere is joined from two aligned ones; all words of one string are shifted alike.
     position = offsets[:-1] - (start_word << 3)
-    active = np.flatnonzero(lengths > 0)
-    done = 0
-    while len(active):
-        at = position[active] + done
-        left = lengths[active] - done
-        index = at >> 3
-        shift = ((at & 7) << 3).astype(np.uint64)
-        value = (words[index] >> shift) | ((words[index + 1] << np.uint64(1)) << (np.uint64(63) - shift))
-        short = left < 8
-        if short.any():
-            value = np.where(short, value & ((np.uint64(1) << (np.minimum(left, 7) << 3).astype(np.uint64)) - np.uint64(1)), value)
-        if len(active) == len(hashes):
-            _absorb(hashes, value)
-        else:
-            part = hashes[active]
-            _absorb(part, value)
-            hashes[active] = part
-        done += 8
-        active = active[left > 8]
+    index = position >> 3
+    right = ((position & 7) << 3).astype(np.uint64)
+    left = np.uint64(63) - right
+    full = lengths >> 3
+    _absorb_full_words(hashes, words, index, right, left, full)
+    last = index + full
+    tail = _joined(words[last], words[np.minimum(last + 1, len(words) - 1)], right, left)
+    # The bytes behind the string's end are its neighbour's.
+    tail &= (np.uint64(1) << ((lengths & 7) << 3).astype(np.uint64)) - np.uint64(1)
+    _absorb(hashes, tail)
     return hashes
+
+
+def _absorb_full_words(hashes: Words, words: Words, index: NDArray[np.int64], right: Words, left: Words, full: NDArray[np.int64]) -> None:
+    """Absorb the whole words of every string, place by place; `hashes` is changed."""
+    active: NDArray[np.int64] | None = None
+    chain, place = hashes, 0
+    longest, shortest = int(full.max()), int(full.min())
+    here = words[index] if longest else words
+    while place < longest:
+        if place >= shortest:
+            # Strings that ended drop out; the rest go on in arrays of their own.
+            going = np.flatnonzero(full > place)
+            if active is not None:
+                hashes[active] = chain
+            active = going if active is None else active[going]
+            chain, index, right, left, full, here = hashes[active], index[going], right[going], left[going], full[going], here[going]
+            shortest = int(full.min())
+        following = words[index + (place + 1)]
+        _absorb(chain, _joined(here, following, right, left))
+        here = following
+        place += 1
+    if active is not None:
+        hashes[active] = chain
+
+
+def _joined(here: Words, following: Words, right: Words, left: Words) -> Words:
+    low = here >> right
+    # In two steps: a shift by 64 is not defined.
+    high = following << np.uint64(1)
+    high <<= left
+    low |= high
+    return low
 
 
 def _aligned_words(buffer: Any, start_word: int, end: int) -> Words:

@@ -103,7 +103,7 @@ class OpenFile:
 
     @property
     def dictionary_encoded(self) -> frozenset[int]:
-        """Ids of leaf columns that the file dictionary-encodes."""
+        """Ids of leaf columns that the file dictionary-encodes to good effect."""
         metadata = self.parquet.metadata
         if metadata.num_row_groups == 0:
             return frozenset()
@@ -163,6 +163,17 @@ class _Opened:
 
     def __exit__(self, *exc_info: Any) -> None:
         self._context.__exit__(None, None, None)
+
+
+# Bytes a value at most for a dictionary to pay: three quarters of the plain width; of text the width is not known.
+_PAYING_BYTES = {"INT32": 3, "FLOAT": 3, "INT64": 6, "DOUBLE": 6}
+_PAYING_TEXT_BYTES = 12
+
+
+def _pays(chunk: Any) -> bool:
+    """A writer begins every column with a dictionary; one of nearly as many entries as rows costs time and saves nothing."""
+    limit = _PAYING_BYTES.get(chunk.physical_type, _PAYING_TEXT_BYTES)
+    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size <= limit * chunk.num_values + 4096)
 
 
 def _few_values(parquet: Any) -> list[str]:
