@@ -1,0 +1,166 @@
+"""A process that compacts a table, tells every step of the protocol, and is killed at one of them.
+
+A step is: a write to the state database, a file that a merge writes, a manifest, a manifest list, a metadata file, the swap of
+the catalog's pointer, what the use cases announce themselves, and telling Dagster. Most have a "before" and an "after".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dagster as dg
+from pyiceberg.catalog.sql import SqlCatalog
+
+from compaction_pipeline.bootstrap import Services, utc_now
+from compaction_pipeline.core.model.plan import PlanRequest
+from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs import resources
+from compaction_pipeline.settings import Settings
+from compaction_pipeline.spark.file_access import FileAccess
+from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
+
+_WRITES = {
+    "tables": ("save", "update", "save_nodes", "mark_done"),
+    "files": ("apply",),
+    "tasks": ("insert", "poll", "complete", "claim", "commit", "fail", "unclaim"),
+    "records": ("save", "mark_mirrored"),
+    "leases": ("acquire", "release"),
+}
+"""Every method of a store that writes. (Renewals run beside the protocol, in a thread.)"""
+
+REQUEST = PlanRequest(types=(CompactionType.MINOR,), force=True)
+
+OnStep = Callable[[str], None]
+
+
+def open_at(home: Path, later: timedelta = timedelta(0), on_step: OnStep = lambda step: None) -> Services:
+    """Services on the state database in `home`, merging in this process, `later` than now."""
+
+    def clock() -> datetime:
+        return utc_now() + later
+
+    settings = Settings(home=home / "state", merge_engine="in-process", task_slots=2)
+    return Services(settings, clock=clock, sleep=lambda seconds: None, on_step=on_step)
+
+
+def compact_until(home: str, name: str | None, occurrence: int) -> None:
+    """Compact the table, mirror the record; SIGKILL at the n-th time that step `name` is reached (None: never). Steps go to a file."""
+    folder = Path(home)
+    seen: Counter[str] = Counter()
+
+    def on_step(step: str) -> None:
+        seen[step] += 1
+        with (folder / "steps").open("a") as log:
+            log.write(step + "\n")
+        if step == name and seen[step] == occurrence:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    services = open_at(folder, on_step=on_step)
+    stores = open_stores(services.settings.state_database_url)
+    services.__dict__["stores"] = Stores(**{store: _Told(getattr(stores, store), store, on_step) for store in Stores.__slots__})
+    with _told_files(on_step):
+        services.compact_tables.compact(ModelledTable.identifier, REQUEST)
+        mirror(folder, services, on_step)
+
+
+def mirror(home: Path, services: Services, on_step: OnStep = lambda step: None) -> None:
+    """Tick the sensor that tells Dagster, twice, as the daemon does: events first, then the cursor; the next tick remembers."""
+    sensor = defs.get_repository_def().get_sensor_def("commit_sensor")
+    cursor = home / "cursor"
+    # The resource is copied for each tick and opens its services anew: it is handed ours.
+    with mock.patch.object(resources, "open_services", return_value=services), instance_at(home) as instance:
+        for _ in range(2):
+            text = cursor.read_text() if cursor.exists() else None
+            with dg.build_sensor_context(
+                instance=instance, repository_def=defs.get_repository_def(), cursor=text, resources={"compaction": resources.Compaction()}
+            ) as context:
+                result = sensor(context)
+            assert isinstance(result, dg.SensorResult)
+            on_step("before telling Dagster")
+            for event in result.asset_events:
+                instance.report_runless_asset_event(event)
+            on_step("after telling Dagster")
+            cursor.write_text(result.cursor or "")
+            on_step("after remembering what was told")
+
+
+def instance_at(home: Path) -> dg.DagsterInstance:
+    """Dagster's own storage, kept in `home`."""
+    (home / "dagster").mkdir(exist_ok=True)
+    return dg.DagsterInstance.local_temp(str(home / "dagster"))
+
+
+def told_records(home: Path) -> list[str]:
+    """Record ids that Dagster was told of."""
+    with instance_at(home) as instance:
+        events = instance.fetch_materializations(dg.AssetKey("compaction_records"), limit=100).records
+        found = []
+        for event in events:
+            materialization = event.asset_materialization
+            assert materialization is not None
+            found += [str(value.value) for name, value in materialization.metadata.items() if name == "record"]
+    return found
+
+
+def steps_of(home: Path) -> list[str]:
+    """Steps that the last process in `home` told, in order."""
+    return (home / "steps").read_text().splitlines()
+
+
+class _Told:
+    """A store that tells before and after it writes."""
+
+    def __init__(self, store: Any, name: str, on_step: OnStep) -> None:
+        self._store = store
+        self._name = name
+        self._on_step = on_step
+
+    def __getattr__(self, method: str) -> Any:
+        found = getattr(self._store, method)
+        if method not in _WRITES.get(self._name, ()):
+            return found
+
+        def told(*arguments: Any, **named: Any) -> Any:
+            self._on_step(f"before {self._name}.{method}")
+            answer = found(*arguments, **named)
+            self._on_step(f"after {self._name}.{method}")
+            return answer
+
+        return told
+
+
+@contextmanager
+def _told_files(on_step: OnStep) -> Iterator[None]:
+    """Tell of each file that a merge writes, and of each metadata file."""
+    plain_output, plain_metadata = FileAccess.output, SqlCatalog._write_metadata
+
+    @contextmanager
+    def output(self: FileAccess, path: str) -> Iterator[Any]:
+        on_step("before merged file")
+        inner: AbstractContextManager[Any] = plain_output(self, path)
+        with inner as stream:
+            yield stream
+        on_step("after merged file")
+
+    def write_metadata(*arguments: Any, **named: Any) -> None:
+        on_step("before metadata file")
+        plain_metadata(*arguments, **named)
+        on_step("after metadata file")
+
+    FileAccess.output = output  # type: ignore[method-assign]
+    SqlCatalog._write_metadata = staticmethod(write_metadata)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        FileAccess.output = plain_output  # type: ignore[method-assign]
+        SqlCatalog._write_metadata = staticmethod(plain_metadata)  # type: ignore[method-assign]
