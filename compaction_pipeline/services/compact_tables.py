@@ -141,6 +141,10 @@ class CompactTables:
         failed: dict[str, str] = {}
         waiting: str | None = None
         plan: CompactionPlan | None = None
+        left = self._commit_left(table, run_id)
+        if left.record is not None:
+            records.append(left.record)
+            tasks += [self._tasks.task(task_id) for task_id in left.record.task_ids]
         for _ in range(1 + CONFLICT_ROUNDS):
             refresh = self.refresh(table)
             if refresh.error is not None:
@@ -168,6 +172,13 @@ class CompactTables:
             request = PlanRequest(request.types, frozenset(conflicts), force=True)
         assert plan is not None
         return Compaction(table, plan, tuple(records), tuple(tasks), failed, None if records else waiting)
+
+    def _commit_left(self, table: TableIdentifier, run_id: str | None) -> Commit:
+        """Commit what an earlier commit left Prepared when it failed (disk full, catalog away): no tick may ever come."""
+        prepared = [task.task_id for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)) if task.record_id is None]
+        if not prepared or self._tables.state(table).paused:
+            return Commit(None, f"nothing is prepared on {table}")
+        return self._commit_own(table, prepared, run_id)
 
     def _drain_own(
         self, ids: Sequence[str], until: Callable[[], bool], on_result: Callable[[CompactionTask, TaskStatus], None]

@@ -81,10 +81,10 @@ class PlanTables:
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
         """The plan that would be made now; writes nothing. Raises NotFoundError."""
-        return self._decide(table, request or PlanRequest(), _UNLIMITED, explain=True)[0]
+        return self._decide(table, request or PlanRequest(), _UNLIMITED, explain=True, asked=True)[0]
 
     def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
-        """Plan and queue. `unlimited`: a person asked, so the group's quota does not bound the plan."""
+        """Plan and queue. `unlimited`: a person asked, so neither the group's quota nor the pause of failing nodes bounds the plan."""
         owner, name = self._new_id(), f"plan:{table}"
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             return Planned(_empty(PlanReasonCode.FILES_IN_USE, "another process is planning this table now"))
@@ -95,12 +95,12 @@ class PlanTables:
 
     def judge(self, table: TableIdentifier) -> None:
         """Decide every node anew and keep the verdicts; queues nothing. After a commit, so that nobody reads what was due before it."""
-        decided, _ = self._decide(table, PlanRequest(), _UNLIMITED, explain=False)
+        decided, _ = self._decide(table, PlanRequest(), _UNLIMITED, explain=False, asked=False)
         self._save_verdicts(table, decided.verdicts)
 
     def _plan(self, table: TableIdentifier, request: PlanRequest, unlimited: bool) -> Planned:
         budget = _UNLIMITED if unlimited else self._budget(table)
-        decided, state = self._decide(table, request, budget, explain=False)
+        decided, state = self._decide(table, request, budget, explain=False, asked=unlimited)
         now = self._clock()
         # What a person asked of some nodes says nothing about what the table waits for.
         changes: dict[str, object] = {} if request.force or request.nodes is not None else {"plan_reason": decided.reason}
@@ -120,7 +120,7 @@ class PlanTables:
         return Planned(decided, tuple(tasks))
 
     def _decide(
-        self, table: TableIdentifier, request: PlanRequest, budget: Budget, *, explain: bool
+        self, table: TableIdentifier, request: PlanRequest, budget: Budget, *, explain: bool, asked: bool
     ) -> tuple[CompactionPlan, TableState | None]:
         state = self._tables.state(table)
         hindrance = self._hindrance(state, explain)
@@ -155,7 +155,8 @@ class PlanTables:
             budget,
             self._clock(),
         )
-        if not request.force:
+        if not (request.force or asked):
+            # A person who asks again has mended what failed; only ticks would fail for ever.
             decided = _without(decided, self._failing(table))
         return decided, state
 

@@ -118,9 +118,12 @@ def _reason(error: BaseException, otherwise: str) -> str:
     number = getattr(error, "errno", None)
     text = str(error)
     if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
-        return "missing on storage; was it removed by something other than the table's own maintenance?"
+        return "missing on storage; restore it, or delete it from the table by its path"
     if isinstance(error, PermissionError) or number in (errno.EACCES, errno.EPERM):
         return "permission denied; the process that merges must be able to read and write the table's files"
     if number == errno.ENOSPC or "No space left" in text:
         return "disk full; free space, then the task is tried again"
-    return f"{otherwise} ({text.splitlines()[0] if text else type(error).__name__})"
+    # Arrow quotes the bytes that it could not read.
+    first = "".join(one if one.isprintable() else "�" for one in text.splitlines()[0]) if text else ""
+    advice = "; restore the file, or delete it from the table by its path" if otherwise.endswith("unreadable") else ""
+    return f"{otherwise} ({first or type(error).__name__}){advice}"
