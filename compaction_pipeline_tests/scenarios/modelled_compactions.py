@@ -69,7 +69,7 @@ class ModelledCompactions:
         waiting = {task.work.group for task in self.pending}
         chosen = [task for task in self.prepared if (task.work.group in groups - waiting if task.work.group else task in chosen)]
         if chosen:
-            self._commit(chosen, _Interruption(rng.choice(COMMIT_STEPS), meanwhile) if meanwhile else lambda step: None)
+            self._commit(chosen, _Interruption(rng.choice(COMMIT_STEPS), meanwhile))
 
     def commit_again(self, rng: Random) -> None:
         """A process that did not get the answer commits the same record again: nothing may happen twice."""
@@ -97,8 +97,7 @@ class ModelledCompactions:
         self._merge(list(self.pending))
         assert len(self.prepared) == len(made.tasks)
         if self.prepared:
-            outcome = self._commit(list(self.prepared), lambda step: None)
-            assert outcome is not None
+            outcome = self._commit(list(self.prepared), _Interruption("never", None))
             assert not outcome.conflicts, f"a conflict with nobody: {outcome.conflicts}"
         self.pending, self.prepared = kept
 
@@ -165,11 +164,11 @@ class ModelledCompactions:
                 gone = [file.path for file in (*task.work.inputs, *task.work.deletes) if not Path(local_path(file.path)).exists()]
                 assert gone, f"merge of {task.work.type} {task.work.action} failed though every file is there: {result.error}"
 
-    def _commit(self, tasks: Sequence[CompactionTask], on_step: Callable[[str], None]) -> CommitOutcome | None:
+    def _commit(self, tasks: Sequence[CompactionTask], interruption: _Interruption) -> CommitOutcome:
         record_id = f"record{next(self._numbers)}"
         ids = {task.task_id for task in tasks}
         self.prepared = [task for task in self.prepared if task.task_id not in ids]
-        outcome = IcebergCommitter(self._catalogs, on_step=on_step).commit(self._table.identifier, record_id, tasks)
+        outcome = IcebergCommitter(self._catalogs, on_step=interruption).commit(self._table.identifier, record_id, tasks)
         assert outcome.state is not CommitState.UNKNOWN, outcome
         committed, conflicts = set(outcome.committed), set(outcome.conflicts)
         assert not committed & conflicts
@@ -177,8 +176,10 @@ class ModelledCompactions:
         assert (outcome.state is CommitState.COMMITTED) == bool(committed), outcome
         self.committed_tasks += len(committed)
         self.conflicts += outcome.conflicts.values()
-        self._check_committed([task for task in tasks if task.task_id in committed])
-        self._check_history(record_id, bool(committed))
+        if not interruption.ran_after_the_swap:
+            # Else somebody may have rolled back or expired what just went in.
+            self._check_committed([task for task in tasks if task.task_id in committed])
+            self._check_history(record_id, bool(committed))
         if committed:
             self.records.append((record_id, tuple(task for task in tasks if task.task_id in committed)))
         else:
@@ -226,15 +227,16 @@ class ModelledCompactions:
 class _Interruption:
     """Runs once, when a commit reaches a step."""
 
-    def __init__(self, step: str, run: Callable[[], None]) -> None:
+    def __init__(self, step: str, run: Callable[[], None] | None) -> None:
         self._step = step
         self._run = run
-        self._done = False
+        self.ran_after_the_swap = False
 
     def __call__(self, step: str) -> None:
-        if step == self._step and not self._done:
-            self._done = True
-            self._run()
+        if step == self._step and self._run is not None:
+            run, self._run = self._run, None
+            self.ran_after_the_swap = step == "after-swap"
+            run()
 
 
 def _random_request(rng: Random) -> PlanRequest:

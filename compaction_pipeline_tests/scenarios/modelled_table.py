@@ -119,7 +119,7 @@ class ModelledTable:
                 "self-optimizing.fragment-ratio": str(rng.choice((2, 4))),
                 "self-optimizing.minor.trigger.file-count": str(rng.choice((2, 4))),
                 "self-optimizing.major.trigger.duplicate-ratio": rng.choice(("0.1", "0.5")),
-                "compaction.respec.quiet-interval": rng.choice(("0", "86400000")),
+                "compaction.respec.quiet-interval": rng.choice(("0", "0", "86400000")),
                 "commit.manifest-merge.enabled": rng.choice(("true", "false")),
                 "commit.manifest.min-count-to-merge": "3",
                 # Retries of a lost race wait; the test has no time to.

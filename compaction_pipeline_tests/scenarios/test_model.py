@@ -37,19 +37,21 @@ STEPS_PER_TABLE = 50
 JavaRows = Callable[[str], list[Row]]
 """Rows of the table at a metadata file's location, read by Iceberg's Java library."""
 
-WRITERS = (
-    "append",
-    "append",
-    "append_with_pyiceberg",
-    "upsert",
-    "upsert",
-    "delete_by_equality",
-    "delete_by_equality_in_one_partition",
-    "delete_by_position",
-    "delete_by_copy_on_write",
-)
-COMPACTIONS = ("plan", "plan", "merge", "merge", "commit", "commit_in_a_race", "commit_in_a_race", "commit_again", "compact")
+DELETERS = ("upsert", "delete_by_equality", "delete_by_equality_in_one_partition", "delete_by_position", "delete_by_copy_on_write")
+WRITERS = ("append", "append", "append_with_pyiceberg", *DELETERS)
 CHANGES = ("evolve_schema", "evolve_partitions", "expire_snapshots", "roll_back", "rewrite_as_another_engine")
+COMPACTIONS = (
+    "plan",
+    "merge",
+    "commit",
+    "commit_in_a_race",
+    "commit_in_a_race",
+    "commit_again",
+    "compact",
+    "compact_around_others",
+    "compact_around_others",
+    "compact_around_others",
+)
 KINDS = (*WRITERS, *CHANGES, *COMPACTIONS)
 
 seeds = st.integers(0, 2**32 - 1)
@@ -73,21 +75,26 @@ class Machine(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(KINDS), number=seeds)
     def step(self, kind: str, number: int) -> None:
         rng = Random(number)
-        self.table.reload()
-        if kind in WRITERS:
-            self.table.write(kind, rng)
-        elif kind in CHANGES:
-            getattr(self.table, kind)(rng)
+        if kind == "compact_around_others":
+            self.compactions.plan(rng)
+            self.compactions.merge(rng)
+            for _ in range(rng.randint(1, 4)):
+                self._write_meanwhile(rng)
+                self._check(kind)
+            self.compactions.commit(rng)
         elif kind == "commit_in_a_race":
-            self.compactions.commit(rng, lambda: self._meanwhile(rng))
-        else:
+            self.compactions.commit(rng, lambda: self._write_meanwhile(rng))
+        elif kind in COMPACTIONS:
             getattr(self.compactions, kind)(rng)
+        else:
+            self.table.reload()
+            self.table.write(kind, rng)
         self._check(kind)
+        self.done[kind] += 1
 
-    def _meanwhile(self, rng: Random) -> None:
+    def _write_meanwhile(self, rng: Random) -> None:
         self.table.reload()
-        kind = rng.choice((*WRITERS, *WRITERS, "roll_back", "rewrite_as_another_engine", "evolve_schema"))
-        self.table.write(kind, rng)
+        self.table.write(rng.choice((*WRITERS, *DELETERS, *DELETERS, *CHANGES, "roll_back")), rng)
         self.table.remember()
 
     def _check(self, name: str) -> None:
@@ -95,7 +102,6 @@ class Machine(RuleBasedStateMachine):
         difference = bag_difference(reference_rows(self.table.table), self.table.expected())
         assert difference == "", f"after {name}: {difference}"
         assert faults(self.table.table) == [], f"after {name}"
-        self.done[name] += 1
 
     def teardown(self) -> None:
         if not hasattr(self, "table"):
