@@ -151,7 +151,8 @@ class PlanTables:
             in_use,
             replace(properties, enabled=True),
             request,
-            _history(state, nodes),
+            # The pause between two plans is for ticks: a person who asks twice means it.
+            _history(replace(state, last_planned_at=None) if asked else state, nodes),
             budget,
             self._clock(),
         )

@@ -79,7 +79,8 @@ class RefreshFiles:
     def refresh(self, table: TableIdentifier, deadline: datetime | None = None) -> Refresh:
         """Bring the index of one table to its head; past `deadline` it stops between two manifests and goes on next time.
 
-        A table that cannot be read keeps its state and shows the problem. Raises NotFoundError when the table is gone.
+        A table that cannot be read keeps its files, shows the problem and is not planned until it can.
+        Raises NotFoundError when the table is gone.
         """
         owner = self._new_id()
         name = f"refresh:{table}"
@@ -96,7 +97,8 @@ class RefreshFiles:
             return Refresh(table, complete=False, problem=str(refusal))
         except CompactionError as error:
             log.warning("table=%s not refreshed: %s", table, error)
-            self._note(table, {"problem": str(error)})
+            # Not planned from what was read before: its merges would only use up their retries.
+            self._note(table, {"problem": str(error), "complete": False})
             return Refresh(table, complete=False, problem=str(error), error=error)
         finally:
             self._leases.release(name, owner)

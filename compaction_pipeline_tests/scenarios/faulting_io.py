@@ -20,12 +20,12 @@ _READ_FAULTS = {"unreadable": errno.EACCES}
 class FaultingIO(PyArrowFileIO):
     """PyArrow's FileIO with faults. Files that it refuses to write are never made."""
 
-    def new_output(self, location: str) -> OutputFile:
+    def new_output(self, location: str) -> Any:
         output = super().new_output(location)
         number = self._fault(location, _WRITE_FAULTS)
         return output if number is None else _Refused(location, number)
 
-    def new_input(self, location: str) -> InputFile:
+    def new_input(self, location: str) -> Any:
         number = self._fault(location, _READ_FAULTS)
         if number is not None:
             return _RefusedInput(location, number)
