@@ -3,12 +3,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.transforms import BucketTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.model.plan import PlanReasonCode
-from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 
@@ -157,3 +161,19 @@ def test_a_delete_of_an_old_spec_is_noticed_when_it_comes(house: House) -> None:
     table.delete_ids(1, spec_id=old)
     house.services.refresh_files.refresh(table.identifier)
     assert house.services.stores.tables.state(table.identifier).last_old_spec_delete_at is not None
+
+
+def test_files_of_before_and_after_a_promotion_are_of_one_partition(house: House) -> None:
+    by_p = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=0)
+    schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "p", IntegerType()), identifier_field_ids=[1])
+    table = house.lake.table(schema=schema, spec=by_p)
+    row_delta(table.table, [table.data_file([{"id": one, "p": 5}], Record(5)) for one in range(12)])
+    house.services.explore_catalogs.explore()
+    house.services.refresh_files.refresh(table.identifier)
+    with table.table.update_schema() as update:
+        update.update_column("p", LongType())
+    table.delete_ids(1, 2, partition=Record(5))
+    compaction = house.services.compact_tables.compact(table.identifier)
+    assert len(compaction.committed) == 1
+    assert table.live_ids() == [0, *range(3, 12)]
+    assert len(table.files()) == 1

@@ -29,15 +29,16 @@ class PartitionValue:
     value: str | int | float | bool | None
 
     def __eq__(self, other: object) -> bool:
-        # 1 == 1.0 == True and 0.0 == -0.0 in Python; two partitions are the same only when their text is.
+        # 1 == 1.0 == True and 0.0 == -0.0 in Python; two partitions are the same only when their text is. The type says nothing:
+        # one spec has one at a time, and promoting its source column leaves every partition what it was.
         return isinstance(other, PartitionValue) and self._identity == other._identity
 
     def __hash__(self) -> int:
         return hash(self._identity)
 
     @property
-    def _identity(self) -> tuple[str, str, str]:
-        return (self.name, self.type, repr(self.value))
+    def _identity(self) -> tuple[str, str]:
+        return (self.name, repr(self.value))
 
     def __str__(self) -> str:
         return f"{self.name}={'null' if self.value is None else self.value}"

@@ -71,3 +71,9 @@ def test_values_of_different_types_are_different_partitions() -> None:
     ]
     assert len(set(values)) == 4
     assert PartitionValue("a", "double", 0.0) != PartitionValue("a", "double", -0.0)
+
+
+def test_a_promoted_partition_is_the_same_partition() -> None:
+    before, after = PartitionValue("a", "int", 1), PartitionValue("a", "long", 1)
+    assert before == after
+    assert len({before, after}) == 1
