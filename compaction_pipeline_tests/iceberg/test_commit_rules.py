@@ -12,11 +12,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from compaction_pipeline.core.model.data_file import FileContent
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline_tests.iceberg.lake import Lake
 
@@ -566,4 +567,50 @@ def test_two_tasks_over_one_file_never_both_go_in(lake: Lake, count: int) -> Non
     outcome = t.commit(t.merge([a.path, b.path], "one"), *([t.merge([b.path], "two")] * (count - 1)))
     assert outcome.committed == ("one",)
     assert len(outcome.conflicts) == count - 1
+    assert t.live_ids() == [1, 2]
+
+
+def test_a_delete_that_comes_with_a_promotion_between_two_attempts_stays(lake: Lake) -> None:
+    by_p = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=0)
+    t = lake.table(schema=Schema(NestedField(1, "id", LongType()), NestedField(2, "p", IntegerType())), spec=by_p)
+    useless = t.delete_ids(9, partition=Record(5))
+    t.insert({"id": 1, "p": 5}, {"id": 2, "p": 5}, partition=Record(5))
+    drop = t.drop()
+    writers = iter(["one"])
+
+    def write_first(step: str) -> None:
+        if step == "before-swap" and next(writers, None):
+            with t.table.update_schema() as update:
+                update.update_column("p", LongType())
+            t.delete_ids(1, partition=Record(5))
+
+    outcome = IcebergCommitter(lake.catalogs, on_step=write_first, sleep=lambda seconds: None).commit(t.identifier, "record-1", [drop])
+    assert (outcome.state, outcome.attempts) == (CommitState.COMMITTED, 2)
+    assert useless.path not in t.paths(FileContent.EQUALITY_DELETES)
+    assert t.live_ids() == [2]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one manifest", "two manifests"])
+def test_a_file_that_is_live_twice_is_never_taken(lake: Lake, together: bool) -> None:
+    t = lake.table()
+    file = t.data_file([{"id": 1, "name": "x"}])
+    # As `add_files` without its check for duplicates does.
+    for files in [[file, file]] if together else [[file], [file]]:
+        row_delta(t.table, files)
+    other = t.ids(2)
+    outcome = t.commit(t.merge([file.path, other.path], "both"), t.merge([other.path], "other"))
+    assert "live more than once" in outcome.conflicts["both"]
+    assert outcome.committed == ("other",)
+    assert t.live_ids() == [1, 1, 2]
+
+
+def test_a_delete_of_the_older_copy_of_a_file_that_is_live_twice_stays(lake: Lake) -> None:
+    t = lake.table()
+    file = t.insert({"id": 1, "name": "x"})
+    delete = t.delete_positions((file.path, 0))
+    row_delta(t.table, [file])
+    other = t.ids(2)
+    assert t.live_ids() == [1, 2]
+    assert t.commit(t.merge([other.path])).state is CommitState.COMMITTED
+    assert t.paths(FileContent.POSITION_DELETES) == {delete.path}
     assert t.live_ids() == [1, 2]

@@ -46,16 +46,26 @@ def within_bounds(delete: LiveFile, path: str) -> bool:
 
 
 class DataIndex:
-    """Data files, asked from the side of a delete."""
+    """Data files, asked from the side of a delete.
+
+    `doubled` are paths that are live more than once (`add_files` without its check): a delete may reach one copy and not the
+    other, so such a file counts as reached, and no task may take it.
+    """
 
     def __init__(self, data: Iterable[LiveFile], layout: HeadLayout) -> None:
         self.by_path: dict[str, LiveFile] = {}
+        self.doubled: set[str] = set()
         self._layout = layout
         self._sequences: dict[Bucket, list[int]] = defaultdict(list)
         self._paths: dict[Bucket, list[str]] = defaultdict(list)
         self._all_sequences: list[int] = []
         for file in data:
-            self.by_path[file.path] = file
+            known = self.by_path.get(file.path)
+            if known is not None:
+                self.doubled.add(file.path)
+            if known is None or file.data_sequence_number < known.data_sequence_number:
+                # The oldest copy is the one that most deletes reach.
+                self.by_path[file.path] = file
             self._sequences[bucket_of(file)].append(file.data_sequence_number)
             self._paths[bucket_of(file)].append(file.path)
             self._all_sequences.append(file.data_sequence_number)
@@ -75,6 +85,8 @@ class DataIndex:
         file = self.by_path.get(path)
         if file is None:
             return False
+        if path in self.doubled:
+            return True
         if delete.content is FileContent.EQUALITY_DELETES:
             same = is_global(delete, self._layout) or bucket_of(file) == bucket_of(delete)
             return same and file.data_sequence_number < delete.data_sequence_number

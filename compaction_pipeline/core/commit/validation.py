@@ -72,6 +72,8 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
         live = head.data.by_path.get(file.path)
         if live is None:
             return f"input {file.path} is no longer live"
+        if file.path in head.data.doubled:
+            return f"input {file.path} is live more than once: a rewrite would take one copy of its rows and leave the other"
         if live.data_sequence_number != file.data_sequence_number:
             return f"input {file.path} has data sequence {live.data_sequence_number} but was planned with {file.data_sequence_number}"
         if task.work.action is TaskAction.MERGE and live.data_sequence_number > task.sequence_number:

@@ -7,6 +7,7 @@ out. Order and laws are in CONTRACT.md beside this file.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -91,6 +92,7 @@ class _Planner:
         self.types = frozenset(unnamed if request.types is None else request.types)
         self.nodes = files_by_node(files.files)
         self.reach = DeleteReach(self.nodes, files.unpartitioned_spec_ids)
+        self.doubled = _doubled(files.files)
         self.table_rows = sum(file.record_count for group in self.nodes.values() for file in group.data)
         self.spread = sum(1 for group in self.nodes.values() if group.data) > 1
         self.metrics: Mapping[TableNode, NodeMetrics] = {
@@ -148,7 +150,7 @@ class _Planner:
         return waiting - fresh
 
     def _view(self, group: NodeFiles, keep_pending: bool, without_pending: bool = False) -> NodeView:
-        blocked = self.in_use.paths
+        blocked = self.in_use.paths | self.doubled
         leave = keep_pending or without_pending
         exclusive = group.node in self.in_use.exclusive_nodes
         available = [] if exclusive else [f for f in group.data if f.path not in blocked and not (leave and f.path in self.in_use.pending)]
@@ -363,3 +365,11 @@ class _Planner:
         highest = max(self.metrics[best].small_data_files, self.metrics[best].small_delete_files)
         text = f"no node has {self.properties.minor_file_count} small files; highest {highest} in {best}"
         return PlanReason(PlanReasonCode.NOT_FRAGMENTED, text)
+
+
+def _doubled(files: Sequence[LiveFile]) -> frozenset[str]:
+    """Data files that are live more than once: a rewrite could not tell the copies apart, so they are left alone."""
+    paths = [file.path for file in files if file.is_data]
+    if len(set(paths)) == len(paths):
+        return frozenset()
+    return frozenset(path for path, count in Counter(paths).items() if count > 1)

@@ -244,3 +244,9 @@ def test_a_prediction_drops_the_deletes_that_nothing_needs_and_keeps_the_others(
 def test_a_v1_table_is_merged_with_sequence_zero() -> None:
     files = table_files(*[data(f"f{number}", seq=0) for number in range(12)], version=1)
     assert only(planned(files)).deletes == ()
+
+
+def test_a_data_file_that_is_live_twice_is_left_alone() -> None:
+    files = small(13)
+    work = only(planned(table_files(*files, files[0])))
+    assert sorted(file.path for file in work.inputs) == [file.path for file in files[1:]]
