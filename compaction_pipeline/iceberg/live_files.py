@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import StructType, UnknownType
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
@@ -31,9 +33,24 @@ def live_files_of(entries: list[ManifestEntry], metadata: TableMetadata, manifes
     """The same from entries that were read already."""
     if manifest.key_metadata:
         raise TableRefused(f"manifest {manifest.manifest_path} is encrypted: files of an encrypted table cannot be read or written")
-    partitions = PartitionReader(partition_struct(metadata, manifest.partition_spec_id))
+    if not entries:
+        return
+    partitions = PartitionReader(_told_apart(metadata, manifest))
     for entry in entries:
         yield _live_file(entry, manifest, partitions)
+
+
+def _told_apart(metadata: TableMetadata, manifest: ManifestFile) -> StructType:
+    """The partition type of a manifest's spec. TableRefused when a field has lost its type: all its partitions would look like one."""
+    struct = partition_struct(metadata, manifest.partition_spec_id)
+    spec = metadata.specs()[manifest.partition_spec_id]
+    for field, kind in zip(spec.fields, struct.fields, strict=True):
+        if isinstance(kind.field_type, UnknownType) and not isinstance(field.transform, VoidTransform):
+            raise TableRefused(
+                f"live files of partition spec {spec.spec_id} are partitioned by column id {field.source_id}, which is in no schema of the "
+                "metadata any more: their partitions cannot be told apart"
+            )
+    return struct
 
 
 def _live_file(entry: ManifestEntry, manifest: ManifestFile, partitions: PartitionReader) -> LiveFile:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.table.update import RemoveSchemasUpdate
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
@@ -289,3 +290,18 @@ def test_a_partition_of_an_old_spec_is_typed_by_its_dropped_column(lake: Lake) -
         update.delete_column("name")
     (file,) = t.files()
     assert (file.partition[0].type, file.partition[0].value) == ("string", "x")
+
+
+def test_partitions_whose_source_column_is_in_no_schema_any_more_are_refused(lake: Lake) -> None:
+    t = lake.table(spec=PartitionSpec(PartitionField(2, 1000, BucketTransform(4), "bucket"), spec_id=0))
+    t.insert({"id": 1, "name": "x"}, partition=Record(1))
+    t.insert({"id": 2, "name": "y"}, partition=Record(2))
+    with t.table.update_spec() as update:
+        update.remove_field("bucket")
+    with t.table.update_schema() as update:
+        update.delete_column("name")
+    assert len({file.partition for file in t.files()}) == 2
+    # As Spark's expire_snapshots with clean_expired_metadata does.
+    t.table.refresh()._do_commit(updates=(RemoveSchemasUpdate(schema_ids=[0]),), requirements=())
+    with pytest.raises(TableRefused, match="cannot be told apart"):
+        t.files()
