@@ -3,7 +3,7 @@
 A row's hash is a 64-bit hash chained over (field id, null flag, value) of every leaf, lists and maps with their lengths; each
 step is a bijection of the value for a given chain, so one changed value always changes its row's hash. The digest is
 (count, Σ mix(hash ^ seed) mod 2⁶⁴ under two seeds): sums, so that a doubled row shows, mixed after the chain, so that
-values swapped between rows show. Measured at about 1 ns per fixed-width value and 10 ns per 8 bytes of a string.
+values swapped between rows show. Measured at 2 ns per fixed-width value and 6 ns per 8 bytes of a string.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _NULL = 0xA4093822299F31D0
 _FIELD = 0xD1342543DE82EF95
 _MASK = (1 << 64) - 1
 # Rows per step: a step's arrays stay in the CPU's cache.
-STEP_ROWS = 16384
+STEP_ROWS = 8192
+# Texts of at least so many words are rare enough to be hashed together whatever their lengths.
+_LONG_TEXT_WORDS = 12
+_TAIL_MASKS = np.array([(1 << 8 * length) - 1 for length in range(8)], dtype=np.uint64)
 
 
 class RowDigest:
@@ -170,27 +173,53 @@ def _offsets_of(array: Any) -> NDArray[np.int64]:
 
 
 def _strings(array: Any) -> Words:
+    """Hash of a text: its length, its whole 8-byte words in order, then the bytes left over."""
     offsets = _offsets_of(array)
     lengths = np.diff(offsets)
     if array.null_count:
         lengths = np.where(array.is_null().to_numpy(zero_copy_only=False), 0, lengths)
-    hashes = lengths.astype(np.uint64)
     low, high = int(offsets[0]), int(offsets[-1])
     if high == low:
-        return hashes
+        return lengths.astype(np.uint64)
     start_word = low >> 3
     words = _aligned_words(array.buffers()[2], start_word, high)
-    # A word that begins anywhere is joined from two aligned ones; all words of one string are shifted alike.
     position = offsets[:-1] - (start_word << 3)
+    # Texts of equally many words are hashed together: no text drops out on the way, so nothing is gathered anew per word.
+    count = np.minimum(lengths >> 3, _LONG_TEXT_WORDS)
+    kinds = np.flatnonzero(np.bincount(count))
+    if len(kinds) == 1:
+        return _texts(words, position, lengths, int(kinds[0]))
+    hashes = np.empty(len(lengths), dtype=np.uint64)
+    for kind in kinds:
+        rows = np.flatnonzero(count == kind)
+        hashes[rows] = _texts(words, position[rows], lengths[rows], int(kind))
+    return hashes
+
+
+def _texts(words: Words, position: NDArray[np.int64], lengths: NDArray[np.int64], count: int) -> Words:
+    """Hashes of texts of `count` whole words each (of at least so many, where it is the limit); `position` in bytes."""
+    hashes = lengths.astype(np.uint64)
+    # A word that begins anywhere is joined from two aligned ones; all words of one text are shifted alike.
     index = position >> 3
     right = ((position & 7) << 3).astype(np.uint64)
     left = np.uint64(63) - right
-    full = lengths >> 3
-    _absorb_full_words(hashes, words, index, right, left, full)
-    last = index + full
-    tail = _joined(words[last], words[np.minimum(last + 1, len(words) - 1)], right, left)
-    # The bytes behind the string's end are its neighbour's.
-    tail &= (np.uint64(1) << ((lengths & 7) << 3).astype(np.uint64)) - np.uint64(1)
+    if count == _LONG_TEXT_WORDS:
+        full = lengths >> 3
+        _absorb_full_words(hashes, words, index, right, left, full)
+        index += full
+        here = words.take(index, mode="clip")
+    else:
+        here = words.take(index, mode="clip")
+        for _ in range(count):
+            index += 1
+            following = words.take(index, mode="clip")
+            _absorb(hashes, _joined(here, following, right, left))
+            here = following
+    index += 1
+    # Clipped: behind the last word of all there is nothing that a mask would keep.
+    tail = _joined(here, words.take(index, mode="clip"), right, left)
+    # The bytes behind the text's end are its neighbour's.
+    tail &= _TAIL_MASKS.take(lengths & 7)
     _absorb(hashes, tail)
     return hashes
 
