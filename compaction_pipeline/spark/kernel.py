@@ -20,7 +20,7 @@ from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskAction
 from compaction_pipeline.spark.convert import convert_deletes
 from compaction_pipeline.spark.deletes import TaskDeletes
-from compaction_pipeline.spark.digest import RowDigest
+from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.file_access import FileAccess
 from compaction_pipeline.spark.memory import PeakMemory, tight_allocation
 from compaction_pipeline.spark.read import DataReader, TableShape
@@ -81,6 +81,7 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
     rows_expected = sum(file.record_count for file in work.inputs)
     progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01), dictionary_votes={})
     router = RowRouter(task, shape, schema)
+    seen = SeenBatches()
     writer = DataWriter(
         files,
         schema,
@@ -90,8 +91,9 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
         progress,
         work.output_spec_id,
         router.sort_column_ids,
+        seen,
     )
-    read = RowDigest()
+    read = RowDigest(seen)
     rows_read = by_position = by_equality = 0
     try:
         for file in work.inputs:

@@ -1,8 +1,9 @@
 """Writes a task's rows as Parquet data files of about the target size, partition by partition, with their metrics.
 
-Invariant: every row handed in is digested as it goes to the Parquet writer, and is in exactly one file. Field ids,
-compression and sizes are the table's; a column is dictionary-encoded only where the files that were merged were (that, and
-zstd level 1 where the table sets no level, is what makes a merge cheap: see the measurements in the design).
+Invariant: every row handed in is digested as it goes to the Parquet writer (a batch untouched since it was read, by its
+identity), and is in exactly one file. Field ids, compression and sizes are the table's; a column is dictionary-encoded only
+where the files that were merged were (that, and zstd level 1 where the table sets no level, is what makes a merge cheap: see
+the measurements in the design).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.model.data_file import FileContent, OutputFile
 from compaction_pipeline.core.model.node import Partition
-from compaction_pipeline.spark.digest import RowDigest
+from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.evolution import arrow_schema
 from compaction_pipeline.spark.file_access import FileAccess, in_words
 from compaction_pipeline.spark.metrics import MetricsModes, NanCounter, column_metrics, leaves
@@ -123,8 +124,9 @@ class DataWriter:
         progress: Progress,
         spec_id: int,
         sort_column_ids: frozenset[int] = frozenset(),
+        seen: SeenBatches | None = None,
     ) -> None:
-        self.digest = RowDigest()
+        self.digest = RowDigest(seen)
         self.rows = 0
         self.sort_order_id: int | None = None
         self._files = files
@@ -194,10 +196,13 @@ class _PartitionWriter:
 
     def _hold(self, batch: Any) -> None:
         limit = min(self._owner.options.row_group_bytes, self._owner.sizing.buffer)
+        # A batch that is held whole keeps the digest that it was read with: better a row group a little smaller than the limit.
+        if batch.nbytes <= limit // 4 and self.buffered_bytes + batch.nbytes > limit:
+            self.flush()
         while batch.num_rows:
             row_bytes = max(batch.nbytes / batch.num_rows, 1.0)
             rows = min(batch.num_rows, max(1, int((limit - self.buffered_bytes) / row_bytes) + 1))
-            part = batch.slice(0, rows)
+            part = batch if rows == batch.num_rows else batch.slice(0, rows)
             self._buffer.append(part)
             self.buffered_bytes += part.nbytes
             self._buffered_rows += rows
@@ -216,12 +221,12 @@ class _PartitionWriter:
         """Write what is held as one row group."""
         if not self._buffer:
             return
-        table = self._assembled()
+        table, parts = self._assembled(), self._buffer
         self._buffer, self.buffered_bytes, self._buffered_rows = [], 0, 0
         if self._file is None:
             self._file = self._owner.open_file(self._partition, table.schema)
         self._file.write(table)
-        self._owner.digest.add(table)
+        self._owner.digest.add_assembled(table, parts)
         self._owner.rows += table.num_rows
         self._bytes_per_row = max(self._file.position() / self._file.rows, 0.01)
         # Arrow's allocator keeps what a row group took; within a bound of memory it must give it back.
@@ -243,7 +248,7 @@ class _PartitionWriter:
             fields.append(field)
         table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
         # A file that was begun with dictionaries goes on with them.
-        return table if self._file is None else table.cast(self._file.schema)
+        return table if self._file is None or table.schema == self._file.schema else table.cast(self._file.schema)
 
     def _roll(self) -> None:
         if self._file is not None:
@@ -306,11 +311,15 @@ class _OpenOutput:
             value_counts=metrics.value_counts,
             null_value_counts=metrics.null_value_counts,
             nan_value_counts=self._nans.counts,
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
+            lower_bounds=self._without_nan(metrics.lower_bounds),
+            upper_bounds=self._without_nan(metrics.upper_bounds),
             split_offsets=tuple(metrics.split_offsets),
             sort_order_id=self._owner.sort_order_id,
         )
+
+    def _without_nan(self, bounds: Mapping[int, str]) -> dict[int, str]:
+        # Bounds leave NaN out, and Java skips an equality delete by them: one of a NaN would not reach the row any more.
+        return {number: bound for number, bound in bounds.items() if not self._nans.counts.get(number)}
 
     def abandon(self) -> None:
         # A writer that failed (disk full) fails again on close; the file goes anyway.

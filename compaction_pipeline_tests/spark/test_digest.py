@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.model.task import Digest
-from compaction_pipeline.spark.digest import RowDigest, row_hashes
+from compaction_pipeline.spark import digest as digest_module
+from compaction_pipeline.spark.digest import RowDigest, SeenBatches, row_hashes
 from compaction_pipeline.spark.write import DataWriter
 from compaction_pipeline_tests.spark.files import Table
 
@@ -128,3 +129,75 @@ def test_a_broken_kernel_fails_its_attempt_and_leaves_no_file(
     assert "nothing of it is used" in (result.error or "")
     assert result.outputs == ()
     assert list((tmp_path / "table").rglob("*.parquet")) == []
+
+
+def _seen_batch() -> Any:
+    return pa.RecordBatch.from_pydict(
+        {"id": list(range(50)), "name": pa.array([f"n{index % 3}" for index in range(50)]).dictionary_encode()}
+    )
+
+
+def _assembled(batch: Any, columns: dict[int, Any]) -> Any:
+    arrays = [columns.get(index, batch.column(index)) for index in range(batch.num_columns)]
+    return pa.Table.from_arrays(arrays, names=batch.schema.names)
+
+
+def _two_sides(batch: Any, table: Any, parts: list[Any]) -> tuple[Digest, Digest]:
+    seen = SeenBatches()
+    read, written = RowDigest(seen), RowDigest(seen)
+    read.add(batch)
+    written.add_assembled(table, parts)
+    return read.value, written.value
+
+
+def test_a_batch_that_was_seen_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = _seen_batch()
+    seen = SeenBatches()
+    read, written = RowDigest(seen), RowDigest(seen)
+    read.add(batch)
+    monkeypatch.setattr(digest_module, "row_hashes", lambda _: pytest.fail("hashed again"))
+    table = pa.Table.from_batches([batch]).unify_dictionaries()
+    written.add_assembled(table, [batch])
+    assert read.value == written.value
+
+
+def test_dictionaries_that_were_renumbered_or_dissolved_keep_the_digest() -> None:
+    batch = _seen_batch()
+    names = batch.column(1)
+    renumbered = pa.DictionaryArray.from_arrays(
+        pa.array([2 - index for index in names.indices.to_pylist()], pa.int32()), ["n2", "n1", "n0"]
+    )
+    for other in (renumbered, names.dictionary_decode()):
+        read, written = _two_sides(batch, _assembled(batch, {1: other}), [batch])
+        assert read == written
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_seen_batch_whose_table_holds_other_values_is_noticed(column: int) -> None:
+    batch = _seen_batch()
+    shifted = batch.column(column).take(pa.array([1, 0, *range(2, 50)]))
+    read, written = _two_sides(batch, _assembled(batch, {column: shifted}), [batch])
+    assert read.rows == written.rows
+    assert read != written
+
+
+def test_a_seen_batch_that_is_lost_doubled_or_cut_is_noticed() -> None:
+    batch = _seen_batch()
+    whole = pa.Table.from_batches([batch])
+    for parts in ([], [batch, batch], [batch.slice(1)], [batch.slice(0, 49)]):
+        read, written = _two_sides(batch, pa.Table.from_batches(parts, batch.schema), parts)
+        assert read != written
+    # The table decides, not the parts that it is said to be made of.
+    for table, parts in ((whole.slice(1), [batch]), (pa.concat_tables([whole, whole]), [batch])):
+        read, written = _two_sides(batch, table, parts)
+        assert read != written
+
+
+def test_seen_batches_are_forgotten_when_they_die() -> None:
+    seen = SeenBatches()
+    batch = _seen_batch()
+    seen.remember(batch, Digest(1, 2, 3))
+    assert seen.digest_of(batch) == Digest(1, 2, 3)
+    assert seen.digest_of(batch.slice(0)) is None
+    del batch
+    assert len(seen) == 0
