@@ -255,8 +255,6 @@ def _struct(source: Any, target: StructType, where: str) -> Convert:
     if not pa.types.is_struct(source):
         raise _not_promotable(source, target, where)
     wanted = arrow_type(target)
-    if source.equals(wanted, check_metadata=True):
-        return _identity
     indexes = {field_id(source.field(index)): index for index in range(source.num_fields)}
     parts: list[tuple[int | None, Convert, _Column | None]] = []
     for field, arrow in zip(target.fields, children(wanted), strict=True):
@@ -272,7 +270,7 @@ def _struct(source: Any, target: StructType, where: str) -> Convert:
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(arrays, fields=children(wanted), mask=mask)
 
-    return convert
+    return _unless_already(source, wanted, convert)
 
 
 def _list(source: Any, target: ListType, where: str) -> Convert:
@@ -280,8 +278,6 @@ def _list(source: Any, target: ListType, where: str) -> Convert:
         raise _not_promotable(source, target, where)
     wanted = arrow_type(target)
     element = _converter(source.value_type, target.element_type, f"{where}, element")
-    if source.equals(wanted, check_metadata=True):
-        return _identity
 
     def convert(array: Any) -> Any:
         if pa.types.is_fixed_size_list(array.type):
@@ -289,7 +285,7 @@ def _list(source: Any, target: ListType, where: str) -> Convert:
         offsets, low, high = _offsets(array)
         return pa.ListArray.from_arrays(offsets, element(array.values.slice(low, high - low)), type=wanted)
 
-    return convert
+    return _unless_already(source, wanted, convert)
 
 
 def _map(source: Any, target: MapType, where: str) -> Convert:
@@ -298,8 +294,6 @@ def _map(source: Any, target: MapType, where: str) -> Convert:
     wanted = arrow_type(target)
     key = _converter(source.key_type, target.key_type, f"{where}, key")
     value = _converter(source.item_type, target.value_type, f"{where}, value")
-    if source.equals(wanted, check_metadata=True):
-        return _identity
 
     def convert(array: Any) -> Any:
         offsets, low, high = _offsets(array)
@@ -307,7 +301,15 @@ def _map(source: Any, target: MapType, where: str) -> Convert:
         values = value(array.items.slice(low, high - low))
         return pa.MapArray.from_arrays(offsets, keys, values, type=wanted)
 
-    return convert
+    return _unless_already(source, wanted, convert)
+
+
+def _unless_already(source: Any, wanted: Any, convert: Convert) -> Convert:
+    """`convert`, but only for arrays that are not of the wanted type yet, nested ids included: a name mapping gives ids to
+    the schema, not to the arrays, and the digest and the writer go by the arrays' own."""
+    if not source.equals(wanted, check_metadata=True):
+        return convert
+    return lambda array: array if array.type.equals(wanted, check_metadata=True) else convert(array)
 
 
 def _offsets(array: Any) -> tuple[Any, int, int]:

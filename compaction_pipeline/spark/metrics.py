@@ -7,6 +7,7 @@ absent, and a bound is a true bound. Modes are the table's `write.metadata.metri
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,14 +27,16 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     StructType,
+    UUIDType,
 )
-from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
+from pyiceberg.utils.truncate import truncate_upper_bound_binary_string
 
 from compaction_pipeline.core.errors import MergeFailed
 
 DEFAULT_MODE = "truncate(16)"
 DEFAULT_INFERRED_COLUMNS = 100
 _FULL = 1 << 62
+_FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,9 @@ def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], st
         present = [each for each in present if each is None or each.has_min_max]
     if not present or any(each is None or not each.has_min_max for each in present):
         return
+    if isinstance(leaf.type, UUIDType):
+        # Parquet orders UUIDs by unsigned bytes, Iceberg's Java as two signed numbers: it would skip deletes by true bounds.
+        return
     low = min((_raw(leaf.type, each.min_raw) for each in present), key=lambda pair: pair[0])
     high = max((_raw(leaf.type, each.max_raw) for each in present), key=lambda pair: pair[0])
     lower, upper = low[1], _upper(leaf.type, high[1], mode)
@@ -168,11 +174,21 @@ def _upper(kind: PrimitiveType, value: bytes, width: int) -> bytes | None:
         text = value.decode()
         if len(text) <= width:
             return value
-        cut = truncate_upper_bound_text_string(text, width)
-        return None if cut is None else cut.encode()
+        return _above(text[:width])
     if isinstance(kind, BinaryType) and len(value) > width:
         return truncate_upper_bound_binary_string(value, width)
     return value
+
+
+def _above(text: str) -> bytes | None:
+    """The least text of at most its length that is above every text with this start; None when there is none."""
+    for end in range(len(text), 0, -1):
+        following = ord(text[end - 1]) + 1
+        # Surrogates are no characters: UTF-8 has no bytes for them.
+        following = _AFTER_SURROGATES if following == _FIRST_SURROGATE else following
+        if following <= sys.maxunicode:
+            return (text[: end - 1] + chr(following)).encode()
+    return None
 
 
 def _raw(kind: PrimitiveType, raw: Any) -> tuple[Any, bytes]:
@@ -234,11 +250,15 @@ def _paths(kind: IcebergType, number: int, path: tuple[int, ...]) -> Iterator[tu
 
 
 def _nans(array: Any, path: tuple[int, ...]) -> int:
+    if array.null_count == len(array):
+        # Arrow cannot flatten these where a UUID is inside.
+        return 0
     if not path:
         return int(pc.sum(pc.is_nan(array)).as_py() or 0)
     if pa.types.is_struct(array.type):
         return _nans(pc.struct_field(array, [path[0]]), path[1:])
     if pa.types.is_map(array.type):
-        entries = pc.list_flatten(array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))))
-        return _nans(entries.field(path[0]), path[1:])
+        present = array.drop_null()
+        low, high = present.offsets[0].as_py(), present.offsets[-1].as_py()
+        return _nans((present.items if path[0] else present.keys).slice(low, high - low), path[1:])
     return _nans(pc.list_flatten(array), path[1:])

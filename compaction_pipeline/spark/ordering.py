@@ -193,7 +193,8 @@ class _Run:
         self._reader = pa.ipc.open_file(self._file)
         self._block_bytes = block_bytes
         self._next = 0
-        self.held = self._reader.schema.empty_table()
+        # Not `empty_table`, which cannot make a UUID inside of a struct, list or map.
+        self.held = pa.Table.from_batches([], self._reader.schema)
 
     @property
     def exhausted(self) -> bool:
