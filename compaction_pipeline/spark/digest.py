@@ -107,8 +107,12 @@ class RowDigest:
 
 def _digest(batch: Any, keep: NDArray[np.bool_] | None) -> Digest:
     rows = a = b = 0
+    ids = _ids(batch.schema)
+    # A dictionary is hashed once per batch, not per step.
+    columns = [_hashed_values(column) if pa.types.is_dictionary(column.type) else column for column in batch.columns]
     for start in range(0, batch.num_rows, STEP_ROWS):
-        hashes = row_hashes(batch.slice(start, STEP_ROWS))
+        length = min(STEP_ROWS, batch.num_rows - start)
+        hashes = hash_columns([(number, column.slice(start, length)) for number, column in zip(ids, columns, strict=True)], length)
         if keep is not None:
             hashes = hashes[keep[start : start + STEP_ROWS]]
         rows += len(hashes)
@@ -125,13 +129,14 @@ def _same_rows(batch: Any, other: Any) -> bool:
 
 def _same_column(one: Any, two: Any) -> bool:
     if pa.types.is_dictionary(one.type) or pa.types.is_dictionary(two.type):
-        starts = range(0, len(one), STEP_ROWS)
-        return all(np.array_equal(_hashes(one.slice(at, STEP_ROWS)), _hashes(two.slice(at, STEP_ROWS))) for at in starts)
+        return bool(_hashed_values(one).equals(_hashed_values(two)))
     return bool(one.type == two.type) and _memory(one) == _memory(two)
 
 
-def _hashes(array: Any) -> Words:
-    return hash_columns([(0, array)], len(array))
+def _hashed_values(array: Any) -> Any:
+    """The hashes of an array's values as an Arrow array, NULL where it is: it is absorbed as the array itself would be."""
+    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(_values(array, 0), pa.uint64(), mask=missing)
 
 
 def _memory(array: Any) -> tuple[Any, ...]:
