@@ -1,9 +1,9 @@
 """MB of input per CPU-second: our merge beside Iceberg's `rewrite_data_files`, on the same Spark and the same files, in one run.
 
-    python benchmarks/merge.py --files 60 --rows-per-file 100000 --rounds 3
+    python benchmarks/merge.py --files 120 --rows-per-file 100000 --rounds 3
 
-CPU is that of this process and all its descendants (the JVM, the Python workers). Rounds alternate; the figure of each is its
-best round. The last line is `ratio <ours / Iceberg's>`.
+CPU is that of this process and all its descendants (the JVM, the Python workers). A first round of both is not counted (imports,
+JIT); the counted rounds alternate; the figure of each is its median. The last line is `ratio <ours / Iceberg's>`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import cProfile
 import os
 import pstats
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -63,9 +64,10 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=60)
+    parser.add_argument("--files", type=int, default=120, help="at least 115 for the 400 MB that keep fixed costs small")
     parser.add_argument("--rows-per-file", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="counted rounds")
+    parser.add_argument("--compression-level", default=None, help="'write.parquet.compression-level' of the table, for both")
     parser.add_argument("--profile", action="store_true", help="profile one merge in this process and stop")
     return parser.parse_args()
 
@@ -87,54 +89,67 @@ def _settings(folder: Path) -> SparkSettings:
 
 def _compare(arguments: argparse.Namespace, sessions: SparkSessions, folder: Path) -> None:
     session = sessions.session()
-    files, snapshot_id = _generated(session, arguments.files, arguments.rows_per_file)
+    files, snapshot_id = _generated(session, arguments.files, arguments.rows_per_file, arguments.compression_level)
     megabytes = sum(file.file_size_bytes for file in files) / MB
     print(f"{len(files)} files, {megabytes:.0f} MB, {sum(file.record_count for file in files)} rows")
-    layout = _layout(folder / "ours")
+    layout = _layout(folder / "ours", arguments.compression_level)
     if arguments.profile:
         _profile(_tasks(files), layout)
         return
     engine = SparkMergeEngine(sessions)
-    best: dict[str, float] = {"iceberg": 0.0, "ours": 0.0}
-    runs: dict[str, Callable[[], None]] = {"iceberg": lambda: _iceberg(session, snapshot_id), "ours": lambda: _ours(engine, files, layout)}
-    for number in range(arguments.rounds):
+    runs: dict[str, Callable[[], int]] = {"iceberg": lambda: _iceberg(session, snapshot_id), "ours": lambda: _ours(engine, files, layout)}
+    speeds: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(arguments.rounds + 1):
         for name, run in runs.items():
             started, cpu = time.monotonic(), _cpu_seconds()
-            run()
+            written = run() / MB
             seconds, cpu = time.monotonic() - started, _cpu_seconds() - cpu
-            best[name] = max(best[name], megabytes / cpu)
-            print(f"round {number + 1} {name:8} {seconds:6.1f} s, {cpu:6.1f} CPU-s, {megabytes / cpu:6.1f} MB per CPU-second")
+            label = f"round {number}" if number else "warm-up"
+            print(
+                f"{label} {name:8} {seconds:6.1f} s, {cpu:6.1f} CPU-s, {megabytes / cpu:6.1f} MB per CPU-second, {written:.0f} MB written"
+            )
+            if number:
+                speeds[name].append(megabytes / cpu)
         shutil.rmtree(folder / "ours", ignore_errors=True)
-    print(f"iceberg {best['iceberg']:.1f} MB per CPU-second, ours {best['ours']:.1f}")
-    print(f"ratio {best['ours'] / best['iceberg']:.2f}")
+    iceberg, ours = statistics.median(speeds["iceberg"]), statistics.median(speeds["ours"])
+    print(f"medians: iceberg {iceberg:.1f} MB per CPU-second, ours {ours:.1f}")
+    print(f"ratio {ours / iceberg:.2f}")
 
 
-def _generated(session: Any, files: int, rows_per_file: int) -> tuple[list[LiveFile], int]:
+def _generated(session: Any, files: int, rows_per_file: int, level: str | None) -> tuple[list[LiveFile], int]:
     """The benchmark's table, written by Spark as `files` small zstd files in one commit."""
     frame = session.range(0, files * rows_per_file, 1, files).selectExpr(
         *[f"{expression} as {name}" for name, (expression, _) in COLUMNS.items()]
     )
     session.sql("create namespace if not exists bench.db")
     writer = frame.writeTo("bench.db.orders").tableProperty("write.parquet.compression-codec", "zstd")
+    if level is not None:
+        writer = writer.tableProperty("write.parquet.compression-level", level)
     writer.option("write.distribution-mode", "none").create()
     rows = session.sql("select file_path, file_size_in_bytes, record_count from bench.db.orders.files").collect()
     live = [LiveFile(row[0], FileContent.DATA, 0, (), row[1], row[2], 1) for row in rows]
     return live, session.sql("select snapshot_id from bench.db.orders.snapshots").collect()[0][0]
 
 
-def _iceberg(session: Any, snapshot_id: int) -> None:
+def _iceberg(session: Any, snapshot_id: int) -> int:
+    """Rewrite everything, then roll back to the small files; bytes written."""
     session.sql(
         "call bench.system.rewrite_data_files(table => 'db.orders', options => map('rewrite-all', 'true', "
         f"'target-file-size-bytes', '{TARGET_BYTES}', 'max-file-group-size-bytes', '{TARGET_BYTES}', "
         "'max-concurrent-file-group-rewrites', '2'))"
     ).collect()
+    written = session.sql("select sum(file_size_in_bytes) from bench.db.orders.files").collect()[0][0]
     session.sql(f"call bench.system.rollback_to_snapshot('db.orders', {snapshot_id})").collect()
+    return int(written)
 
 
-def _ours(engine: SparkMergeEngine | InProcessMergeEngine, files: list[LiveFile], layout: TableLayout) -> None:
+def _ours(engine: SparkMergeEngine | InProcessMergeEngine, files: list[LiveFile], layout: TableLayout) -> int:
+    written = 0
     for result in engine.merge(_tasks(files), layout, {}):
         if result.error is not None:
             raise SystemExit(result.error)
+        written += sum(output.file_size_bytes for output in result.outputs)
+    return written
 
 
 def _tasks(files: list[LiveFile]) -> list[CompactionTask]:
@@ -168,7 +183,7 @@ def _task(number: int, inputs: list[LiveFile]) -> CompactionTask:
     )
 
 
-def _layout(location: Path) -> TableLayout:
+def _layout(location: Path, level: str | None = None) -> TableLayout:
     fields = [NestedField(number + 1, name, kind, required=False) for number, (name, (_, kind)) in enumerate(COLUMNS.items())]
     return TableLayout(
         location=str(location),
@@ -180,7 +195,7 @@ def _layout(location: Path) -> TableLayout:
         default_sort_order_id=0,
         sort_orders={},
         unpartitioned_spec_ids=frozenset({0}),
-        properties={},
+        properties={} if level is None else {"write.parquet.compression-level": level},
     )
 
 
