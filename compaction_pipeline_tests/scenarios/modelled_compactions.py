@@ -6,6 +6,7 @@ Prepared is held here, under the rules that the state database would keep.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -42,7 +43,7 @@ class ModelledCompactions:
         self.pending: list[CompactionTask] = []
         self.prepared: list[CompactionTask] = []
         self.records: list[tuple[str, tuple[CompactionTask, ...]]] = []
-        self.committed_tasks = 0
+        self.committed: Counter[str] = Counter()
         self.conflicts: list[str] = []
         self._numbers = count(1)
 
@@ -174,7 +175,7 @@ class ModelledCompactions:
         assert not committed & conflicts
         assert committed | conflicts == ids
         assert (outcome.state is CommitState.COMMITTED) == bool(committed), outcome
-        self.committed_tasks += len(committed)
+        self.committed.update(f"{task.work.type.value} {task.work.action.value}" for task in tasks if task.task_id in committed)
         self.conflicts += outcome.conflicts.values()
         if not interruption.ran_after_the_swap:
             # Else somebody may have rolled back or expired what just went in.
@@ -240,5 +241,5 @@ class _Interruption:
 
 
 def _random_request(rng: Random) -> PlanRequest:
-    kind = rng.choice((None, CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL))
+    kind = rng.choice((None, CompactionType.MINOR, CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL))
     return PlanRequest() if kind is None else PlanRequest(types=(kind,), force=True)
