@@ -16,7 +16,7 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 # No deadlines: two cores shared with a JVM make any single example slow now and then.
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE)
-settings.register_profile("ci", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, print_blob=True)
+settings.register_profile("ci", max_examples=30, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, print_blob=True)
 settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=_SLOW_IS_FINE, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 

@@ -13,16 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.typedef import Record
+from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.commit.decision import CommitDecision, decide
 from compaction_pipeline.core.commit.head import HeadFiles
@@ -34,13 +31,15 @@ from compaction_pipeline.core.model.task import CompactionTask, TaskAction
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
 from compaction_pipeline.iceberg.catalogs import Catalogs, is_lock_timeout
 from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_paths
+from compaction_pipeline.iceberg.landing import has_landed, head_id, landed_by_record, outputs_of, settled
 from compaction_pipeline.iceberg.listing import files_under
-from compaction_pipeline.iceberg.manifests import data_file_of, read_entries
+from compaction_pipeline.iceberg.manifests import data_file_of
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
-from compaction_pipeline.iceberg.scan import manifests_of, refusal_of
+from compaction_pipeline.iceberg.scan import refusal_of
 
 COMMIT_STEPS = (
     "before-load",
@@ -98,23 +97,7 @@ class IcebergCommitter:
         UNKNOWN only while it may still land: an attempt left its manifest list behind and main still stands where that attempt
         started. Committing the same record again is safe then and ends it.
         """
-        loaded = self._catalogs.load(table)
-        landed = landed_by_record(loaded, record_id, tasks)
-        if landed is not None:
-            return landed
-        with translated(f"the history of table {table}"):
-            found = listed_paths(loaded.io, loaded.metadata, [output.path for task in tasks for output in _outputs(task)])
-            committed = tuple(task.task_id for task in tasks if any(output.path in found for output in _outputs(task)))
-            if committed:
-                conflicts = {task.task_id: "it did not land with its record" for task in tasks if task.task_id not in committed}
-                reason = "outputs are listed, the snapshot that added them was expired"
-                return CommitOutcome(CommitState.COMMITTED, committed, conflicts, reason=reason)
-            parents = _parents_of_attempts(loaded, record_id)
-        head = _head_id(loaded.metadata)
-        if head in parents:
-            reason = f"an attempt built on snapshot {head}, still the head, may land yet: commit record {record_id} again to end it"
-            return CommitOutcome(CommitState.UNKNOWN, snapshot_before=head, reason=reason)
-        return CommitOutcome(CommitState.NOTHING, reason="no snapshot carries the record or lists an output of it, and none can any more")
+        return settled(self._catalogs.load(table), record_id, tasks)
 
     def delete_orphans(self, table: TableIdentifier, paths: Sequence[str]) -> Sequence[str]:
         """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted."""
@@ -277,7 +260,7 @@ class _Commit:
         """The catalog said no. Still looked up: a transport that retried may have been told no for its own success."""
         try:
             fresh = self._catalogs.load(self._table)
-            landed = _has_landed(fresh, loaded, transaction)
+            landed = has_landed(fresh, loaded, transaction)
         except CompactionError as error:
             return _unknown(done, error)
         if landed:
@@ -290,12 +273,12 @@ class _Commit:
         _logger.warning("table=%s record=%s answer of the catalog lost: %s", self._table, self._record_id, error)
         try:
             fresh = self._catalogs.load(self._table)
-            landed = _has_landed(fresh, loaded, transaction)
+            landed = has_landed(fresh, loaded, transaction)
         except CompactionError:
             return _unknown(done, error)
         if landed:
             return done
-        if _head_id(fresh.metadata) == done.snapshot_before:
+        if head_id(fresh.metadata) == done.snapshot_before:
             return _unknown(done, error)
         # Main moved on from the attempt's parent: its requirement can never hold again.
         delete_quietly(loaded.io, transaction.written)
@@ -312,7 +295,7 @@ class _Commit:
                 unfit[task.task_id] = f"the table was dropped and created again since the plan (uuid {task.table_uuid} is gone)"
                 continue
             try:
-                prepared[task.task_id] = tuple(_prepared(task, output, loaded, head) for output in _outputs(task))
+                prepared[task.task_id] = tuple(_prepared(task, output, loaded, head) for output in outputs_of(task))
             except CommitConflict as error:
                 unfit[task.task_id] = str(error)
         return prepared, unfit
@@ -345,61 +328,9 @@ def _unknown(done: CommitOutcome, error: Exception) -> CommitOutcome:
     return CommitOutcome(CommitState.UNKNOWN, snapshot_before=done.snapshot_before, reason=reason)
 
 
-def _has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
-    """The attempt is in the table: by its snapshots, or, were they expired at once, by its manifests in later snapshots."""
-    ours = {staged.snapshot.snapshot_id for staged in transaction.staged}
-    before = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
-    newer = [snapshot for snapshot in fresh.metadata.snapshots if snapshot.snapshot_id not in before]
-    if any(snapshot.snapshot_id in ours for snapshot in newer):
-        return True
-    written = set(transaction.written)
-    with translated("the newest manifest lists"):
-        return any(manifest.manifest_path in written for snapshot in newer for manifest in manifests_of(snapshot, fresh.io))
-
-
-def landed_by_record(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
-    """How an earlier commit of this record ended, when a snapshot carries it; None when none does."""
-    metadata = loaded.metadata
-    ours = [one for one in metadata.snapshots if one.summary is not None and one.summary[RECORD_ID_PROPERTY] == record_id]
-    if not ours:
-        return None
-    ours.sort(key=lambda one: (one.timestamp_ms, one.sequence_number or 0))
-    ids = {one.snapshot_id for one in ours}
-    first = next((one for one in ours if one.parent_snapshot_id not in ids), ours[0])
-    last = next((one for one in ours if one.snapshot_id not in {other.parent_snapshot_id for other in ours}), ours[-1])
-    added: set[str] = set()
-    removed: set[str] = set()
-    with translated("the manifests of an earlier commit"):
-        for snapshot in ours:
-            for manifest in manifests_of(snapshot, loaded.io):
-                if manifest.added_snapshot_id != snapshot.snapshot_id:
-                    continue
-                for entry in read_entries(loaded.io, manifest, live_only=False):
-                    if entry.snapshot_id not in ids:
-                        continue
-                    (removed if entry.status == ManifestEntryStatus.DELETED else added).add(entry.data_file.file_path)
-        figures = _figures_of_history(loaded, first, last, tasks, added, removed)
-    committed = tuple(task.task_id for task in tasks if _went_in(task, added, removed))
-    conflicts = {task.task_id: "it was not in what its record committed" for task in tasks if task.task_id not in committed}
-    return CommitOutcome(CommitState.COMMITTED, committed, conflicts, first.parent_snapshot_id, last.snapshot_id, figures)
-
-
-def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
-    if task.work.action is TaskAction.MERGE:
-        return all(file.path in removed for file in task.work.inputs)
-    if task.work.action is TaskAction.DROP_DELETES:
-        return any(delete.path in removed for delete in task.work.deletes)
-    outputs = _outputs(task)
-    return all(output.path in added for output in outputs) if outputs else any(path in removed for path in task.work.converts)
-
-
 def _is_live(task: CompactionTask, head: HeadFiles) -> bool:
     """Its outputs are in already, under whatever record."""
-    return any(output.path in head.data.by_path or output.path in head.deletes for output in _outputs(task))
-
-
-def _outputs(task: CompactionTask) -> Sequence[OutputFile]:
-    return task.result.outputs if task.result is not None else ()
+    return any(output.path in head.data.by_path or output.path in head.deletes for output in outputs_of(task))
 
 
 def _prepared(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles) -> _Output:
@@ -443,30 +374,6 @@ def _check_on_storage(io: FileIO, output: OutputFile) -> None:
         raise CommitConflict(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
 
 
-def _parents_of_attempts(loaded: Table, record_id: str) -> set[int | None]:
-    """The snapshots that attempts of this record were built on, from the manifest lists that they left."""
-    metadata = loaded.metadata
-    location = metadata.properties.get("write.metadata.path", f"{metadata.location.rstrip('/')}/metadata")
-    parents: set[int | None] = set()
-    for path in files_under(loaded.io, location, recursive=False):
-        name = path.rsplit("/", 1)[-1]
-        if not name.startswith("snap-") or record_id not in name:
-            continue
-        try:
-            with AvroFile[Record](loaded.io.new_input(path)) as reader:
-                text = reader.header.meta.get("parent-snapshot-id", "null")
-        except (EOFError, ValueError):
-            # Killed while writing it: that attempt never came to its swap.
-            continue
-        parents.add(int(text) if text.lstrip("-").isdigit() else None)
-    return parents
-
-
-def _head_id(metadata: TableMetadata) -> int | None:
-    head = metadata.snapshot_by_name(MAIN_BRANCH)
-    return head.snapshot_id if head else None
-
-
 def _figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[str, Sequence[_Output]]) -> CommitFigures:
     by_path = {file.path: file for file in files}
     inputs = [by_path[file.path] for task in decision.merges for file in task.work.inputs]
@@ -475,47 +382,7 @@ def _figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mappi
     dropped = [*decision.dropped_by_replace, *decision.dropped_by_overwrite]
     gone = {file.path for file in (*inputs, *dropped)}
     after = [*(file for file in files if file.path not in gone), *merged, *converted]
-    return _counted(files, after, inputs, merged, len(dropped), len(converted))
-
-
-def _counted(
-    before: Sequence[LiveFile],
-    after: Sequence[LiveFile],
-    inputs: Sequence[LiveFile],
-    outputs: Sequence[LiveFile],
-    dropped: int,
-    added: int,
-) -> CommitFigures:
-    return CommitFigures(
-        files_before=sum(file.is_data for file in before),
-        files_after=sum(file.is_data for file in after),
-        delete_files_before=sum(not file.is_data for file in before),
-        delete_files_after=sum(not file.is_data for file in after),
-        bytes_before=sum(file.file_size_bytes for file in before),
-        bytes_after=sum(file.file_size_bytes for file in after),
-        input_files=len(inputs),
-        input_bytes=sum(file.file_size_bytes for file in inputs),
-        output_files=len(outputs),
-        output_bytes=sum(file.file_size_bytes for file in outputs),
-        delete_files_dropped=dropped,
-        delete_files_added=added,
-    )
-
-
-def _figures_of_history(
-    loaded: Table, first: Snapshot, last: Snapshot, tasks: Sequence[CompactionTask], added: set[str], removed: set[str]
-) -> CommitFigures:
-    """The figures of a commit that was found, as far as its parent is still there."""
-    reader = HeadReader(loaded.io)
-    parent = loaded.metadata.snapshot_by_id(first.parent_snapshot_id) if first.parent_snapshot_id is not None else None
-    if parent is None:
-        return CommitFigures()
-    before = reader.live_files(loaded.metadata, parent)
-    after = reader.live_files(loaded.metadata, last)
-    inputs = [file for file in before if file.is_data and file.path in removed]
-    outputs = [file for file in after if file.is_data and file.path in added]
-    dropped = sum(1 for file in before if not file.is_data and file.path in removed)
-    return _counted(before, after, inputs, outputs, dropped, sum(1 for file in after if not file.is_data and file.path in added))
+    return counted(files, after, inputs, merged, len(dropped), len(converted))
 
 
 def _whole(properties: Mapping[str, str], key: str, default: int) -> int:

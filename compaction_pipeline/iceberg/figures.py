@@ -1,0 +1,50 @@
+"""Counts for the record: files and bytes of the whole table before and after, and of what went in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.record import CommitFigures
+from compaction_pipeline.iceberg.head_reader import HeadReader
+
+
+def counted(
+    before: Sequence[LiveFile],
+    after: Sequence[LiveFile],
+    inputs: Sequence[LiveFile],
+    outputs: Sequence[LiveFile],
+    dropped: int,
+    added: int,
+) -> CommitFigures:
+    return CommitFigures(
+        files_before=sum(file.is_data for file in before),
+        files_after=sum(file.is_data for file in after),
+        delete_files_before=sum(not file.is_data for file in before),
+        delete_files_after=sum(not file.is_data for file in after),
+        bytes_before=sum(file.file_size_bytes for file in before),
+        bytes_after=sum(file.file_size_bytes for file in after),
+        input_files=len(inputs),
+        input_bytes=sum(file.file_size_bytes for file in inputs),
+        output_files=len(outputs),
+        output_bytes=sum(file.file_size_bytes for file in outputs),
+        delete_files_dropped=dropped,
+        delete_files_added=added,
+    )
+
+
+def figures_of_history(loaded: Table, first: Snapshot, last: Snapshot, added: set[str], removed: set[str]) -> CommitFigures:
+    """The figures of a commit that was found, as far as its parent is still there."""
+    reader = HeadReader(loaded.io)
+    parent = loaded.metadata.snapshot_by_id(first.parent_snapshot_id) if first.parent_snapshot_id is not None else None
+    if parent is None:
+        return CommitFigures()
+    before = reader.live_files(loaded.metadata, parent)
+    after = reader.live_files(loaded.metadata, last)
+    inputs = [file for file in before if file.is_data and file.path in removed]
+    outputs = [file for file in after if file.is_data and file.path in added]
+    dropped = sum(1 for file in before if not file.is_data and file.path in removed)
+    return counted(before, after, inputs, outputs, dropped, sum(1 for file in after if not file.is_data and file.path in added))

@@ -1,0 +1,123 @@
+"""Finds out from a table's metadata whether, and how, an earlier commit of ours landed.
+
+By the record id in the snapshots' summaries, else by the outputs in any manifest. Reads only; deletes and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.typedef import Record
+
+from compaction_pipeline.core.model.data_file import OutputFile
+from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.model.task import CompactionTask, TaskAction
+from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.figures import figures_of_history
+from compaction_pipeline.iceberg.head_reader import listed_paths
+from compaction_pipeline.iceberg.listing import files_under
+from compaction_pipeline.iceberg.manifests import read_entries
+from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.iceberg.scan import manifests_of
+
+
+def settled(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+    """How an earlier commit of this record ended; UNKNOWN while an attempt of it may still land."""
+    landed = landed_by_record(loaded, record_id, tasks)
+    if landed is not None:
+        return landed
+    with translated(f"the history of table {'.'.join(loaded.name())}"):
+        found = listed_paths(loaded.io, loaded.metadata, [output.path for task in tasks for output in outputs_of(task)])
+        committed = tuple(task.task_id for task in tasks if any(output.path in found for output in outputs_of(task)))
+        if committed:
+            conflicts = {task.task_id: "it did not land with its record" for task in tasks if task.task_id not in committed}
+            reason = "outputs are listed, the snapshot that added them was expired"
+            return CommitOutcome(CommitState.COMMITTED, committed, conflicts, reason=reason)
+        parents = parents_of_attempts(loaded, record_id)
+    head = head_id(loaded.metadata)
+    if head in parents:
+        reason = f"an attempt built on snapshot {head}, still the head, may land yet: commit record {record_id} again to end it"
+        return CommitOutcome(CommitState.UNKNOWN, snapshot_before=head, reason=reason)
+    return CommitOutcome(CommitState.NOTHING, reason="no snapshot carries the record or lists an output of it, and none can any more")
+
+
+def landed_by_record(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
+    """How an earlier commit of this record ended, when a snapshot carries it; None when none does."""
+    metadata = loaded.metadata
+    ours = [one for one in metadata.snapshots if one.summary is not None and one.summary[RECORD_ID_PROPERTY] == record_id]
+    if not ours:
+        return None
+    ours.sort(key=lambda one: (one.timestamp_ms, one.sequence_number or 0))
+    ids = {one.snapshot_id for one in ours}
+    first = next((one for one in ours if one.parent_snapshot_id not in ids), ours[0])
+    last = next((one for one in ours if one.snapshot_id not in {other.parent_snapshot_id for other in ours}), ours[-1])
+    added: set[str] = set()
+    removed: set[str] = set()
+    with translated("the manifests of an earlier commit"):
+        for snapshot in ours:
+            for manifest in manifests_of(snapshot, loaded.io):
+                if manifest.added_snapshot_id != snapshot.snapshot_id:
+                    continue
+                for entry in read_entries(loaded.io, manifest, live_only=False):
+                    if entry.snapshot_id not in ids:
+                        continue
+                    (removed if entry.status == ManifestEntryStatus.DELETED else added).add(entry.data_file.file_path)
+        figures = figures_of_history(loaded, first, last, added, removed)
+    committed = tuple(task.task_id for task in tasks if _went_in(task, added, removed))
+    conflicts = {task.task_id: "it was not in what its record committed" for task in tasks if task.task_id not in committed}
+    return CommitOutcome(CommitState.COMMITTED, committed, conflicts, first.parent_snapshot_id, last.snapshot_id, figures)
+
+
+def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
+    if task.work.action is TaskAction.MERGE:
+        return all(file.path in removed for file in task.work.inputs)
+    if task.work.action is TaskAction.DROP_DELETES:
+        return any(delete.path in removed for delete in task.work.deletes)
+    outputs = outputs_of(task)
+    return all(output.path in added for output in outputs) if outputs else any(path in removed for path in task.work.converts)
+
+
+def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
+    """The attempt is in the table: by its snapshots, or, were they expired at once, by its manifests in later snapshots."""
+    ours = {staged.snapshot.snapshot_id for staged in transaction.staged}
+    before = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
+    newer = [snapshot for snapshot in fresh.metadata.snapshots if snapshot.snapshot_id not in before]
+    if any(snapshot.snapshot_id in ours for snapshot in newer):
+        return True
+    written = set(transaction.written)
+    with translated("the newest manifest lists"):
+        return any(manifest.manifest_path in written for snapshot in newer for manifest in manifests_of(snapshot, fresh.io))
+
+
+def parents_of_attempts(loaded: Table, record_id: str) -> set[int | None]:
+    """The snapshots that attempts of this record were built on, from the manifest lists that they left."""
+    metadata = loaded.metadata
+    location = metadata.properties.get("write.metadata.path", f"{metadata.location.rstrip('/')}/metadata")
+    parents: set[int | None] = set()
+    for path in files_under(loaded.io, location, recursive=False):
+        name = path.rsplit("/", 1)[-1]
+        if not name.startswith("snap-") or record_id not in name:
+            continue
+        try:
+            with AvroFile[Record](loaded.io.new_input(path)) as reader:
+                text = reader.header.meta.get("parent-snapshot-id", "null")
+        except (EOFError, ValueError):
+            # Killed while writing it: that attempt never came to its swap.
+            continue
+        parents.add(int(text) if text.lstrip("-").isdigit() else None)
+    return parents
+
+
+def outputs_of(task: CompactionTask) -> Sequence[OutputFile]:
+    return task.result.outputs if task.result is not None else ()
+
+
+def head_id(metadata: TableMetadata) -> int | None:
+    head = metadata.snapshot_by_name(MAIN_BRANCH)
+    return head.snapshot_id if head else None
