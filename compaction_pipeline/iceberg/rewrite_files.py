@@ -109,6 +109,9 @@ class Transaction:
         self._table = table
         self._name = name or str(uuid4())
         self._attempt = attempt
+        # Two processes may commit one record, each as its first attempt (the other was thought dead): neither may write over,
+        # nor delete, a manifest of the other, which may be live.
+        self._token = uuid4().hex[:8]
         self._entries = entries or (lambda manifest: read_entries(table.io, manifest))
         self._on_step = on_step
         self._updates: tuple[TableUpdate, ...] = ()
@@ -158,7 +161,7 @@ class Transaction:
         sequence_number = metadata.next_sequence_number() if metadata.format_version > 1 else 0
 
         def new_path() -> str:
-            path = locations.new_metadata_location(manifest_name(f"{self._name}-{self._attempt}", next(self._numbers)))
+            path = locations.new_metadata_location(manifest_name(f"{self._name}-{self._attempt}-{self._token}", next(self._numbers)))
             written.append(path)
             return path
 

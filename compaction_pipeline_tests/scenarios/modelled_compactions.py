@@ -38,8 +38,8 @@ class ModelledCompactions:
     def __init__(self, table: ModelledTable, engine: MergeEngine) -> None:
         self._table = table
         self._engine = engine
-        self._catalogs = Catalogs(lambda name: CatalogEntry(name, table.catalog_properties))
-        self._scan = IcebergScan(self._catalogs)
+        self.catalogs = Catalogs(lambda name: CatalogEntry(name, table.catalog_properties))
+        self._scan = IcebergScan(self.catalogs)
         self.pending: list[CompactionTask] = []
         self.prepared: list[CompactionTask] = []
         self.records: list[tuple[str, tuple[CompactionTask, ...]]] = []
@@ -84,7 +84,7 @@ class ModelledCompactions:
             known = self._snapshots_of_main()
             if not known:
                 return
-        outcome = IcebergCommitter(self._catalogs).commit(self._table.identifier, record_id, tasks)
+        outcome = IcebergCommitter(self.catalogs).commit(self._table.identifier, record_id, tasks)
         if snapshots:
             assert outcome.state is CommitState.COMMITTED, outcome
             assert self._table.head_id() == before, "a record was committed twice"
@@ -94,13 +94,22 @@ class ModelledCompactions:
         request = _random_request(rng)
         kept = self.pending, self.prepared
         self.pending, self.prepared = [], []
-        made = self._plan(request, InUse())
-        self._merge(list(self.pending))
+        made = self.plan_and_merge(request, InUse())
         assert len(self.prepared) == len(made.tasks)
         if self.prepared:
             outcome = self._commit(list(self.prepared), _Interruption("never", None))
             assert not outcome.conflicts, f"a conflict with nobody: {outcome.conflicts}"
         self.pending, self.prepared = kept
+
+    def plan_and_merge(self, request: PlanRequest, in_use: InUse) -> CompactionPlan:
+        """Prepare all that a plan asks for."""
+        made = self._plan(request, in_use)
+        self._merge(list(self.pending))
+        return made
+
+    def committer(self) -> IcebergCommitter:
+        """A committer as any process has one."""
+        return IcebergCommitter(self.catalogs)
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
@@ -153,7 +162,7 @@ class ModelledCompactions:
         by_id = {task.task_id: task for task in running}
         self.pending = [task for task in self.pending if task.task_id not in by_id]
         layout = self._scan.head(self._table.identifier).layout
-        file_io = IcebergCommitter(self._catalogs).file_io(self._table.identifier)
+        file_io = IcebergCommitter(self.catalogs).file_io(self._table.identifier)
         results = {result.task_id: result for result in self._engine.merge(running, layout, file_io)}
         assert results.keys() == by_id.keys()
         for task_id, result in results.items():
@@ -169,7 +178,7 @@ class ModelledCompactions:
         record_id = f"record{next(self._numbers)}"
         ids = {task.task_id for task in tasks}
         self.prepared = [task for task in self.prepared if task.task_id not in ids]
-        outcome = IcebergCommitter(self._catalogs, on_step=interruption).commit(self._table.identifier, record_id, tasks)
+        outcome = IcebergCommitter(self.catalogs, on_step=interruption).commit(self._table.identifier, record_id, tasks)
         assert outcome.state is not CommitState.UNKNOWN, outcome
         committed, conflicts = set(outcome.committed), set(outcome.conflicts)
         assert not committed & conflicts
@@ -185,7 +194,7 @@ class ModelledCompactions:
             self.records.append((record_id, tuple(task for task in tasks if task.task_id in committed)))
         else:
             paths = [output.path for task in tasks if task.result for output in task.result.outputs]
-            IcebergCommitter(self._catalogs).delete_orphans(self._table.identifier, paths)
+            IcebergCommitter(self.catalogs).delete_orphans(self._table.identifier, paths)
         return outcome
 
     def _check_committed(self, tasks: Sequence[CompactionTask]) -> None:
