@@ -25,7 +25,7 @@ BAD = {
     "self-optimizing.max-task-size-bytes": ["0", "x"],
     "self-optimizing.execute.num-retries": ["-1", "x"],
     "self-optimizing.commit.interval": ["-1", "x"],
-    "compaction.task.memory": ["67108863", "1g"],
+    "compaction.task.memory": ["134217727", "1g"],
     "compaction.respec.quiet-interval": ["-1", "x"],
     "self-optimizing.quota": ["0", "-1", "nan", "inf"],
 }
