@@ -14,6 +14,7 @@ from compaction_pipeline.cli.diagnosis import Finding, Soundness
 from compaction_pipeline.cli.figures import bytes_text, change_text, duration_text, time_text
 from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, NodeVerdict
@@ -158,7 +159,8 @@ def record_table(record: CompactionRecord) -> Table:
         ("rows", f"{record.rows:,}, {record.rows_deleted:,} deleted ones gone"),
         (
             "took",
-            f"queue {_ms(record.queue_ms)}, merge {_ms(record.merge_ms)}, commit {_ms(record.commit_ms)} ({record.attempts} attempts)",
+            f"queue {_ms(record.queue_ms)}, merge {_ms(record.merge_ms)}, commit {_ms(record.commit_ms)} "
+            f"({files_of(record.attempts, 'attempt')})",
         ),
     ]
     if record.run_id:

@@ -38,7 +38,7 @@ table_health = dg.AssetSpec(
     owners=OWNERS,
     kinds={"iceberg"},
     description=(
-        "**The page to look at first**: the worst nodes and why, what is executing, the queue, and one reason per table for what happens "
+        "The page to look at first: the worst nodes and why, what is executing, the queue, and one reason per table for what happens "
         "or does not. Observed when something changed.\n\n"
         "A node is FAILING: its reason names the file or the rule. REFUSED: the reason says what the table would need."
     ),

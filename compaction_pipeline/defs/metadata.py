@@ -32,6 +32,11 @@ def clipped(text: str, most: int = 240) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
+def unbroken(text: str) -> str:
+    """A reason that wraps between its clauses only: the UI squeezes a cell of words to one word a line, and its row to a page."""
+    return "; ".join(clause.replace(" ", "\N{NO-BREAK SPACE}") for clause in text.split("; "))
+
+
 def table_of(rows: Sequence[Mapping[str, Cell]], columns: Sequence[tuple[str, str, str]]) -> dg.MetadataValue:
     """A table of at most 20 rows. `columns` are (name, type, description); a row may lack a value."""
     return dg.MetadataValue.table(
@@ -93,7 +98,7 @@ def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
                 "health": node.health.value,
                 "small_files": node.metrics.small_files,
                 "files": node.metrics.files,
-                "reason": clipped(node.reason),
+                "reason": unbroken(clipped(node.reason)),
                 "delete_files": node.metrics.delete_files,
                 "fragmentation": round(node.metrics.fragmentation, 3),
                 "data_mb": megabytes(node.metrics.data_bytes),
@@ -118,7 +123,7 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
                 {
                     "table": str(table.table),
                     "health": table.health.value,
-                    "reason": table.reason,
+                    "reason": unbroken(table.reason),
                     "warning": table.warning,
                     "nodes": table.nodes,
                     "files": table.metrics.files,

@@ -297,7 +297,7 @@ def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[Hea
     if state.paused:
         return HealthStatus.WAITING, "paused"
     if not state.complete:
-        return HealthStatus.WAITING, "its files are being read for the first time"
+        return HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them"
     worst = min(nodes, key=lambda node: _RANK[node.health], default=None)
     health = worst.health if worst is not None else HealthStatus.HEALTHY
     if worst is not None and health is HealthStatus.FAILING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import threading
 import zipfile
@@ -12,12 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.spark.java import find_java
 
 APP_NAME = "compaction-pipeline"
+# What every start of a JVM says, before a log level can be set: nobody can act on it.
+_START_NOISE = re.compile(
+    rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level to|To adjust logging level use"
+    rb"|.* WARN (NativeCodeLoader: Unable to load native-hadoop|Utils: Your hostname|Utils: Set SPARK_LOCAL_IP)"
+)
 
 
 @dataclass(frozen=True)
@@ -102,10 +110,11 @@ class SparkSessions:
         if self.settings.is_local:
             os.environ["PYSPARK_PYTHON"] = sys.executable
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder.master(self.settings.master).appName(APP_NAME)
-        for key, value in (self._properties() | dict(self.settings.extra)).items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        conf = SparkConf(loadDefaults=False).setMaster(self.settings.master).setAppName(APP_NAME)
+        conf.setAll(list((self._properties() | dict(self.settings.extra)).items()))
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=_quiet_gateway(conf), conf=conf)
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         if not self.settings.is_local:
             session.sparkContext.addPyFile(str(packaged(self._home())))
@@ -131,6 +140,23 @@ class SparkSessions:
         home = Path(self.settings.home)
         home.mkdir(parents=True, exist_ok=True)
         return home
+
+
+def _quiet_gateway(conf: SparkConf) -> Any:
+    """A JVM whose stderr comes through to ours without what every start says."""
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
+    try:
+        return launch_gateway(conf, popen_kwargs={"stderr": writing})
+    finally:
+        os.close(writing)
+
+
+def _pass_on(reading: int) -> None:
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            if not _START_NOISE.match(line):
+                os.write(2, line)
 
 
 def packaged(home: Path) -> Path:
