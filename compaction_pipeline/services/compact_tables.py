@@ -141,6 +141,8 @@ class CompactTables:
         failed: dict[str, str] = {}
         waiting: str | None = None
         plan: CompactionPlan | None = None
+        if not request.force:
+            failed.update(self._drain_left(table, request, until, on_result))
         left = self._commit_left(table, run_id)
         if left.record is not None:
             records.append(left.record)
@@ -172,6 +174,20 @@ class CompactTables:
             request = PlanRequest(request.types, frozenset(conflicts), force=True)
         assert plan is not None
         return Compaction(table, plan, tuple(records), tuple(tasks), failed, None if records else waiting)
+
+    def _drain_left(
+        self,
+        table: TableIdentifier,
+        request: PlanRequest,
+        until: Callable[[], bool],
+        on_result: Callable[[CompactionTask, TaskStatus], None],
+    ) -> dict[str, str]:
+        """Merge what a process that is gone had begun: nobody else may come, and its files cannot be planned again."""
+        lost = [task for task in self._tasks.tasks(table, (TaskStatus.PENDING,)) if task.attempt > 0]
+        ids = [task.task_id for task in lost if request.nodes is None or task.work.node in request.nodes]
+        if not ids or self._tables.state(table).paused:
+            return {}
+        return self._drain_own(ids, until, on_result)
 
     def _commit_left(self, table: TableIdentifier, run_id: str | None) -> Commit:
         """Commit what an earlier commit left Prepared when it failed (disk full, catalog away): no tick may ever come."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import sys
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,9 +149,26 @@ def _quiet_gateway(conf: SparkConf) -> Any:
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
     try:
-        return launch_gateway(conf, popen_kwargs={"stderr": writing})
+        with _interrupt_waits():
+            return launch_gateway(conf, popen_kwargs={"stderr": writing})
     finally:
         os.close(writing)
+
+
+@contextmanager
+def _interrupt_waits() -> Iterator[None]:
+    """Ctrl-C is raised at the end: PySpark, cut off while a JVM starts, leaves it running for ever."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _pass_on(reading: int) -> None:

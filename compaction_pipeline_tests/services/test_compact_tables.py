@@ -70,6 +70,22 @@ def test_small_files_become_one_and_rows_stay(house: House) -> None:
     assert house.services.stores.tasks.task(done.tasks[0].task_id).status is TaskStatus.COMMITTED
 
 
+def test_what_a_killed_process_had_begun_is_compacted_by_the_next(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    (task,) = services.compact_tables.plan_nodes(table.identifier, PlanRequest()).tasks
+    assert services.stores.tasks.poll(None, "gone", house.now, timedelta(minutes=1)) is not None
+    waits = services.compact_tables.compact(table.identifier)
+    assert waits.records == ()
+    assert waits.reason.startswith("nothing more to plan now; unpartitioned: "), waits.reason
+    assert waits.reason.endswith("; 12 of 12 data files are in running or waiting tasks")
+    house.pass_time(3600)
+    done = services.compact_tables.compact(table.identifier)
+    assert [record.committed_task_ids for record in done.records] == [(task.task_id,)]
+    assert len(table.files()) == 1
+    assert table.live_ids() == list(range(12))
+
+
 def test_what_is_not_fragmented_says_why(house: House) -> None:
     table = house.fragmented(files=3)
     done = house.services.compact_tables.compact(table.identifier)

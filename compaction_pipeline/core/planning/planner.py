@@ -364,6 +364,8 @@ class _Planner:
         best = max(asked, key=lambda node: max(self.metrics[node].small_data_files, self.metrics[node].small_delete_files))
         highest = max(self.metrics[best].small_data_files, self.metrics[best].small_delete_files)
         text = f"no node has {self.properties.minor_file_count} small files; highest {highest} in {best}"
+        if highest >= self.properties.minor_file_count:  # They are held by tasks: its own reason says so.
+            text = f"nothing more to plan now; {best}: {asked[best].text}"
         return PlanReason(PlanReasonCode.NOT_FRAGMENTED, text)
 
 
