@@ -226,7 +226,10 @@ class ModelledTable:
         located = [row for row in located_rows(self.table) if (row.entry.spec_id, row.entry.partition) == (spec_id, values)]
         if not located:
             return
-        chosen = {canonical(row.row[self._name(1)]) for row in rng.sample(located, min(len(located), 3))}
+        here = rng.sample(located, min(len(located), 3))
+        # Keys of rows that stand elsewhere too: they stay there.
+        elsewhere = rng.sample(self.truth, min(len(self.truth), rng.choice((0, 10, 40))))
+        chosen = {canonical(row.row[self._name(1)]) for row in here} | {canonical(row.get(1)) for row in elsewhere}
         keys = [row for row in self.truth if canonical(row.get(1)) in chosen]
         file = self._equality_file((1,), keys, spec_id, self._places()[(spec_id, values)])
         row_delta(self.table, equality_deletes=[(file, (1,))])
