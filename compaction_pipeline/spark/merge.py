@@ -7,6 +7,7 @@ the plan's rows or texts: FileIO properties hold secrets, and plans are logged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
@@ -22,6 +23,7 @@ from compaction_pipeline.spark.session import SparkSessions
 
 _RESULT = TypeAdapter(MergeResult)
 _RESULT_SCHEMA = "result string"
+_PYTHON_ERROR = re.compile(r"(?!py4j|pyspark)[A-Za-z_][\w.]*(Error|Exception|Interrupt): \S")
 
 
 class InProcessMergeEngine:
@@ -96,5 +98,7 @@ def _spark_reason(error: Exception) -> str:
             "the Spark worker died while merging, most likely killed for lack of memory; "
             "lower 'compaction.task.memory' or give workers more"
         )
-    first = (text.splitlines() or [""])[0].strip()
-    return f"Spark could not run the task: {first or type(error).__name__}"
+    # A failure in a worker ends with its Python traceback, whose last line says what was wrong; Java's frames follow.
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if _PYTHON_ERROR.match(line)]
+    return f"Spark could not run the task: {(raised or lines or [type(error).__name__])[-1 if raised else 0]}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from compaction_pipeline_tests.browser.deployment import Deployment, deployment
 
@@ -21,6 +21,9 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+# The daemon's runs share the cores with the webserver: a page may take its time.
+_PATIENCE = 30_000
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +45,8 @@ def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 @pytest.fixture
 def page(chromium: Browser, dagster: Deployment) -> Iterator[Page]:
     opened = chromium.new_page(base_url=dagster.url, viewport={"width": 1600, "height": 1000})
-    opened.set_default_timeout(30_000)
+    opened.set_default_timeout(_PATIENCE)
+    expect.set_options(timeout=_PATIENCE)
     yield opened
     opened.close()
 

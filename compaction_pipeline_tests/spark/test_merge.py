@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.spark.files import Table
@@ -27,6 +34,41 @@ def test_a_failed_task_is_a_result_and_the_others_go_on(tmp_path: Path) -> None:
     results = {result.task_id: result for result in InProcessMergeEngine().merge([bad, good], table.layout(), {})}
     assert "gone.parquet: missing" in (results["bad"].error or "")
     assert results["task-1"].error is None
+
+
+class _Refusing(SparkSessions):
+    """A Spark that answers every job with this error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(SparkSettings())
+        self._text = text
+
+    def session(self) -> Any:
+        return self
+
+    def slots(self) -> int:
+        return 1
+
+    def range(self, *_: int) -> Any:
+        raise RuntimeError(self._text)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "Job aborted due to stage failure: Lost task 0.0: org.apache.spark.api.python.PythonException: Traceback:\n"
+            "  File \"x.py\", line 1, in <module>\n    import numpy\nModuleNotFoundError: No module named 'numpy'\n\n"
+            "\tat org.apache.spark.api.python.BasePythonRunner.run(Runner.scala:1)\n",
+            "ModuleNotFoundError: No module named 'numpy'",
+        ),
+        ("Connection refused\nand more", "Connection refused"),
+    ],
+)
+def test_what_spark_says_becomes_the_line_that_matters(tmp_path: Path, said: str, reason: str) -> None:
+    table = _table(tmp_path)
+    [result] = SparkMergeEngine(_Refusing(said)).merge([table.task()], table.layout(), {})
+    assert result.error == f"Spark could not run the task: {reason}"
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +110,35 @@ def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: Sp
     [lived] = list(engine.merge(tasks[1:], table.layout(), {}))
     assert "worker died" in (died.error or "")
     assert lived.error is None
+
+
+_ON_CONNECT = """
+import json, pickle, sys
+from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+
+with open(sys.argv[1], "rb") as file:
+    task, layout = pickle.load(file)
+sessions = SparkSessions(SparkSettings(remote="local[2]", home=sys.argv[2]))
+[result] = SparkMergeEngine(sessions).merge([task], layout, {})
+sessions.stop()
+print(json.dumps([result.error, result.rows_written, str(result.digest_written)]))
+"""
+
+
+@pytest.mark.spark
+def test_spark_connect_merges_as_this_process_does(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    given = tmp_path / "task.pickle"
+    given.write_bytes(pickle.dumps((table.task(), table.layout())))
+    # A process of its own: PySpark is either a client or a driver. The server's workers are this interpreter.
+    environment = {**os.environ, "JAVA_HOME": find_java(os.environ, tmp_path).path, "PYSPARK_PYTHON": sys.executable}
+    child = subprocess.run(
+        [sys.executable, "-c", _ON_CONNECT, str(given), str(tmp_path)], capture_output=True, text=True, timeout=180, env=environment
+    )
+    assert child.returncode == 0, child.stderr
+    local = table.merge()
+    assert json.loads(child.stdout.splitlines()[-1]) == [None, local.rows_written, str(local.digest_written)]
 
 
 @pytest.mark.spark
