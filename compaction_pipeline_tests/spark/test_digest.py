@@ -72,6 +72,26 @@ def test_row_hashes_are_equal_only_for_equal_rows(rows: list[dict[str, Any]]) ->
             assert (hashes[i] == hashes[j]) == (repr(first) == repr(second))
 
 
+@settings(max_examples=30, deadline=None)
+@given(rows=st.lists(_ROW, min_size=1, max_size=12), step=st.integers(1, 5), offset=st.integers(0, 3))
+def test_the_rows_of_a_step_hash_as_they_do_alone(rows: list[dict[str, Any]], step: int, offset: int) -> None:
+    batch = pa.Table.from_pylist(rows, _SCHEMA).combine_chunks().to_batches()[0].slice(offset)
+    alone = [int(row_hashes(pa.RecordBatch.from_pylist([row], schema=_SCHEMA))[0]) for row in batch.to_pylist()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digest_module, "STEP_ROWS", step)
+        assert row_hashes(batch).tolist() == alone
+
+
+@pytest.mark.parametrize("lengths", [[0, 7, 8, 9, 16], [95, 96, 97, 104, 300], [100] * 5, [3, 200, 0, 96, 15]])
+def test_texts_of_any_length_hash_by_their_bytes_alone(lengths: list[int]) -> None:
+    texts = ["".join(chr(97 + (place * 7 + index) % 26) for place in range(length)) for index, length in enumerate(lengths)]
+    together = row_hashes(pa.RecordBatch.from_pydict({"s": ["offset", *texts, "behind"]}).slice(1, len(texts)))
+    alone = [int(row_hashes(pa.RecordBatch.from_pydict({"s": [text]}))[0]) for text in texts]
+    changed = [int(row_hashes(pa.RecordBatch.from_pydict({"s": [text[:-1] + "~"]}))[0]) for text in texts]
+    assert together.tolist() == alone
+    assert not set(alone) & set(changed)
+
+
 def test_values_swapped_between_rows_or_columns_show() -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     tables = [
@@ -155,7 +175,7 @@ def test_a_batch_that_was_seen_is_not_hashed_again(monkeypatch: pytest.MonkeyPat
     seen = SeenBatches()
     read, written = RowDigest(seen), RowDigest(seen)
     read.add(batch)
-    monkeypatch.setattr(digest_module, "hash_columns", lambda *_: pytest.fail("hashed again"))
+    monkeypatch.setattr(digest_module, "_digest", lambda *_: pytest.fail("hashed again"))
     table = pa.Table.from_batches([batch]).unify_dictionaries()
     written.add_assembled(table, [batch])
     assert read.value == written.value
@@ -179,6 +199,24 @@ def test_a_seen_batch_whose_table_holds_other_values_is_noticed(column: int) -> 
     read, written = _two_sides(batch, _assembled(batch, {column: shifted}), [batch])
     assert read.rows == written.rows
     assert read != written
+
+
+@pytest.mark.parametrize("change", ["value", "null", "more nulls"])
+def test_renumbered_texts_with_nulls_are_compared_row_for_row(change: str) -> None:
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2, 3, 4], "name": pa.array(["a", None, "b", "a"]).dictionary_encode()})
+    values = {"value": ["b", None, "a", "a"], "null": ["a", "b", None, "a"], "more nulls": ["a", None, None, "a"]}[change]
+    same = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1], pa.int32()), ["b", "a"])
+    other = pa.array(values).dictionary_encode()
+    assert len(set(_two_sides(batch, _assembled(batch, {1: same}), [batch]))) == 1
+    assert len(set(_two_sides(batch, _assembled(batch, {1: other}), [batch]))) == 2
+
+
+def test_a_dictionary_that_holds_null_or_nothing_hashes_as_its_values() -> None:
+    plain = pa.RecordBatch.from_pydict({"s": pa.array(["a", None, "a"])})
+    inside = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), pa.array(["a", None]))
+    assert row_hashes(pa.RecordBatch.from_pydict({"s": inside})).tolist() == row_hashes(plain).tolist()
+    nothing = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), pa.array([], pa.string()))
+    assert row_hashes(pa.RecordBatch.from_pydict({"s": nothing})).tolist() == row_hashes(plain)[[1, 1]].tolist()
 
 
 def test_a_seen_batch_that_is_lost_doubled_or_cut_is_noticed() -> None:
