@@ -97,7 +97,7 @@ class RowDigest:
             return
         for batch, part in zip(batches, parts, strict=True):
             known = self._seen.digest_of(part)
-            self._sum(known if known is not None and _same_rows(batch, part) else _digest(batch, None))
+            self._sum(known if known is not None and same_rows(batch, part) else _digest(batch, None))
 
     def _sum(self, digest: Digest) -> None:
         self._rows += digest.rows
@@ -125,7 +125,8 @@ def _digest(batch: Any, keep: NDArray[np.bool_] | None) -> Digest:
     return Digest(rows, a & _MASK, b & _MASK)
 
 
-def _same_rows(batch: Any, other: Any) -> bool:
+def same_rows(batch: Any, other: Any) -> bool:
+    """Whether two batches are the same memory, or dictionary-encoded text of the same values."""
     if batch.num_rows != other.num_rows or _ids(batch.schema) != _ids(other.schema):
         return False
     return all(_same_column(one, two) for one, two in zip(batch.columns, other.columns, strict=True))
