@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, ManifestFile
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import StructType, UnknownType
 
-from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.iceberg.manifests import read_entries, referenced_data_file
+from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, decode_entries
+from compaction_pipeline.iceberg.manifests import check_live_count
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
 
 _PATH_COLUMN = 2147483546
-_CONTENTS = {
-    DataFileContent.DATA: FileContent.DATA,
-    DataFileContent.POSITION_DELETES: FileContent.POSITION_DELETES,
-    DataFileContent.EQUALITY_DELETES: FileContent.EQUALITY_DELETES,
-}
+_CONTENTS = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES)
+"""By the spec's number."""
 
 
-def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile) -> Iterator[LiveFile]:
-    """The live files that a manifest lists; TableRefused for one that we cannot compact."""
-    entries = read_entries(io, manifest)
-    return live_files_of(entries, metadata, manifest)
+def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile) -> list[LiveFile]:
+    """The live files that a manifest lists, whole or not at all.
 
-
-def live_files_of(entries: list[ManifestEntry], metadata: TableMetadata, manifest: ManifestFile) -> Iterator[LiveFile]:
-    """The same from entries that were read already."""
+    TableRefused for a file that we cannot compact; StorageUnavailable for a manifest that is corrupt, or that lists other than as
+    many live files as the manifest list says: a file that we overlook would be lost at the next rewrite.
+    """
+    with io.new_input(manifest.manifest_path).open() as stream:
+        content = stream.read()
     if manifest.key_metadata:
         raise TableRefused(f"manifest {manifest.manifest_path} is encrypted: files of an encrypted table cannot be read or written")
-    if not entries:
-        return
-    partitions = PartitionReader(_told_apart(metadata, manifest))
-    for entry in entries:
-        yield _live_file(entry, manifest, partitions)
+    partitions: PartitionReader | None = None
+    live: list[LiveFile] = []
+    try:
+        # Of data files no bound is asked for.
+        for entry in decode_entries(content, with_bounds=manifest.content == ManifestContent.DELETES):
+            if entry.status != ManifestEntryStatus.DELETED:
+                partitions = partitions or PartitionReader(_told_apart(metadata, manifest))
+                live.append(_live_file(entry, manifest, partitions))
+    except CompactionError:
+        raise
+    except Exception as error:
+        # Whatever a decoder does with bytes that are not Avro: SystemError and MemoryError included.
+        raise StorageUnavailable(f"manifest {manifest.manifest_path} is corrupt: {error}; restore it or roll the table back") from error
+    check_live_count(manifest, len(live))
+    return live
 
 
 def _told_apart(metadata: TableMetadata, manifest: ManifestFile) -> StructType:
@@ -53,37 +59,44 @@ def _told_apart(metadata: TableMetadata, manifest: ManifestFile) -> StructType:
     return struct
 
 
-def _live_file(entry: ManifestEntry, manifest: ManifestFile, partitions: PartitionReader) -> LiveFile:
-    file = entry.data_file
-    if file.file_format != FileFormat.PARQUET:
-        raise TableRefused(f"live file {file.file_path} is {file.file_format.value} but only Parquet files are compacted")
-    if file.key_metadata:
-        raise TableRefused(f"live file {file.file_path} is encrypted: such a file cannot be read or written")
-    if entry.sequence_number is None:
-        raise TableRefused(f"entry of {file.file_path} in {manifest.manifest_path} has no sequence number: the manifest breaks the spec")
-    content = _CONTENTS[file.content]
+def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: PartitionReader) -> LiveFile:
+    if entry.format.upper() != FileFormat.PARQUET:
+        raise TableRefused(f"live file {entry.path} is {entry.format.upper()} but only Parquet files are compacted")
+    if entry.key_metadata:
+        raise TableRefused(f"live file {entry.path} is encrypted: such a file cannot be read or written")
+    content = _CONTENTS[entry.content or 0]
     lower = upper = referenced = None
     if content is FileContent.POSITION_DELETES:
-        lower = _path((file.lower_bounds or {}).get(_PATH_COLUMN))
-        upper = _path((file.upper_bounds or {}).get(_PATH_COLUMN))
+        lower = _path((entry.lower_bounds or {}).get(_PATH_COLUMN))
+        upper = _path((entry.upper_bounds or {}).get(_PATH_COLUMN))
         # Bounds that are equal were not cut: a cut upper bound is raised (spec: "Bounds").
-        referenced = referenced_data_file(file) or (lower if lower == upper else None)
+        referenced = entry.referenced_data_file or (lower if lower == upper else None)
+    # By position: names cost as much as half of the object.
     return LiveFile(
-        path=file.file_path,
-        content=content,
-        spec_id=manifest.partition_spec_id,
-        partition=partitions.read(file.partition),
-        file_size_bytes=file.file_size_in_bytes,
-        record_count=file.record_count,
-        data_sequence_number=entry.sequence_number,
-        manifest_path=manifest.manifest_path,
-        added_snapshot_id=entry.snapshot_id or 0,
-        equality_ids=tuple(file.equality_ids or ()) if content is FileContent.EQUALITY_DELETES else (),
-        referenced_data_file=referenced,
-        path_lower=lower,
-        path_upper=upper,
-        sort_order_id=file.sort_order_id,
+        entry.path,
+        content,
+        manifest.partition_spec_id,
+        partitions.read(entry.partition or ()),
+        entry.file_size_bytes,
+        entry.record_count,
+        _sequence_number(entry, manifest),
+        manifest.manifest_path,
+        (manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id) or 0,
+        tuple(entry.equality_ids or ()) if content is FileContent.EQUALITY_DELETES else (),
+        referenced,
+        lower,
+        upper,
+        entry.sort_order_id,
     )
+
+
+def _sequence_number(entry: DecodedEntry, manifest: ManifestFile) -> int:
+    """The entry's own, or the manifest's where it inherits (spec: "Sequence Number Inheritance")."""
+    if entry.sequence_number is not None:
+        return entry.sequence_number
+    if manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED:
+        return manifest.sequence_number
+    raise TableRefused(f"entry of {entry.path} in {manifest.manifest_path} has no sequence number: the manifest breaks the spec")
 
 
 def _path(bound: bytes | None) -> str | None:

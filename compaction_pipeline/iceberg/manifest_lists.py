@@ -15,9 +15,7 @@ from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.errors import StorageUnavailable
-
-_MAGIC = b"Obj\x01"
-_SYNC_BYTES = 16
+from compaction_pipeline.iceberg.avro_frames import read_frame
 
 
 def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
@@ -26,7 +24,7 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
     with io.new_input(path).open() as stream:
         content = stream.read()
     try:
-        _check_frame(content)
+        read_frame(content)
         manifests = list(read_manifest_list(_InMemory(path, content)))
         if not manifests and _total_files(snapshot):
             # Cut behind its header it is a whole file of no manifests.
@@ -41,52 +39,6 @@ def _total_files(snapshot: Snapshot) -> int:
     said = snapshot.summary.additional_properties if snapshot.summary else {}
     totals = [said.get(key, "") for key in ("total-data-files", "total-delete-files")]
     return sum(int(total) for total in totals if total.isdigit())
-
-
-def _check_frame(content: bytes) -> None:
-    """Raise ValueError unless header and blocks (Avro spec: "Object Container Files") end exactly where the file ends."""
-    if content[:4] != _MAGIC:
-        raise ValueError(f"it is {len(content)} bytes that are no Avro file")
-    position = 4
-    while True:
-        entries, position = _long(content, position)
-        if entries == 0:
-            break
-        if entries < 0:
-            _, position = _long(content, position)
-        for _ in range(2 * abs(entries)):
-            length, position = _long(content, position)
-            position = _skipped(content, position, length)
-    sync = content[position : position + _SYNC_BYTES]
-    position = _skipped(content, position, _SYNC_BYTES)
-    while position < len(content):
-        _, position = _long(content, position)
-        length, position = _long(content, position)
-        position = _skipped(content, position, length)
-        if content[position : position + _SYNC_BYTES] != sync:
-            raise ValueError(f"a block ends wrongly at byte {position} of {len(content)}: it was cut or overwritten")
-        position += _SYNC_BYTES
-
-
-def _skipped(content: bytes, position: int, length: int) -> int:
-    if length < 0 or position + length > len(content):
-        raise ValueError(f"it ends after {len(content)} bytes, inside of a block: it was cut")
-    return position + length
-
-
-def _long(content: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it."""
-    value = shift = 0
-    while True:
-        _skipped(content, position, 1)
-        byte = content[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        if shift > 63:
-            raise ValueError(f"a number at byte {position} is longer than Avro allows: it was overwritten")
 
 
 class _InMemory(InputFile):

@@ -46,9 +46,6 @@ DATA_FILE_FIELDS: tuple[NestedField, ...] = (
 )
 """The fields of `data_file` in a v2 manifest entry, in the order of a `DataFile` record's slots."""
 
-REFERENCED_DATA_FILE = len(DATA_FILE_FIELDS) - 1
-"""Slot of `referenced_data_file` in a DataFile record that this module made or read."""
-
 CONTENTS: Mapping[FileContent, DataFileContent] = {
     FileContent.DATA: DataFileContent.DATA,
     FileContent.POSITION_DELETES: DataFileContent.POSITION_DELETES,
@@ -75,17 +72,22 @@ def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) 
     except Exception as error:
         # Whatever a decoder does with bytes that are not Avro: SystemError and MemoryError included.
         raise StorageUnavailable(f"manifest {manifest.manifest_path} is corrupt: {error}; restore it or roll the table back") from error
-    live = sum(entry.status != ManifestEntryStatus.DELETED for entry in entries)
-    if manifest.added_files_count is not None and manifest.existing_files_count is not None:
-        expected = manifest.added_files_count + manifest.existing_files_count
-        if live != expected:
-            raise StorageUnavailable(
-                f"manifest {manifest.manifest_path} lists {live} live files but its manifest list says {expected}: "
-                "it is corrupt; restore it or roll the table back"
-            )
+    check_live_count(manifest, sum(entry.status != ManifestEntryStatus.DELETED for entry in entries))
     for entry in entries:
         _inherit(entry, manifest)
     return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED] if live_only else entries
+
+
+def check_live_count(manifest: ManifestFile, live: int) -> None:
+    """StorageUnavailable when a manifest lists more or fewer live files than its manifest list says."""
+    if manifest.added_files_count is None or manifest.existing_files_count is None:
+        return
+    expected = manifest.added_files_count + manifest.existing_files_count
+    if live != expected:
+        raise StorageUnavailable(
+            f"manifest {manifest.manifest_path} lists {live} live files but its manifest list says {expected}: "
+            "it is corrupt; restore it or roll the table back"
+        )
 
 
 def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
@@ -248,9 +250,3 @@ def _file_schema(version: int, partition: StructType) -> Schema:
 # Read as PyIceberg's list<long>: its own manifests hold longs, and the int of everybody else's promotes.
 _READ_FIELDS = (*DATA_FILE_TYPE[2].fields, _REFERENCED_DATA_FILE)
 _READ_SCHEMA = _entry_schema(2, _READ_FIELDS, None)
-
-
-def referenced_data_file(file: DataFile) -> str | None:
-    """Field 143 of a file that `read_entries` answered."""
-    path: str | None = file[REFERENCED_DATA_FILE]
-    return path

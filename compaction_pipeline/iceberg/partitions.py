@@ -8,7 +8,7 @@ engine wrote them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from uuid import UUID
 
@@ -83,7 +83,7 @@ class PartitionReader:
         self._fields = [(field.name, str(field.field_type), field.field_type) for field in struct.fields]
         self._seen: dict[tuple[object, ...], Partition] = {}
 
-    def read(self, record: Record) -> Partition:
+    def read(self, record: Record | Sequence[object]) -> Partition:
         """The values of one record, in the order of the spec's fields."""
         if not self._fields:
             return ()

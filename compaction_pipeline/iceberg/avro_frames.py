@@ -1,0 +1,98 @@
+"""The frame of an Avro file (Avro spec: "Object Container Files"): header and blocks, whole or not at all.
+
+PyIceberg takes a file that was cut for one that ends there; here it is a ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.avro.codecs import KNOWN_CODECS
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class AvroBlock:
+    """Records of one block: how many, and where their (compressed) bytes lie in the file."""
+
+    records: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFrame:
+    """A file's header and where its blocks are."""
+
+    meta: Mapping[str, bytes]
+    blocks: tuple[AvroBlock, ...]
+
+    def contents(self, content: bytes) -> Iterator[tuple[int, bytes]]:
+        """Number of records and decompressed bytes of each block. ValueError for a codec that is not known."""
+        name = self.meta.get("avro.codec", b"null").decode()
+        if name not in KNOWN_CODECS:
+            raise ValueError(f"its codec is {name!r} but must be one of {', '.join(KNOWN_CODECS)}")
+        codec = KNOWN_CODECS[name]
+        for block in self.blocks:
+            packed = content[block.start : block.end]
+            yield block.records, packed if codec is None else codec.decompress(packed)
+
+
+def read_frame(content: bytes) -> AvroFrame:
+    """Walk a file's frame. ValueError unless header and blocks end exactly where the file ends."""
+    if content[:4] != _MAGIC:
+        raise ValueError(f"it is {len(content)} bytes that are no Avro file")
+    meta: dict[str, bytes] = {}
+    position = 4
+    while True:
+        entries, position = _long(content, position)
+        if entries == 0:
+            break
+        if entries < 0:
+            _, position = _long(content, position)
+        for _ in range(abs(entries)):
+            key, position = _bytes(content, position)
+            value, position = _bytes(content, position)
+            meta[key.decode(errors="replace")] = value
+    sync = content[position : position + _SYNC_BYTES]
+    position = _skipped(content, position, _SYNC_BYTES)
+    blocks: list[AvroBlock] = []
+    while position < len(content):
+        records, position = _long(content, position)
+        length, start = _long(content, position)
+        position = _skipped(content, start, length)
+        blocks.append(AvroBlock(records, start, position))
+        if content[position : position + _SYNC_BYTES] != sync:
+            raise ValueError(f"a block ends wrongly at byte {position} of {len(content)}: it was cut or overwritten")
+        position += _SYNC_BYTES
+    return AvroFrame(meta, tuple(blocks))
+
+
+def _bytes(content: bytes, position: int) -> tuple[bytes, int]:
+    length, start = _long(content, position)
+    end = _skipped(content, start, length)
+    return content[start:end], end
+
+
+def _skipped(content: bytes, position: int, length: int) -> int:
+    if length < 0 or position + length > len(content):
+        raise ValueError(f"it ends after {len(content)} bytes, inside of a block: it was cut")
+    return position + length
+
+
+def _long(content: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it."""
+    value = shift = 0
+    while True:
+        _skipped(content, position, 1)
+        byte = content[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        if shift > 63:
+            raise ValueError(f"a number at byte {position} is longer than Avro allows: it was overwritten")
