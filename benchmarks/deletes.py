@@ -1,0 +1,73 @@
+"""CPU of a merge with a tenth of the rows deleted, by equality and by position: ours beside Iceberg's `rewrite_data_files`.
+
+    python benchmarks/deletes.py                  # 40 files, 220 MB
+    python benchmarks/deletes.py --scale 1        # 2 GB
+
+Three tables of the same rows on the same Spark: without deletes, with equality deletes, with position deletes. The counted rounds
+alternate between both sides and all tables. The last line is `ratio <peer's CPU / ours>` of the worse of the two kinds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from generate import ORDERS, GeneratedTable, Warehouse, merged, total_bytes, warehouse
+from measure import MB, alternating, load_average, median
+
+from compaction_pipeline.spark.merge import SparkMergeEngine
+
+EQUALITY_FILES = 10
+"""Delete files of an upsert stream: one a commit."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=0.1, help="1: at least 2 GB")
+    parser.add_argument("--rounds", type=int, default=3, help="counted rounds")
+    parser.add_argument("--ours-only", action="store_true", help="leave the peer out: how much deletes cost us")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="deletes-benchmark-") as folder, warehouse(Path(folder)) as opened:
+        _compare(opened, Path(folder) / "ours", arguments)
+
+
+def _compare(opened: Warehouse, output: Path, arguments: argparse.Namespace) -> None:
+    files = max(2, round(ORDERS.files_at_scale_1 * arguments.scale))
+    tables = {kind: opened.table(kind, ORDERS, files, ORDERS.rows_per_file) for kind in ("plain", "equality", "position")}
+    rows = files * ORDERS.rows_per_file
+    for part in np.array_split(np.arange(3, rows, 10, dtype=np.int64), EQUALITY_FILES):
+        tables["equality"].delete_by_equality(pa.table({"id": part}))
+    tables["position"].delete_by_position("id % 10 = 3")
+    megabytes = total_bytes(tables["plain"].files()) / MB
+    print(f"{files} files, {megabytes:.0f} MB, {rows} rows, of which a tenth is deleted; {load_average()}")
+    engine = SparkMergeEngine(opened.sessions)
+    runs: dict[str, Callable[[], object]] = {}
+    for kind, table in tables.items():
+        if not arguments.ours_only:
+            runs[f"iceberg {kind}"] = lambda table=table, snapshot=table.snapshot_id(): table.rewrite(snapshot)
+        runs[f"ours {kind}"] = lambda kind=kind, table=table: _ours(engine, table, output, 0 if kind == "plain" else rows // 10)
+    costs = {name: median(each).cpu_seconds for name, each in alternating(runs, arguments.rounds).items()}
+    for name, cpu in costs.items():
+        print(f"{name:18} {megabytes / cpu:6.1f} MB per CPU-second")
+    for kind in ("equality", "position"):
+        print(f"deletes by {kind} cost us {100 * (costs[f'ours {kind}'] / costs['ours plain'] - 1):.0f} % more CPU (goal ≤ 15 %)")
+    print(load_average())
+    if not arguments.ours_only:
+        print(f"ratio {min(costs[f'iceberg {kind}'] / costs[f'ours {kind}'] for kind in ('equality', 'position')):.2f}")
+
+
+def _ours(engine: SparkMergeEngine, table: GeneratedTable, output: Path, deleted: int) -> None:
+    results = merged(engine, table.tasks(), table.layout(output))
+    found = sum(result.rows_deleted_by_equality + result.rows_deleted_by_position for result in results)
+    if found != deleted:
+        raise SystemExit(f"{found} rows were deleted, but {deleted} must be")
+    shutil.rmtree(output, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
