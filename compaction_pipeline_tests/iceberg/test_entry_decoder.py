@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.manifest import DataFileContent as FileContentNumber
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -100,7 +101,7 @@ def test_both_readers_say_the_same(lake: Lake, content: FileContent, version: in
 
 def _assert_equal(fast: DecodedEntry, slow: ManifestEntry, with_bounds: bool) -> None:
     file = slow.data_file
-    assert (fast.content or 0) == file.content.value
+    assert FileContentNumber(fast.content or 0) == file.content  # absent in v1: DATA
     assert (fast.path, fast.format, fast.record_count, fast.file_size_bytes) == (
         file.file_path,
         file.file_format.value,
