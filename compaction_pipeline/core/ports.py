@@ -6,7 +6,7 @@ holds in-memory ones that pass the same suites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -93,8 +93,11 @@ class Committer(Protocol):
         UNKNOWN only while it may still land (see "Outcomes").
         """
 
-    def delete_orphans(self, table: TableIdentifier, paths: Sequence[str]) -> Sequence[str]:
-        """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted."""
+    def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
+        """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted.
+
+        None where another table has the name by now: the files' own table may live on under another.
+        """
 
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[str]) -> Sequence[str]:
         """Files on storage whose names carry one of these task ids."""
@@ -148,6 +151,8 @@ class TableState:
     last_committed_at: datetime | None = None
     plan_reason: PlanReason | None = None
     refreshed_at: datetime | None = None
+    # Where the metadata lay of which `head_snapshot_id`, `layout`, `refusal` and `problem` tell.
+    metadata_location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +194,11 @@ class TableStore(Protocol):
     def forget(self, table: TableIdentifier) -> None:
         """Remove a dropped table with files, nodes and tasks; its records stay."""
 
-    def nodes(self, table: TableIdentifier | None = None) -> Sequence[NodeState]: ...
+    def nodes(self, table: TableIdentifier | None = None, only: Collection[TableNode] | None = None) -> Sequence[NodeState]:
+        """All nodes of a table, or of all tables, sorted by key; of a table only these where given."""
+
+    def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        """Forget nodes that hold no file any more."""
 
     def node(self, key: str) -> NodeState:
         """By node key, cut keys included; NotFoundError when unknown."""
@@ -207,10 +216,26 @@ class FileStore(Protocol):
         """Paths of the manifests whose files are indexed."""
 
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
-        """In one transaction: drop the files of `removed` manifests, add those of `added` ones. Idempotent."""
+        """In one transaction: drop the files of `removed` manifests, add those of `added` ones, mark their nodes touched. Idempotent."""
 
-    def files(self, table: TableIdentifier) -> Sequence[LiveFile]:
-        """Every indexed file."""
+    def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
+        """Every indexed file, or those of these nodes.
+
+        With `nodes` come files of other nodes that matter to theirs whatever the partition: position deletes that name one of their
+        data files, and data files of the same path. Global equality deletes do not: see `has_global_deletes`.
+        """
+
+    def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
+        """Whether an equality delete of one of these specs is indexed: it reaches every node, so none can be looked at alone."""
+
+    def touched(self, table: TableIdentifier) -> Mapping[TableNode, int]:
+        """Nodes whose files changed since they were settled, with their number of files now (0: the node is gone)."""
+
+    def touch(self, table: TableIdentifier) -> None:
+        """Mark every node touched: what all figures are made with has changed."""
+
+    def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        """The figures of these nodes are stored."""
 
     def clear(self, table: TableIdentifier) -> None: ...
 

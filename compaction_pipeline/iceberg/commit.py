@@ -99,9 +99,15 @@ class IcebergCommitter:
         """
         return settled(self._catalogs.load(table), record_id, tasks)
 
-    def delete_orphans(self, table: TableIdentifier, paths: Sequence[str]) -> Sequence[str]:
-        """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted."""
+    def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
+        """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted.
+
+        None where another table has the name by now: the files' own table may live on under another.
+        """
         loaded = self._catalogs.load(table)
+        if str(loaded.metadata.table_uuid) != table_uuid:
+            _logger.warning("table=%s is another one now: files of uuid %s stay", table, table_uuid)
+            return ()
         with translated(f"the history of table {table}"):
             listed = listed_paths(loaded.io, loaded.metadata, paths)
         deleted = []
@@ -247,7 +253,11 @@ class _Commit:
         except Exception as error:
             if is_lock_timeout(error):
                 return self._after_refusal(loaded, transaction, done)
-            if isinstance(loaded.catalog, SqlCatalog) and isinstance(error, OSError):
+            if (
+                isinstance(loaded.catalog, SqlCatalog)
+                and isinstance(error, OSError)
+                and not isinstance(error, (ConnectionError, TimeoutError))
+            ):
                 # A SQL catalog writes the metadata file first; an error of files means that it never asked the database.
                 delete_quietly(loaded.io, transaction.written)
                 raise StorageUnavailable(
@@ -265,7 +275,7 @@ class _Commit:
             return _unknown(done, error)
         if landed:
             return done
-        delete_quietly(loaded.io, transaction.written)
+        self._drop(loaded, fresh, transaction)
         return None
 
     def _after_silence(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
@@ -281,8 +291,13 @@ class _Commit:
         if head_id(fresh.metadata) == done.snapshot_before:
             return _unknown(done, error)
         # Main moved on from the attempt's parent: its requirement can never hold again.
-        delete_quietly(loaded.io, transaction.written)
+        self._drop(loaded, fresh, transaction)
         return None
+
+    def _drop(self, loaded: Table, fresh: Table, transaction: Transaction) -> None:
+        """Delete an attempt's manifests, unless the table was renamed away: it may have landed there."""
+        if fresh.metadata.table_uuid == loaded.metadata.table_uuid:
+            delete_quietly(loaded.io, transaction.written)
 
     def _prepare(
         self, tasks: Sequence[CompactionTask], loaded: Table, head: HeadFiles

@@ -159,7 +159,21 @@ class CommitTables:
         except Exception as error:
             log.exception("table=%s record=%s the committer failed", record.table, record.record_id)
             outcome = CommitOutcome(CommitState.UNKNOWN, reason=f"{type(error).__name__}: {error}")
+        if record.status is RecordStatus.UNKNOWN and outcome.state is CommitState.NOTHING:
+            # This try changed nothing, so it did not shut the earlier one out: whose files are these, the table says.
+            return self._settled_after(record, tasks, outcome)
         return self._close(record, tasks, outcome)
+
+    def _settled_after(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
+        try:
+            earlier = self._committer.settle(record.table, record.record_id, tasks)
+        except NotFoundError:
+            return self._close(record, tasks, outcome)
+        except CompactionError as error:
+            return Commit(record, str(error))
+        if earlier.state is CommitState.UNKNOWN:
+            return Commit(record, f"{outcome.reason}; {earlier.reason}")
+        return self._close(record, tasks, outcome if earlier.state is CommitState.NOTHING else earlier)
 
     def _close(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
         now = self._clock()
@@ -221,11 +235,11 @@ class CommitTables:
         for task_id, reason in outcome.conflicts.items():
             if self._tasks.task(task_id).status is TaskStatus.PREPARED:
                 self._tasks.fail(task_id, f"{CONFLICT}{reason}", now)
-            result = by_id[task_id].result
-            if result is None:
+            task = by_id[task_id]
+            if task.result is None:
                 continue
             try:
-                self._committer.delete_orphans(record.table, [output.path for output in result.outputs])
+                self._committer.delete_orphans(record.table, task.table_uuid, [output.path for output in task.result.outputs])
             except CompactionError as error:
                 log.warning("table=%s task=%s its files stay for now: %s", record.table, task_id, error)
 
@@ -236,7 +250,7 @@ class CommitTables:
             tasks = self._tasks.tasks(table, record_id=record.record_id)
             try:
                 outcome = self._committer.settle(table, record.record_id, tasks)
-            except (NotFoundError, TableRefused) as error:
+            except NotFoundError as error:
                 outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
             except CompactionError as error:
                 return f"record {record.record_id} cannot be settled yet: {error}"

@@ -140,7 +140,7 @@ class DispatchTasks:
         except (StaleAttempt, NotFoundError) as error:
             # The task went to somebody else while this attempt ran: its files are nobody's.
             log.warning("table=%s task=%s attempt=%s %s", task.table, task.task_id, result.attempt_id, error)
-            self._discard(task.table, result)
+            self._discard(task, result)
             return
         self._on_step("prepared")
         if result.error is not None:
@@ -153,11 +153,11 @@ class DispatchTasks:
             done.prepared.append(task.task_id)
         on_result(replace(task, result=result, status=status), status)
 
-    def _discard(self, table: TableIdentifier, result: MergeResult) -> None:
+    def _discard(self, task: CompactionTask, result: MergeResult) -> None:
         try:
-            self._committer.delete_orphans(table, [output.path for output in result.outputs])
+            self._committer.delete_orphans(task.table, task.table_uuid, [output.path for output in result.outputs])
         except CompactionError as error:
-            log.warning("table=%s attempt=%s leftovers stay for now: %s", table, result.attempt_id, error)
+            log.warning("table=%s attempt=%s leftovers stay for now: %s", task.table, result.attempt_id, error)
 
 
 def failures_in_words(failed: Mapping[str, str], limit: int = 3) -> str:

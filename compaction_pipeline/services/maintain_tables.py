@@ -111,7 +111,7 @@ class MaintainTables:
         put_in = _output_names(task for task in ours if task.status is TaskStatus.COMMITTED)
         candidates = [path for path in found if _carries(_name(path), ids) and _name(path) not in put_in]
         # A commit that began meanwhile claims Prepared tasks only, never one of these.
-        removed = self._committer.delete_orphans(table, candidates) if candidates else ()
+        removed = self._committer.delete_orphans(table, uuid, candidates) if candidates else ()
         if removed:
             _LOG.info("table=%s removed %d leftover(s) of %d ended task(s)", table, len(removed), len(ours))
         return removed

@@ -2,13 +2,13 @@
 
 Invariant: a table is `complete` only while its indexed files are exactly those of `known_snapshot_id`; it stops being so
 before the first file changes, so a process killed in between leaves a table that is read again, never one that is planned
-from a mixture.
+from a mixture. Only nodes whose files changed are measured; the store remembers them until their figures are stored.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -18,10 +18,10 @@ from compaction_pipeline.core.fragmentation.metrics import measure
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode, node_key
-from compaction_pipeline.core.model.plan import TableFiles
+from compaction_pipeline.core.model.plan import NodeMetrics, TableFiles
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.model.table import ManifestRef, TableHead, TableIdentifier
+from compaction_pipeline.core.model.table import ManifestRef, TableHead, TableIdentifier, TableLayout
 from compaction_pipeline.core.ports import (
     CatalogStore,
     Clock,
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 # Files read between two looks at the clock; also the size of one transaction of a first look.
 BATCH_FILES = 20_000
+# Files held in memory while nodes are measured; a larger node is held by itself.
+MEASURED_FILES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +116,23 @@ class RefreshFiles:
     def _refresh(self, table: TableIdentifier, deadline: datetime | None, renew: Callable[[], bool]) -> Refresh:
         head = self._scan.head(table)
         state = self._state(table, head)
+        if _measures_differ(state.layout, head.layout):
+            # Before the layout is stored: whoever finds it stored finds the nodes touched too.
+            self._files.touch(table)
         if head.refusal is not None:
             self._tables.update(
-                table, {"refusal": head.refusal, "complete": False, "layout": head.layout, "problem": None, "table_uuid": head.table_uuid}
+                table,
+                {
+                    "refusal": head.refusal,
+                    "complete": False,
+                    "problem": None,
+                    "table_uuid": head.table_uuid,
+                    **self._layout_changes(state, head),
+                },
             )
             return Refresh(table, complete=False, problem=head.refusal)
         if state.complete and state.known_snapshot_id == head.snapshot_id and state.refusal is None:
-            self._still(state, head)
+            self._still(state, head, renew)
             return Refresh(table)
         problem = self._property_problem(head)
         self._tables.update(
@@ -129,26 +141,26 @@ class RefreshFiles:
                 "complete": False,
                 "head_snapshot_id": head.snapshot_id,
                 "table_uuid": head.table_uuid,
-                "layout": head.layout,
                 "refusal": None,
                 "problem": problem,
+                **self._layout_changes(state, head),
                 "warning": _foreign_rewrite(head, state.known_snapshot_id) or state.warning,
             },
         )
         manifests = self._scan.manifests(table, head.snapshot_id) if head.snapshot_id is not None else ()
         changes = manifest_changes(self._files.manifests(table), manifests)
-        finished, touched = self._apply(table, changes.removed, changes.added, deadline, renew)
-        if not finished:
+        # Before their files are indexed: a refresh that goes on later finds them no longer added.
+        self._note_old_spec_deletes(table, head, changes.added)
+        if not self._apply(table, changes.removed, changes.added, deadline, renew):
             log.info("table=%s first look goes on at the next tick", table)
             return Refresh(table, head_moved=True, complete=False, problem=problem)
-        changed = self._measure(table, head, touched)
+        changed = self._measure(table, head, renew)
         self._tables.update(
             table,
             {
                 "complete": True,
                 "known_snapshot_id": head.snapshot_id,
                 "known_sequence_number": head.sequence_number,
-                "last_old_spec_delete_at": self._old_spec_delete_at(state, head, changes.added),
                 "refreshed_at": self._clock(),
             },
         )
@@ -170,13 +182,13 @@ class RefreshFiles:
                 self._tables.pause(table, True)
         return state
 
-    def _still(self, state: TableState, head: TableHead) -> None:
+    def _still(self, state: TableState, head: TableHead, renew: Callable[[], bool]) -> None:
         """Properties, schemas and specs change without a snapshot."""
         problem = self._property_problem(head)
         if state.layout != head.layout or state.problem != problem:
-            self._tables.update(state.table, {"layout": head.layout, "problem": problem})
-            if state.layout is None or state.layout.properties != head.layout.properties:
-                self._measure(state.table, head, ())
+            if _measures_differ(state.layout, head.layout):
+                self._measure(state.table, head, renew)
+            self._tables.update(state.table, {"problem": problem, **self._layout_changes(state, head)})
 
     def _apply(
         self,
@@ -185,48 +197,71 @@ class RefreshFiles:
         added: Sequence[ManifestRef],
         deadline: datetime | None,
         renew: Callable[[], bool],
-    ) -> tuple[bool, set[TableNode]]:
+    ) -> bool:
+        """Answers whether all was read, and the removed ones dropped."""
         batch: dict[str, Sequence[LiveFile]] = {}
-        touched: set[TableNode] = set()
         count = 0
         for manifest in added:
             if deadline is not None and self._clock() >= deadline:
                 self._files.apply(table, (), batch)
-                return False, touched
-            files = list(self._scan.live_files(table, manifest))
-            batch[manifest.path] = files
-            touched.update(file.node for file in files)
-            count += len(files)
+                return False
+            files = self._scan.live_files(table, manifest)
+            batch[manifest.path] = list(files)
+            count += len(batch[manifest.path])
             if count >= BATCH_FILES:
                 if not renew():
                     # Another process took over while this one slept; what it reads is newer.
-                    return False, touched
+                    return False
                 self._files.apply(table, (), batch)
                 batch, count = {}, 0
         if not renew():
-            return False, touched
+            return False
         self._files.apply(table, removed, batch)
-        return True, touched
+        return True
 
-    def _measure(self, table: TableIdentifier, head: TableHead, touched: Iterable[TableNode]) -> tuple[TableNode, ...]:
-        """Figures of every node; answers those that changed."""
-        files = TableFiles(
-            table,
-            head.table_uuid,
-            head.snapshot_id or 0,
-            head.sequence_number,
-            head.layout.format_version,
-            head.layout.schema_id,
-            head.layout.default_spec_id,
-            head.layout.unpartitioned_spec_ids,
-            tuple(self._files.files(table)),
-        )
-        measured = measure(files, self._properties(head))
+    def _measure(self, table: TableIdentifier, head: TableHead, renew: Callable[[], bool]) -> tuple[TableNode, ...]:
+        """Store figures of every node whose files changed; answers those nodes."""
+        touched = self._files.touched(table)
+        if not touched:
+            return ()
+        known = {state.node: state for state in self._tables.nodes(table, touched)}
+        unpartitioned = head.layout.unpartitioned_spec_ids
+        global_before = any(node.spec_id in unpartitioned and state.metrics.equality_delete_files for node, state in known.items())
+        if global_before or self._files.has_global_deletes(table, unpartitioned):
+            # Such a delete counts in every node.
+            return self._measure_all(table, head, touched)
+        changed: list[TableNode] = []
+        gone = [node for node, count in touched.items() if not count]
+        for nodes in _batches(touched):
+            measured = measure(_table_files(head, self._files.files(table, nodes)), self._properties(head))
+            changed += self._store(table, head, {node: measured[node] for node in nodes if node in measured}, nodes, known)
+            self._files.settle(table, nodes)
+            renew()
+        self._tables.remove_nodes(table, gone)
+        self._files.settle(table, gone)
+        return tuple(changed)
+
+    def _measure_all(self, table: TableIdentifier, head: TableHead, touched: Mapping[TableNode, int]) -> tuple[TableNode, ...]:
         known = {state.node: state for state in self._tables.nodes(table)}
-        touched_nodes = set(touched)
+        measured = measure(_table_files(head, self._files.files(table)), self._properties(head))
+        changed = self._store(table, head, measured, touched, known)
+        self._tables.remove_nodes(table, [node for node in known if node not in measured])
+        self._files.settle(table, list(touched))
+        return changed
+
+    def _store(
+        self,
+        table: TableIdentifier,
+        head: TableHead,
+        measured: Mapping[TableNode, NodeMetrics],
+        touched: Collection[TableNode],
+        known: Mapping[TableNode, NodeState],
+    ) -> tuple[TableNode, ...]:
+        touched = frozenset(touched)
         changed = tuple(
-            node for node, metrics in measured.items() if node not in known or node in touched_nodes or known[node].metrics != metrics
+            node for node, metrics in measured.items() if node not in known or node in touched or known[node].metrics != metrics
         )
+        moved = frozenset(changed)
         now = self._clock()
         states = [
             NodeState(
@@ -235,28 +270,39 @@ class RefreshFiles:
                 node_key(table, node),
                 metrics,
                 first_seen=now,
-                changed_snapshot_id=head.snapshot_id if node in set(changed) else known[node].changed_snapshot_id,
+                changed_snapshot_id=head.snapshot_id if node in moved else known[node].changed_snapshot_id,
                 verdict=known[node].verdict if node in known else None,
                 failing=known[node].failing if node in known else None,
             )
             for node, metrics in measured.items()
         ]
-        self._tables.save_nodes(table, states, remove_others=True)
+        self._tables.save_nodes(table, states)
         return changed
 
-    def _old_spec_delete_at(self, state: TableState, head: TableHead, added: Sequence[ManifestRef]) -> datetime | None:
-        """When a delete of an old spec was last committed; an evolution of the spec counts as one, as its writers still run."""
-        if state.layout is not None and state.layout.default_spec_id != head.layout.default_spec_id:
-            return self._clock()
+    def _layout_changes(self, state: TableState, head: TableHead) -> dict[str, object]:
+        """What is written with the layout, in one statement: an evolution of the spec counts as a delete of the old one.
+
+        Its writers may still run, and once the layout is stored nothing else tells of the evolution.
+        """
+        evolved = state.layout is not None and state.layout.default_spec_id != head.layout.default_spec_id
+        return {"layout": head.layout, **({"last_old_spec_delete_at": self._clock()} if evolved else {})}
+
+    def _note_old_spec_deletes(self, table: TableIdentifier, head: TableHead, added: Sequence[ManifestRef]) -> None:
+        """When a delete of an old spec was last committed; now, where that cannot be told."""
+        state = self._tables.state(table)
+        old = [manifest for manifest in added if manifest.spec_id != head.layout.default_spec_id]
+        now = self._clock()
         committed_ms = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in head.ancestors}
-        times = [
-            datetime.fromtimestamp(committed_ms[manifest.added_snapshot_id] / 1000, timezone.utc)
-            for manifest in added
-            if manifest.content == "DELETES"
-            and manifest.spec_id != head.layout.default_spec_id
-            and manifest.added_snapshot_id in committed_ms
-        ]
-        return max((*times, *((state.last_old_spec_delete_at,) if state.last_old_spec_delete_at else ())), default=None)
+        times = [state.last_old_spec_delete_at] if state.last_old_spec_delete_at is not None else []
+        for manifest in old:
+            if manifest.content == "DELETES":
+                ms = committed_ms.get(manifest.added_snapshot_id)
+                times.append(now if ms is None else datetime.fromtimestamp(ms / 1000, timezone.utc))
+        if old and state.known_snapshot_id is None and head.layout.format_version > 1:
+            # A first look does not know when the spec evolved, nor who still writes by the old one.
+            times.append(now)
+        if times and max(times) != state.last_old_spec_delete_at:
+            self._tables.update(table, {"last_old_spec_delete_at": max(times)})
 
     def _properties(self, head: TableHead) -> TableProperties:
         try:
@@ -270,6 +316,40 @@ class RefreshFiles:
         except CompactionError as error:
             return str(error)
         return None
+
+
+def _measures_differ(known: TableLayout | None, now: TableLayout) -> bool:
+    """Whether figures of files that stayed are others now: sizes that count as small, deletes that count as global."""
+    return known is not None and (known.properties != now.properties or known.unpartitioned_spec_ids != now.unpartitioned_spec_ids)
+
+
+def _batches(counts: Mapping[TableNode, int]) -> Iterator[list[TableNode]]:
+    """Nodes that hold files, in groups of at most `MEASURED_FILES` files or one node."""
+    batch: list[TableNode] = []
+    held = 0
+    for node, count in counts.items():
+        if batch and held + count > MEASURED_FILES:
+            yield batch
+            batch, held = [], 0
+        if count:
+            batch.append(node)
+            held += count
+    if batch:
+        yield batch
+
+
+def _table_files(head: TableHead, files: Sequence[LiveFile]) -> TableFiles:
+    return TableFiles(
+        head.table,
+        head.table_uuid,
+        head.snapshot_id or 0,
+        head.sequence_number,
+        head.layout.format_version,
+        head.layout.schema_id,
+        head.layout.default_spec_id,
+        head.layout.unpartitioned_spec_ids,
+        tuple(files),
+    )
 
 
 def _foreign_rewrite(head: TableHead, known_snapshot_id: int | None) -> str | None:

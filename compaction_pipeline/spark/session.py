@@ -118,6 +118,9 @@ class SparkSessions:
             SparkContext._ensure_initialized(gateway=_quiet_gateway(conf), conf=conf)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+        if self.settings.is_local:
+            # A context that somebody started in this process before us names an interpreter of its own.
+            session.sparkContext.pythonExec = sys.executable
         if not self.settings.is_local:
             session.sparkContext.addPyFile(str(packaged(self._home())))
         return session

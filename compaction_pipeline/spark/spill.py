@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from compaction_pipeline.core.errors import MergeFailed
+
 
 class PartedRows:
     """One Arrow file: each chunk that was collected is written as one record batch per part."""
@@ -60,6 +62,11 @@ class PartedRows:
         order = np.argsort(codes, kind="stable")
         bounds = np.searchsorted(codes[order], np.arange(self._parts + 1))
         for start, end in pairwise(bounds.tolist()):
-            rows = table.take(pa.array(order[start:end])).to_batches()
+            rows = table.take(pa.array(order[start:end])).combine_chunks().to_batches()
+            if len(rows) > 1:
+                # Text beyond 2 GiB: a part is one batch, and no key may be left out.
+                raise MergeFailed(
+                    f"{end - start} rows of a delete set do not fit one Arrow batch; lower 'compaction.task.memory' below 16 GiB"
+                )
             self._writer.write_batch(rows[0] if rows else pa.RecordBatch.from_pylist([], schema=table.schema))
         self._chunks += 1

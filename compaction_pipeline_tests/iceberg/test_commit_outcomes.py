@@ -217,8 +217,8 @@ def test_orphans_are_deleted_only_when_no_snapshot_lists_them(lake: Lake) -> Non
     paths = [output.path for task in (merge, orphan) for output in task.result.outputs]  # type: ignore[union-attr]
     inputs = [file.path for file in merge.work.inputs]
     # The inputs are gone from the head, but older snapshots still list them.
-    assert lake.committer.delete_orphans(t.identifier, [*paths, *inputs]) == (orphan.result.outputs[0].path,)
-    assert lake.committer.delete_orphans(t.identifier, [*paths, *inputs]) == ()
+    assert lake.committer.delete_orphans(t.identifier, merge.table_uuid, [*paths, *inputs]) == (orphan.result.outputs[0].path,)
+    assert lake.committer.delete_orphans(t.identifier, merge.table_uuid, [*paths, *inputs]) == ()
     assert t.live_ids() == [1, 2]
 
 

@@ -194,7 +194,7 @@ class ModelledCompactions:
             self.records.append((record_id, tuple(task for task in tasks if task.task_id in committed)))
         else:
             paths = [output.path for task in tasks if task.result for output in task.result.outputs]
-            IcebergCommitter(self.catalogs).delete_orphans(self._table.identifier, paths)
+            IcebergCommitter(self.catalogs).delete_orphans(self._table.identifier, tasks[0].table_uuid, paths)
         return outcome
 
     def _check_committed(self, tasks: Sequence[CompactionTask]) -> None:

@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
 
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, RecordStatus
-from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
 from compaction_pipeline.spark.merge import InProcessMergeEngine
@@ -267,6 +270,58 @@ def test_a_committer_that_dies_at_any_step_is_finished_by_the_next_tick(house: H
     assert len(table.live_ids()) == 12
     assert len(table.files()) == 1
     assert len([s for s in table.head().ancestors if RECORD_ID_PROPERTY in s.summary]) == 1
+
+
+def test_a_commit_that_landed_in_a_table_renamed_away_keeps_its_files(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    other = house.lake.table("other")
+    other.ids(100)
+    prepared(house, table)
+    catalog = house.lake.catalog
+    swap = SqlCatalog.commit_table
+
+    def swapped_and_renamed(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        swap(*arguments)
+        catalog.rename_table(("db", "t"), ("db", "old"))
+        catalog.rename_table(("db", "other"), ("db", "t"))
+        raise CommitStateUnknownException("gateway timeout")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", swapped_and_renamed)
+    record = house.services.commit_tables.commit(table.identifier).record
+    assert record is not None
+    assert "dropped and created again" in next(iter(record.conflicts.values()))
+    house.services.compact_tables.keep()
+    list(house.services.compact_tables.commit_due())
+    renamed = LakeTable(house.lake, TableIdentifier("lake", ("db",), "old"), catalog.load_table(("db", "old")))
+    assert len(renamed.files()) == 1, "the commit had landed"
+    assert renamed.live_ids() == list(range(12))
+    assert other.lake.catalog.load_table(("db", "t")).scan().to_arrow()["id"].to_pylist() == [100]
+
+
+def test_files_stay_while_an_earlier_attempt_may_land_on_a_table_that_is_refused_by_now(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = house.fragmented(files=12)
+    prepared(house, table)
+    late: list[tuple[Any, ...]] = []
+
+    def on_its_way(*arguments: Any) -> Any:
+        late.append(arguments)
+        raise CommitStateUnknownException("gateway timeout")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "commit_table", on_its_way)
+        house.services.commit_tables.commit(table.identifier)
+    with table.table.refresh().transaction() as change:
+        change.set_properties({"encryption.key-id": "k"})
+    assert house.services.compact_tables.keep().settled == ()
+    [record] = house.services.stores.records.records(unsettled=True)
+    assert record.status is RecordStatus.UNKNOWN
+    catalog, _, requirements, updates = late[0]
+    catalog.commit_table(table.table.refresh(), requirements, updates)
+    assert table.live_ids() == list(range(12))
+    assert [one.status for one in house.services.compact_tables.keep().settled] == [RecordStatus.COMMITTED]
 
 
 def test_storage_that_is_away_leaves_tasks_prepared(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ class World:
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[str]) -> Sequence[str]:
         return [path for path in self.files if any(task_id in path for task_id in task_ids)]
 
-    def delete_orphans(self, table: TableIdentifier, paths: Sequence[str]) -> Sequence[str]:
+    def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
         gone = [path for path in paths if path not in self.listed]
         self.files = [path for path in self.files if path not in gone]
         return gone

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -10,8 +11,9 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.model.plan import PlanReasonCode
+from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable
+from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
+from compaction_pipeline.core.model.task import CompactionType
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
@@ -153,14 +155,60 @@ def test_a_delete_of_an_old_spec_is_noticed_when_it_comes(house: House) -> None:
     table = house.lake.table("t")
     old = table.table.spec().spec_id
     table.ids(1, 2)
-    with table.table.update_spec() as update:
-        update.add_field("id", BucketTransform(4), "id_bucket")
     house.services.explore_catalogs.explore()
     house.services.refresh_files.refresh(table.identifier)
     assert house.services.stores.tables.state(table.identifier).last_old_spec_delete_at is None
+    evolved(table)
+    house.services.refresh_files.refresh(table.identifier)
+    at_evolution = house.services.stores.tables.state(table.identifier).last_old_spec_delete_at
+    assert at_evolution is not None
     table.delete_ids(1, spec_id=old)
     house.services.refresh_files.refresh(table.identifier)
-    assert house.services.stores.tables.state(table.identifier).last_old_spec_delete_at is not None
+    at_delete = house.services.stores.tables.state(table.identifier).last_old_spec_delete_at
+    assert at_delete is not None
+    assert at_delete > at_evolution
+
+
+def evolved(table: LakeTable) -> None:
+    with table.table.refresh().update_spec() as update:
+        update.add_field("id", BucketTransform(4), "id_bucket")
+
+
+def full_reason(house: House, table: LakeTable) -> str:
+    request = PlanRequest((CompactionType.FULL,), force=True)
+    return house.services.compact_tables.explain(table.identifier, request).verdicts[0].reason.text
+
+
+def test_a_spec_that_evolved_without_a_snapshot_keeps_rows_where_they_are(house: House) -> None:
+    table = house.fragmented()
+    house.services.refresh_files.refresh(table.identifier)
+    evolved(table)
+    house.services.refresh_files.refresh(table.identifier)
+    assert "the spec changed" in full_reason(house, table)
+
+
+def test_a_spec_that_evolved_is_remembered_by_a_refresh_that_was_cut_off(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented()
+    house.services.refresh_files.refresh(table.identifier)
+    evolved(table)
+    table.insert({"id": 50, "name": "x"}, partition=Record(), spec_id=0)
+
+    def away(*arguments: object) -> NoReturn:
+        raise StorageUnavailable("storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.services.scan, "live_files", away)
+        assert house.services.refresh_files.refresh(table.identifier).problem == "storage is away"
+    assert "the spec changed" in full_reason(house, table)
+
+
+def test_a_first_look_at_an_evolved_table_moves_no_row_yet(house: House) -> None:
+    table = house.fragmented()
+    evolved(table)
+    house.services.refresh_files.refresh(table.identifier)
+    assert "the spec changed" in full_reason(house, table)
+    house.pass_time(86_400)
+    assert "the spec changed" not in full_reason(house, table)
 
 
 def test_files_of_before_and_after_a_promotion_are_of_one_partition(house: House) -> None:

@@ -25,6 +25,6 @@ def keeps_old_spec(history: NodeHistory, properties: TableProperties, now: datet
     if last is None or now - last >= properties.respec_quiet_interval:
         return None
     return (
-        f"keeps its old partition spec: a delete file of an old spec was committed {human_time(now - last)} ago, "
-        f"quiet for {human_time(properties.respec_quiet_interval)} is needed"
+        f"keeps its old partition spec: a delete file of an old spec was committed, or the spec changed, {human_time(now - last)} ago; "
+        f"rows move after {human_time(properties.respec_quiet_interval)} of quiet ('compaction.respec.quiet-interval')"
     )

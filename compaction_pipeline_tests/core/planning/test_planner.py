@@ -191,7 +191,7 @@ def test_a_full_moves_rows_to_the_current_spec_only_after_quiet_and_says_so() ->
     noisy = NodeHistory(last_old_spec_delete_at=NOW - timedelta(hours=2))
     held = planned(table_files(data("old", 900), data("b", 50), default_spec=1), forced(FULL), history=noisy)
     assert only(held).output_spec_id == 0
-    assert "a delete file of an old spec was committed 2 h ago, quiet for 1 d is needed" in held.verdicts[0].reason.text
+    assert "was committed, or the spec changed, 2 h ago; rows move after 1 d of quiet" in held.verdicts[0].reason.text
     assert planned(table_files(*small(12), default_spec=1)).tasks[0].output_spec_id == 0
 
 
