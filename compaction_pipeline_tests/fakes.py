@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -13,7 +13,7 @@ from compaction_pipeline.core.errors import ConfigError, IllegalTransition, NotF
 from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.lifecycle.timeouts import is_expired
 from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
-from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.node import TableNode, node_key
 from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
@@ -34,6 +34,7 @@ class FakeState:
     tables: dict[TableIdentifier, TableState] = field(default_factory=dict)
     nodes: dict[str, NodeState] = field(default_factory=dict)
     files: dict[TableIdentifier, dict[str, tuple[LiveFile, ...]]] = field(default_factory=dict)
+    touched: dict[TableIdentifier, set[TableNode]] = field(default_factory=dict)
     tasks: dict[str, CompactionTask] = field(default_factory=dict)
     attempts: dict[str, list[TaskAttempt]] = field(default_factory=dict)
     records: dict[str, CompactionRecord] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class FakeState:
     def forget(self, table: TableIdentifier) -> None:
         self.tables.pop(table, None)
         self.files.pop(table, None)
+        self.touched.pop(table, None)
         self.nodes = {key: node for key, node in self.nodes.items() if node.table != table}
         gone = [task_id for task_id, task in self.tasks.items() if task.table == table]
         for task_id in gone:
@@ -130,8 +132,14 @@ class FakeTableStore:
     def forget(self, table: TableIdentifier) -> None:
         self._state.forget(table)
 
-    def nodes(self, table: TableIdentifier | None = None) -> Sequence[NodeState]:
-        return tuple(node for _, node in sorted(self._state.nodes.items()) if table in (None, node.table))
+    def nodes(self, table: TableIdentifier | None = None, only: Collection[TableNode] | None = None) -> Sequence[NodeState]:
+        return tuple(
+            node for _, node in sorted(self._state.nodes.items()) if table in (None, node.table) and (only is None or node.node in only)
+        )
+
+    def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        for node in nodes:
+            self._state.nodes.pop(node_key(table, node), None)
 
     def node(self, key: str) -> NodeState:
         if key not in self._state.nodes:
@@ -165,16 +173,38 @@ class FakeFileStore:
 
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
         known = self._state.files.setdefault(table, {})
-        for path in removed:
-            known.pop(path, None)
+        touched = self._state.touched.setdefault(table, set())
+        for path in (*removed, *added):
+            touched.update(file.node for file in known.pop(path, ()))
         for path, files in added.items():
             known[path] = tuple(replace(file, manifest_path=path) for file in files)
+            touched.update(file.node for file in files)
 
-    def files(self, table: TableIdentifier) -> Sequence[LiveFile]:
-        return tuple(file for files in self._state.files.get(table, {}).values() for file in files)
+    def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
+        every = [file for files in self._state.files.get(table, {}).values() for file in files]
+        if nodes is None:
+            return tuple(every)
+        own = [file for file in every if file.node in nodes]
+        paths = {file.path for file in own if file.is_data}
+        others = [file for file in every if file.node not in nodes]
+        return (*own, *(file for file in others if file.referenced_data_file in paths or (file.is_data and file.path in paths)))
+
+    def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
+        return any(file.content is FileContent.EQUALITY_DELETES and file.spec_id in unpartitioned_spec_ids for file in self.files(table))
+
+    def touched(self, table: TableIdentifier) -> Mapping[TableNode, int]:
+        counts = Counter(file.node for file in self.files(table))
+        return {node: counts[node] for node in self._state.touched.get(table, set())}
+
+    def touch(self, table: TableIdentifier) -> None:
+        self._state.touched.setdefault(table, set()).update(file.node for file in self.files(table))
+
+    def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        self._state.touched.setdefault(table, set()).difference_update(nodes)
 
     def clear(self, table: TableIdentifier) -> None:
         self._state.files.pop(table, None)
+        self._state.touched.pop(table, None)
 
 
 class FakeTaskStore:

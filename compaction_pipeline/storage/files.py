@@ -7,22 +7,32 @@ paths and sequence numbers are one object each, however many files share them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
+from zlib import crc32
 
-from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Row, delete, insert, select
+from sqlalchemy import Connection, Engine, Row, Select, String, and_, delete, func, insert, select, text, type_coerce, update
 
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.model.node import Partition, TableNode
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.removal import remove_files
 
-_PARTITION: TypeAdapter[Partition] = TypeAdapter(Partition)
 _ROWS_AT_A_TIME = 10_000
+_Values = tuple[object, ...]
+_NAMES = tuple(column.name for column in schema.live_file.columns)
+_INSERT = f"INSERT INTO {schema.live_file.name} ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"
+_CONTENTS = {content.value: content for content in FileContent}
+# The hash serves queries only, and the content is read as the text that it is: a decorator's call for each row costs a second.
+_COLUMNS = [
+    type_coerce(column, String).label(column.name) if column.name == "content" else column
+    for column in schema.live_file.columns
+    if column.name != "path_hash"
+]
+_CONTENT = [column.name for column in _COLUMNS].index("content")
 
 
 class SqlFileStore:
@@ -46,27 +56,69 @@ class SqlFileStore:
             for batch in batches(paths):
                 connection.execute(insert(schema.manifest), [{"identifier": identifier, "path": path} for path in batch])
             manifest_ids = {path: manifest_id for manifest_id, path in _manifests(connection, identifier, paths)}
-            partition_ids = _stored_partitions(connection, identifier, {file.partition for files in added.values() for file in files})
-            rows = (
-                _row(manifest_ids[path], ordinal, partition_ids[file.partition], file)
+            nodes = {node: None for files in added.values() for node in _nodes_of(files)}
+            partition_ids = _stored_partitions(connection, identifier, list(nodes))
+            met: dict[tuple[int, int], int] = {}
+            rows: Iterator[_Values] = (
+                _row(manifest_ids[path], ordinal, _partition_id(met, partition_ids, file), file)
                 for path, files in added.items()
                 for ordinal, file in enumerate(files)
             )
             for chunk in _chunks(rows):
-                connection.execute(insert(schema.live_file), chunk)
+                _insert_files(connection, chunk)
 
-    def files(self, table: TableIdentifier) -> Sequence[LiveFile]:
+    def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
         identifier = str(table)
-        query = (
-            select(schema.live_file)
-            .join(schema.manifest, schema.manifest.c.manifest_id == schema.live_file.c.manifest_id)
-            .where(schema.manifest.c.identifier == identifier)
-            .order_by(schema.live_file.c.manifest_id, schema.live_file.c.ordinal)
-        )
         with reading(self._engine) as connection:
-            reader = _Reader(connection, identifier)
+            if nodes is not None:
+                return tuple(_files_of_nodes(connection, identifier, nodes))
+            query = (
+                select(*_COLUMNS)
+                .join(schema.manifest, schema.manifest.c.manifest_id == schema.live_file.c.manifest_id)
+                .where(schema.manifest.c.identifier == identifier)
+                .order_by(schema.live_file.c.manifest_id, schema.live_file.c.ordinal)
+            )
+            partitions = {row.partition_id: row.value for row in connection.execute(_partitions(identifier))}
+            reader = _Reader(connection, identifier, partitions)
             result = connection.execution_options(stream_results=True, yield_per=_ROWS_AT_A_TIME).execute(query)
             return tuple(reader.file(row) for row in result)
+
+    def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
+        query = (
+            select(schema.live_file.c.partition_id)
+            .where(
+                # As the index says it: a bound value would not let the database use a partial index.
+                text("compaction_file.content = 'EQUALITY_DELETES'"),
+                schema.live_file.c.partition_id.in_(
+                    select(schema.partition.c.partition_id).where(
+                        schema.partition.c.identifier == str(table), schema.partition.c.spec_id.in_(list(unpartitioned_spec_ids))
+                    )
+                ),
+            )
+            .limit(1)
+        )
+        with reading(self._engine) as connection:
+            return connection.execute(query).first() is not None
+
+    def touched(self, table: TableIdentifier) -> Mapping[TableNode, int]:
+        count = (
+            select(func.count())
+            .select_from(schema.live_file)
+            .where(schema.live_file.c.partition_id == schema.partition.c.partition_id)
+            .scalar_subquery()
+        )
+        query = _partitions(str(table)).add_columns(count.label("files")).where(schema.partition.c.touched.is_(True))
+        with reading(self._engine) as connection:
+            return {TableNode(row.spec_id, row.value): row.files for row in connection.execute(query)}
+
+    def touch(self, table: TableIdentifier) -> None:
+        with writing(self._engine) as connection:
+            connection.execute(update(schema.partition).where(schema.partition.c.identifier == str(table)).values(touched=True))
+
+    def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        with writing(self._engine) as connection:
+            for batch in batches(list(_partition_ids(connection, str(table), [_digest(node) for node in nodes]).values())):
+                connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(batch)).values(touched=False))
 
     def clear(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
@@ -77,15 +129,14 @@ class SqlFileStore:
 class _Reader:
     """Makes LiveFiles of rows, sharing what many of them have in common."""
 
-    def __init__(self, connection: Connection, identifier: str) -> None:
+    def __init__(self, connection: Connection, identifier: str, partitions: Mapping[int, Partition]) -> None:
         self._manifests = dict(_manifests(connection, identifier))
-        query = select(schema.partition.c.partition_id, schema.partition.c.value).where(schema.partition.c.identifier == identifier)
-        self._partitions: dict[int, Partition] = {row.partition_id: row.value for row in connection.execute(query)}
+        self._partitions = partitions
         self._numbers: dict[int, int] = {}
         self._equality_ids: dict[str | None, tuple[int, ...]] = {None: ()}
 
     def file(self, row: Row[Any]) -> LiveFile:
-        # By position: a million look-ups by name cost seconds. The order is the schema's.
+        # By position: a million look-ups by name cost seconds. The order is that of `_COLUMNS`.
         (
             manifest_id,
             _ordinal,
@@ -107,7 +158,7 @@ class _Reader:
             self._equality_ids[equality_ids] = tuple(int(field_id) for field_id in equality_ids.split(","))
         return LiveFile(
             path,
-            content,
+            _CONTENTS[content],
             spec_id,
             self._partitions[partition_id],
             file_size_bytes,
@@ -123,29 +174,94 @@ class _Reader:
         )
 
 
-def _row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) -> dict[str, object]:
-    return {
-        "manifest_id": manifest_id,
-        "ordinal": ordinal,
-        "partition_id": partition_id,
-        "path": file.path,
-        "content": file.content,
-        "spec_id": file.spec_id,
-        "file_size_bytes": file.file_size_bytes,
-        "record_count": file.record_count,
-        "data_sequence_number": file.data_sequence_number,
-        "added_snapshot_id": file.added_snapshot_id,
-        "equality_ids": ",".join(map(str, file.equality_ids)) or None,
-        "referenced_data_file": file.referenced_data_file,
-        "path_lower": file.path_lower,
-        "path_upper": file.path_upper,
-        "sort_order_id": file.sort_order_id,
-    }
+def _files_of_nodes(connection: Connection, identifier: str, nodes: Collection[TableNode]) -> Iterator[LiveFile]:
+    """Files of these nodes, and of others what touches theirs: position deletes that name them, and the same paths live again."""
+    by_digest = {_digest(node): node for node in nodes}
+    partitions = {number: by_digest[digest].partition for digest, number in _partition_ids(connection, identifier, list(by_digest)).items()}
+    reader = _Reader(connection, identifier, partitions)
+    own, other, owner = schema.live_file, schema.live_file.alias("other"), schema.partition
+    columns: list[Any] = [other.c[column.name] for column in _COLUMNS]
+    columns[_CONTENT] = type_coerce(columns[_CONTENT], String).label("content")
+    elsewhere: dict[tuple[int, int], Row[Any]] = {}
+    for batch in batches(sorted(partitions)):
+        query = select(*_COLUMNS).where(own.c.partition_id.in_(batch)).order_by(own.c.partition_id, own.c.manifest_id, own.c.ordinal)
+        for row in connection.execute(query.execution_options(yield_per=_ROWS_AT_A_TIME)):
+            yield reader.file(row)
+        of_batch = and_(own.c.partition_id.in_(batch), own.c.content == FileContent.DATA)
+        for joined in (
+            and_(other.c.referenced_data_file.is_not(None), other.c.referenced_data_file == own.c.path),
+            and_(other.c.path_hash == own.c.path_hash, other.c.path == own.c.path, other.c.content == FileContent.DATA),
+        ):
+            crossing = (
+                select(*columns)
+                .select_from(own.join(other, joined).join(owner, owner.c.partition_id == other.c.partition_id))
+                .where(of_batch, other.c.partition_id != own.c.partition_id, owner.c.identifier == identifier)
+            )
+            for row in connection.execute(crossing):
+                if row.partition_id not in partitions:
+                    elsewhere[row.manifest_id, row.ordinal] = row
+    if elsewhere:
+        numbers = sorted({row.partition_id for row in elsewhere.values()})
+        for batch in batches(numbers):
+            query = _partitions(identifier).where(owner.c.partition_id.in_(batch))
+            partitions.update((row.partition_id, row.value) for row in connection.execute(query))
+        for _, row in sorted(elsewhere.items()):
+            yield reader.file(row)
+
+
+def _partitions(identifier: str) -> Select[Any]:
+    columns = schema.partition.c
+    return select(columns.partition_id, columns.spec_id, columns.value).where(columns.identifier == identifier)
+
+
+def _nodes_of(files: Sequence[LiveFile]) -> Iterable[TableNode]:
+    # Hashing a partition's values costs more than all the rest; files of one partition mostly share the tuple.
+    return (file.node for file in {(file.spec_id, id(file.partition)): file for file in files}.values())
+
+
+def _partition_id(met: dict[tuple[int, int], int], partition_ids: Mapping[TableNode, int], file: LiveFile) -> int:
+    identity = (file.spec_id, id(file.partition))
+    number = met.get(identity)
+    if number is None:
+        number = met[identity] = partition_ids[file.node]
+    return number
+
+
+def _row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) -> _Values:
+    """Values in the order of the table's columns."""
+    return (
+        manifest_id,
+        ordinal,
+        partition_id,
+        file.path,
+        file.content.value,
+        file.spec_id,
+        file.file_size_bytes,
+        file.record_count,
+        file.data_sequence_number,
+        file.added_snapshot_id,
+        ",".join(map(str, file.equality_ids)) or None,
+        file.referenced_data_file,
+        file.path_lower,
+        file.path_upper,
+        file.sort_order_id,
+        crc32(file.path.encode(errors="surrogatepass")),
+    )
+
+
+def _insert_files(connection: Connection, rows: Sequence[_Values]) -> None:
+    if connection.dialect.name == "sqlite":
+        # The driver's own executemany, without SQLAlchemy's handling of each value: four times as fast.
+        connection.exec_driver_sql(_INSERT, list(rows))
+    else:
+        connection.execute(insert(schema.live_file), [dict(zip(_NAMES, row, strict=True)) for row in rows])
 
 
 def _remove(connection: Connection, identifier: str, paths: Sequence[str]) -> None:
     manifest_ids = [manifest_id for manifest_id, _ in _manifests(connection, identifier, paths)]
     for batch in batches(manifest_ids):
+        touched = select(schema.live_file.c.partition_id).where(schema.live_file.c.manifest_id.in_(batch))
+        connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(touched)).values(touched=True))
         connection.execute(delete(schema.live_file).where(schema.live_file.c.manifest_id.in_(batch)))
         connection.execute(delete(schema.manifest).where(schema.manifest.c.manifest_id.in_(batch)))
 
@@ -159,17 +275,21 @@ def _manifests(connection: Connection, identifier: str, paths: Sequence[str] | N
             yield row.manifest_id, row.path
 
 
-def _stored_partitions(connection: Connection, identifier: str, partitions: set[Partition]) -> dict[Partition, int]:
-    """Ids of these partitions, those that are new inserted."""
-    by_digest = {_digest(partition): partition for partition in partitions}
+def _stored_partitions(connection: Connection, identifier: str, nodes: Sequence[TableNode]) -> dict[TableNode, int]:
+    """Ids of these nodes' partitions, those that are new inserted, all of them touched."""
+    by_digest = {_digest(node): node for node in nodes}
     known = _partition_ids(connection, identifier, list(by_digest))
+    for numbers in batches(list(known.values())):
+        connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(numbers)).values(touched=True))
     rows = [
-        {"identifier": identifier, "digest": digest, "value": partition} for digest, partition in by_digest.items() if digest not in known
+        {"identifier": identifier, "digest": digest, "value": node.partition, "spec_id": node.spec_id, "touched": True}
+        for digest, node in by_digest.items()
+        if digest not in known
     ]
     for batch in batches(rows):
         connection.execute(insert(schema.partition), list(batch))
     known.update(_partition_ids(connection, identifier, [str(row["digest"]) for row in rows]))
-    return {partition: known[digest] for digest, partition in by_digest.items()}
+    return {node: known[digest] for digest, node in by_digest.items()}
 
 
 def _partition_ids(connection: Connection, identifier: str, digests: Sequence[str]) -> dict[str, int]:
@@ -181,10 +301,13 @@ def _partition_ids(connection: Connection, identifier: str, digests: Sequence[st
     }
 
 
-def _digest(partition: Partition) -> str:
-    return hashlib.sha256(_PARTITION.dump_json(partition)).hexdigest()
+def _digest(node: TableNode) -> str:
+    """What makes a node this one: as `PartitionValue` compares, by name and text; a promoted type leaves it what it was."""
+    return hashlib.sha256(
+        repr((node.spec_id, [(value.name, value.value) for value in node.partition])).encode(errors="surrogatepass")
+    ).hexdigest()
 
 
-def _chunks(rows: Iterator[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+def _chunks(rows: Iterator[_Values]) -> Iterator[list[_Values]]:
     while chunk := list(islice(rows, _ROWS_AT_A_TIME)):
         yield chunk

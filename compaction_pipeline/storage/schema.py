@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, text, true
 
 from compaction_pipeline.core.model.data_file import FileContent
 from compaction_pipeline.core.model.node import Partition, TableNode
@@ -49,6 +49,7 @@ table_state = Table(
     Column("plan_reason", Json(PlanReason)),
     Column("refreshed_at", Moment),
     Column("last_old_spec_delete_at", Moment),
+    Column("metadata_location", Text),
 )
 
 node = Table(
@@ -84,10 +85,17 @@ partition = Table(
     Column("identifier", String, nullable=False),
     Column("digest", String(64), nullable=False),
     Column("value", Json(Partition), nullable=False),
-    # A partition is kept once, not in each of its files, and looked up at each insert: by digest, as a value may be longer
-    # than PostgreSQL allows in an index.
+    Column("spec_id", Integer, nullable=False, server_default="0"),
+    # Set in the transaction that changes the node's files, reset when its figures were stored: a process that is killed in
+    # between leaves the node to be measured by the next one.
+    Column("touched", Boolean, nullable=False, server_default=true()),
+    # One row a node. It is kept once, not in each of its files, and looked up at each insert: by digest, as a value may be
+    # longer than PostgreSQL allows in an index.
     Index("compaction_partition_digest", "identifier", "digest", unique=True),
 )
+
+_REFERENCING = text("referenced_data_file IS NOT NULL")
+_EQUALITY = text("content = 'EQUALITY_DELETES'")
 
 live_file = Table(
     "compaction_file",
@@ -109,6 +117,15 @@ live_file = Table(
     Column("path_lower", Text),
     Column("path_upper", Text),
     Column("sort_order_id", Integer),
+    Column("path_hash", BigInteger, nullable=False, server_default="0"),
+    # A node is measured and planned by itself: of a million files only its own are read.
+    Index("compaction_file_partition", "partition_id"),
+    # Whether a path is live in another node too. Its CRC-32, as paths would double the database; equal ones are compared.
+    Index("compaction_file_path", "path_hash"),
+    # A position delete of another node that names a file of this one.
+    Index("compaction_file_reference", "referenced_data_file", sqlite_where=_REFERENCING, postgresql_where=_REFERENCING),
+    # Whether any global delete is there: then no node stands for itself.
+    Index("compaction_file_equality", "partition_id", sqlite_where=_EQUALITY, postgresql_where=_EQUALITY),
     sqlite_with_rowid=False,
 )
 

@@ -5,7 +5,7 @@ A table's row is changed field by field (`update`), as refresh, plan and commit 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -78,12 +78,22 @@ class SqlTableStore:
         with writing(self._engine) as connection:
             remove_table(connection, str(table))
 
-    def nodes(self, table: TableIdentifier | None = None) -> Sequence[NodeState]:
+    def nodes(self, table: TableIdentifier | None = None, only: Collection[TableNode] | None = None) -> Sequence[NodeState]:
         query = select(schema.node)
         if table is not None:
             query = query.where(schema.node.c.identifier == str(table))
+        queries = [query]
+        if table is not None and only is not None:
+            queries = [query.where(schema.node.c.key.in_(keys)) for keys in batches([node_key(table, node) for node in only])]
         with reading(self._engine) as connection:
-            return tuple(sorted(map(_node, connection.execute(query)), key=lambda node: node.key))
+            found = [_node(row) for each in queries for row in connection.execute(each)]
+        return tuple(sorted(found, key=lambda node: node.key))
+
+    def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        if nodes:
+            with writing(self._engine) as connection:
+                lock(connection, f"nodes {table}")
+                _delete(connection, [node_key(table, node) for node in nodes])
 
     def node(self, key: str) -> NodeState:
         with reading(self._engine) as connection:
@@ -98,7 +108,7 @@ class SqlTableStore:
         identifier = str(table)
         with writing(self._engine) as connection:
             lock(connection, f"nodes {identifier}")
-            stored = _history(connection, identifier)
+            stored = _history(connection, identifier, None if remove_others else [state.key for state in nodes])
             rows = [_row(identifier, state, *stored.get(state.key, (None, {}))) for state in nodes]
             gone = [key for key in stored if key not in {state.key for state in nodes}] if remove_others else []
             _delete(connection, [*(row["key"] for row in rows if row["key"] in stored), *gone])
@@ -109,7 +119,7 @@ class SqlTableStore:
         identifier = str(table)
         with writing(self._engine) as connection:
             lock(connection, f"nodes {identifier}")
-            stored = _history(connection, identifier)
+            stored = _history(connection, identifier, sorted({node_key(table, node) for node, _ in done}))
             changed: dict[str, dict[CompactionType, datetime]] = {}
             for node, kind in done:
                 key = node_key(table, node)
@@ -142,9 +152,13 @@ def _node(row: Row[Any]) -> NodeState:
     )
 
 
-def _history(connection: Connection, identifier: str) -> dict[str, tuple[datetime | None, dict[CompactionType, datetime]]]:
+def _history(
+    connection: Connection, identifier: str, keys: Sequence[str] | None
+) -> dict[str, tuple[datetime | None, dict[CompactionType, datetime]]]:
+    """First seen and last done of all stored nodes of a table, or of these."""
     query = select(schema.node.c.key, schema.node.c.first_seen, schema.node.c.last_done).where(schema.node.c.identifier == identifier)
-    return {row.key: (row.first_seen, _LAST_DONE.validate_json(row.last_done)) for row in connection.execute(query)}
+    queries = [query] if keys is None else [query.where(schema.node.c.key.in_(batch)) for batch in batches(keys)]
+    return {row.key: (row.first_seen, _LAST_DONE.validate_json(row.last_done)) for each in queries for row in connection.execute(each)}
 
 
 def _row(identifier: str, state: NodeState, first_seen: datetime | None, last_done: Mapping[CompactionType, datetime]) -> dict[str, object]:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import PartitionValue
+from compaction_pipeline.core.model.node import PartitionValue, TableNode
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.builders import TABLE, data, equality, position
@@ -106,3 +106,66 @@ def _shared(tmp_path_factory: object) -> Stores:
         folder: Path = tmp_path_factory.mktemp("files")  # type: ignore[attr-defined]
         _OPENED.append(open_stores(f"sqlite:///{folder / 'state.db'}"))
     return _OPENED[0]
+
+
+def of(day: str) -> TableNode:
+    return data("any", day=day).node
+
+
+def test_a_node_comes_with_what_touches_its_files_and_nothing_else(stores: Stores) -> None:
+    own = [data("a", day="1"), position("p", of="a", day="1"), equality("e", day="1")]
+    naming = position("q", of="a", day="2")
+    again = replace(data("a", day="3"), record_count=7)
+    others = [data("b", day="2"), position("r", of="b", day="2"), position("s", of="gone", day="2"), equality("f", day="2")]
+    added = {**listed("m1", *own, naming), **listed("m2", again, *others)}
+    stores.files.apply(TABLE, [], added)
+    stores.files.apply(OTHER, [], listed("m1", data("a", day="4"), position("t", of="a", day="5")))
+    assert set(stores.files.files(TABLE, [of("1")])) == {*added["m1"], added["m2"][0]}
+    assert [file.path for file in stores.files.files(TABLE, [of("1")])][:3] == ["a", "p", "e"]
+    assert {file.path for file in stores.files.files(TABLE, [of("2")])} == {"b", "q", "r", "s", "f"}
+    assert sorted(file.path for file in stores.files.files(TABLE, [of("1"), of("2"), of("3"), of("9")])) == sorted(
+        file.path for file in (*own, naming, again, *others)
+    )
+    assert stores.files.files(TABLE, []) == ()
+
+
+def test_a_promoted_type_leaves_a_node_what_it_was(stores: Stores) -> None:
+    narrow, wide = ((PartitionValue("id", kind, 7),) for kind in ("int", "long"))
+    files = [replace(data("a"), partition=narrow), replace(data("b"), partition=wide)]
+    stores.files.apply(TABLE, [], listed("m1", *files))
+    assert {file.path for file in stores.files.files(TABLE, [files[0].node])} == {"a", "b"}
+    assert stores.files.touched(TABLE) == {files[1].node: 2}
+
+
+def test_the_same_values_of_two_specs_are_two_nodes(stores: Stores) -> None:
+    one, two = data("a", day="1"), replace(data("b", day="1"), spec_id=1)
+    stores.files.apply(TABLE, [], listed("m1", one, two))
+    assert [file.path for file in stores.files.files(TABLE, [two.node])] == ["b"]
+    assert stores.files.touched(TABLE) == {one.node: 1, two.node: 1}
+
+
+def test_nodes_are_touched_until_they_are_settled(stores: Stores) -> None:
+    stores.files.apply(TABLE, [], {**listed("m1", data("a", day="1"), data("b", day="2")), **listed("m2", data("c", day="1"))})
+    assert stores.files.touched(TABLE) == {of("1"): 2, of("2"): 1}
+    stores.files.settle(TABLE, [of("1"), of("2"), of("9")])
+    assert stores.files.touched(TABLE) == {}
+    stores.files.apply(TABLE, ["m1"], listed("m3", data("d", day="3")))
+    assert stores.files.touched(TABLE) == {of("1"): 1, of("2"): 0, of("3"): 1}
+    stores.files.settle(TABLE, [of("2")])
+    assert stores.files.touched(TABLE) == {of("1"): 1, of("3"): 1}
+    stores.files.settle(TABLE, [of("1"), of("3")])
+    stores.files.touch(TABLE)
+    assert {of("1"), of("3")} <= set(stores.files.touched(TABLE))
+    assert stores.files.touched(OTHER) == {}
+
+
+def test_a_global_delete_is_found_as_long_as_it_is_listed(stores: Stores) -> None:
+    everywhere = replace(equality("g"), spec_id=5, partition=())
+    stores.files.apply(TABLE, [], listed("m1", data("a", day="1"), equality("e", day="1")))
+    assert not stores.files.has_global_deletes(TABLE, {5})
+    stores.files.apply(TABLE, [], listed("m2", everywhere))
+    assert stores.files.has_global_deletes(TABLE, {4, 5})
+    assert not stores.files.has_global_deletes(TABLE, {4})
+    assert not stores.files.has_global_deletes(OTHER, {5})
+    stores.files.apply(TABLE, ["m2"], {})
+    assert not stores.files.has_global_deletes(TABLE, {5})

@@ -24,8 +24,8 @@ _NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -38,7 +38,7 @@ def newer(folder: Path, more: str = "") -> Path:
     """The scripts of a later program, with one more version."""
     scripts = folder / "migrations"
     shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "v0002_next.py").write_text(_NEXT.format(more=more))
+    (scripts / "versions" / "v0003_next.py").write_text(_NEXT.format(more=more))
     return scripts
 
 
@@ -83,10 +83,10 @@ def test_a_newer_version_is_refused_with_both_versions(state_url: str) -> None:
 def test_an_older_sqlite_state_is_backed_up_and_migrated(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
     open_stores(url).catalogs.add(CatalogEntry("lake", {}))
-    migrate(open_state(url), scripts=newer(tmp_path), head="0002")
-    assert version(url) == "0002"
-    copy = f"sqlite:///{tmp_path / 'state.db.backup-0001'}"
-    assert version(copy) == "0001"
+    migrate(open_state(url), scripts=newer(tmp_path), head="0003")
+    assert version(url) == "0003"
+    copy = f"sqlite:///{tmp_path / 'state.db.backup-0002'}"
+    assert version(copy) == "0002"
     assert [entry.name for entry in open_stores(copy).catalogs.entries()] == ["lake"]
     assert not list(tmp_path.glob("*.part"))
 
@@ -101,8 +101,8 @@ def test_a_migration_that_fails_leaves_the_old_state(tmp_path: Path) -> None:
     open_stores(url)
     broken = newer(tmp_path, more='op.execute("INSERT INTO no_such_table VALUES (1)")')
     with pytest.raises((StorageUnavailable, OperationalError)):
-        migrate(open_state(url), scripts=broken, head="0002")
-    assert version(url) == "0001"
+        migrate(open_state(url), scripts=broken, head="0003")
+    assert version(url) == "0002"
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
         assert "added" not in [row[1] for row in connection.execute("PRAGMA table_info(compaction_catalog)")]
 
@@ -111,11 +111,11 @@ def test_a_migration_that_fails_leaves_the_old_state(tmp_path: Path) -> None:
 def test_an_older_postgresql_state_is_migrated_only_when_asked(postgres_url: str, tmp_path: Path) -> None:
     open_stores(postgres_url)
     scripts = newer(tmp_path)
-    with pytest.raises(ConfigError, match=r"0001.*0002.*compaction-pipeline state upgrade"):
-        migrate(open_state(postgres_url), scripts=scripts, head="0002")
-    assert version(postgres_url) == "0001"
-    migrate(open_state(postgres_url), upgrade=True, scripts=scripts, head="0002")
+    with pytest.raises(ConfigError, match=r"0002.*0003.*compaction-pipeline state upgrade"):
+        migrate(open_state(postgres_url), scripts=scripts, head="0003")
     assert version(postgres_url) == "0002"
+    migrate(open_state(postgres_url), upgrade=True, scripts=scripts, head="0003")
+    assert version(postgres_url) == "0003"
 
 
 @pytest.mark.postgres
@@ -128,3 +128,25 @@ def test_a_database_shared_with_another_user_of_alembic_is_fresh(postgres_url: s
     with engine.begin() as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == ["dagster"]
     engine.dispose()
+
+
+def test_the_first_version_s_index_of_files_is_read_anew(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    engine = open_state(url)
+    migrate(engine, head="0001")
+    with writing(engine) as connection:
+        connection.execute(text("INSERT INTO compaction_manifest VALUES (1, 'lake.shop.orders', 'm')"))
+        connection.execute(text("INSERT INTO compaction_partition VALUES (1, 'lake.shop.orders', 'd', '[]')"))
+        names = "manifest_id, ordinal, partition_id, path, content, spec_id, file_size_bytes, record_count, data_sequence_number"
+        values = "1, 0, 1, 'f', 'DATA', 0, 1, 1, 1"
+        connection.execute(text(f"INSERT INTO compaction_file ({names}, added_snapshot_id) VALUES ({values}, 1)"))
+        connection.execute(
+            text(
+                "INSERT INTO compaction_table (identifier, catalog, known_sequence_number, complete, paused, dropped) "
+                "VALUES ('lake.shop.orders', 'lake', 1, 1, 1, 0)"
+            )
+        )
+    stores = open_stores(url)
+    (state,) = stores.tables.states()
+    assert (state.complete, state.paused) == (False, True)
+    assert (stores.files.files(state.table), stores.files.manifests(state.table)) == ((), frozenset())

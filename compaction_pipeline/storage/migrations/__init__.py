@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.storage.engine import lock, reading, shown, writing
 
-HEAD = "0001"
+HEAD = "0002"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
 VERSION_TABLE = "compaction_version"
 """Not alembic's usual name: Dagster keeps its own version under that one, maybe in the same PostgreSQL database."""

@@ -1,0 +1,42 @@
+"""Files are read by node, and a node says whether it was measured since its files changed. The reasons stand in `storage/schema.py`.
+
+The index of files holds nothing that the tables do not say: it is emptied here with the nodes' figures, and read anew at the next
+refresh. Intervals of nodes begin again.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("DELETE FROM compaction_file")
+    op.execute("DELETE FROM compaction_manifest")
+    op.execute("DELETE FROM compaction_partition")
+    op.execute("DELETE FROM compaction_node")
+    op.execute(sa.table("compaction_table", sa.column("complete", sa.Boolean())).update().values(complete=False))
+    op.add_column("compaction_table", sa.Column("metadata_location", sa.Text(), nullable=True))
+    op.add_column("compaction_partition", sa.Column("spec_id", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("compaction_partition", sa.Column("touched", sa.Boolean(), nullable=False, server_default=sa.true()))
+    op.add_column("compaction_file", sa.Column("path_hash", sa.BigInteger(), nullable=False, server_default="0"))
+    op.create_index("compaction_file_partition", "compaction_file", ["partition_id"], unique=False)
+    op.create_index("compaction_file_path", "compaction_file", ["path_hash"], unique=False)
+    referencing = sa.text("referenced_data_file IS NOT NULL")
+    op.create_index(
+        "compaction_file_reference",
+        "compaction_file",
+        ["referenced_data_file"],
+        unique=False,
+        sqlite_where=referencing,
+        postgresql_where=referencing,
+    )
+    equality = sa.text("content = 'EQUALITY_DELETES'")
+    op.create_index(
+        "compaction_file_equality", "compaction_file", ["partition_id"], unique=False, sqlite_where=equality, postgresql_where=equality
+    )
