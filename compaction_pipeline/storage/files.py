@@ -254,7 +254,8 @@ def _insert_files(connection: Connection, rows: Sequence[_Values]) -> None:
         # The driver's own executemany, without SQLAlchemy's handling of each value: four times as fast.
         connection.exec_driver_sql(_INSERT, list(rows))
     else:
-        connection.execute(insert(schema.live_file), [dict(zip(_NAMES, row, strict=True)) for row in rows])
+        named = [dict(zip(_NAMES, row, strict=True)) for row in rows]
+        connection.execute(insert(schema.live_file), [{**row, "content": FileContent(row["content"])} for row in named])
 
 
 def _remove(connection: Connection, identifier: str, paths: Sequence[str]) -> None:
