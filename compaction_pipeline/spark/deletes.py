@@ -81,11 +81,16 @@ class FileMasks:
 
     def deleted(self, position: int, batch: Any) -> tuple[Mask | None, Mask | None]:
         """(Deleted by position, deleted by equality) of a batch of the file's own columns; None: no row is."""
-        positional = self._positional.part(position, batch.num_rows) if self._positional is not None else None
-        equal = self._equal.part(position, batch.num_rows) if self._equal is not None else None
+        positional, equal = self.marked(position, batch.num_rows)
         for probe in self._probes:
             found = _probed(probe, batch)
             equal = found if equal is None else equal | found
+        return positional, equal
+
+    def marked(self, position: int, rows: int) -> tuple[Mask | None, Mask | None]:
+        """What `deleted` says of rows without looking into them: the deletes that `projections` are needed for do not count."""
+        positional = self._positional.part(position, rows) if self._positional is not None else None
+        equal = self._equal.part(position, rows) if self._equal is not None else None
         return positional, equal
 
 

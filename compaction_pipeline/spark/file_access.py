@@ -36,8 +36,11 @@ class FileAccess:
         return self._io
 
     @contextmanager
-    def parquet(self, path: str, *, read_ahead_bytes: int = 0, dictionaries: Callable[[Any], list[str]] | None = None) -> Iterator[Any]:
-        """An open `pyarrow.parquet.ParquetFile`. Raises MergeFailed when it is missing, unreadable or not Parquet.
+    def parquet(
+        self, path: str, *, read_ahead_bytes: int = 0, dictionaries: Callable[[Any], list[str]] | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """An open `pyarrow.parquet.ParquetFile` and the stream that it reads. Raises MergeFailed when the file is missing, unreadable
+        or not Parquet.
 
         `read_ahead_bytes` > 0 streams column chunks through buffers of that size in place of reading each whole.
         `dictionaries` chooses from the file the columns that are read as Arrow dictionaries.
@@ -52,7 +55,7 @@ class FileAccess:
                 encoded = dictionaries(file) if dictionaries is not None else []
                 if encoded:
                     file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=encoded, **options)
-            yield file
+            yield file, source
         finally:
             with suppress(OSError):
                 source.close()

@@ -16,13 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.model.data_file import OutputFile
 from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskAction
+from compaction_pipeline.core.model.task import CompactionTask, Digest, MergeResult, TaskAction
+from compaction_pipeline.spark.assemble import Assembler
 from compaction_pipeline.spark.convert import convert_deletes
+from compaction_pipeline.spark.copy_merge import CopyMerge
+from compaction_pipeline.spark.copy_source import CopyLimits
 from compaction_pipeline.spark.deletes import TaskDeletes
 from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.file_access import FileAccess
 from compaction_pipeline.spark.memory import PeakMemory, tight_allocation
+from compaction_pipeline.spark.proof import CopyProof
 from compaction_pipeline.spark.read import DataReader, TableShape
 from compaction_pipeline.spark.route import RowRouter
 from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress
@@ -81,13 +86,38 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
     rows_expected = sum(file.record_count for file in work.inputs)
     progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01), dictionary_votes={})
     router = RowRouter(task, shape, schema)
+    sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
+    if router.passes_through and router.partition is not None:
+        read = CopyProof()
+        writer = Assembler(files, schema, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.partition, read)
+        limits = CopyLimits.of(work.target_size_bytes, writer.limit_bytes)
+        merge = CopyMerge(reader, deletes, schema, progress, writer, read, limits)
+        outputs = merge.merge(work.inputs)
+        return _result(task, outputs, (merge.rows_read, merge.by_position, merge.by_equality), read.value, writer.digest.value)
+    return _merge_rows(task, shape, files, names, reader, deletes, progress, router, sizing)
+
+
+def _merge_rows(
+    task: CompactionTask,
+    shape: TableShape,
+    files: FileAccess,
+    names: OutputNames,
+    reader: DataReader,
+    deletes: TaskDeletes,
+    progress: Progress,
+    router: RowRouter,
+    sizing: FileSizing,
+) -> MergeResult:
+    """Row by row: rows that are sorted, or that go to several partitions."""
+    work = task.work
+    schema = shape.schemas[task.schema_id]
     seen = SeenBatches()
     writer = DataWriter(
         files,
         schema,
         shape.layout.properties,
         names,
-        FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1)),
+        sizing,
         progress,
         work.output_spec_id,
         router.sort_column_ids,
@@ -97,11 +127,11 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
     rows_read = by_position = by_equality = 0
     try:
         for file in work.inputs:
-            with reader.open(file, keep_dictionaries=router.passes_through) as opened:
+            with reader.open(file) as opened:
                 progress.files_seen += 1
                 for number in opened.dictionary_encoded:
                     progress.dictionary_votes[number] = progress.dictionary_votes.get(number, 0) + 1  # type: ignore[index,union-attr]
-                output = reader.projection(opened, file, schema.fields, keep_dictionaries=router.passes_through)
+                output = reader.projection(opened, file, schema.fields)
                 masks = deletes.of(file, opened)
                 for position, batch in opened.batches([output, *masks.projections]):
                     projected = output.apply(batch)
@@ -131,18 +161,14 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
         raise
     finally:
         router.close()
-    result = MergeResult(
-        task.task_id,
-        task.attempt_id or "",
-        outputs,
-        rows_read,
-        by_position,
-        by_equality,
-        sum(output.record_count for output in outputs),
-        read.value,
-        writer.digest.value,
-    )
-    return proven(result)
+    return _result(task, outputs, (rows_read, by_position, by_equality), read.value, writer.digest.value)
+
+
+def _result(
+    task: CompactionTask, outputs: tuple[OutputFile, ...], counts: tuple[int, int, int], read: Digest, written: Digest
+) -> MergeResult:
+    rows = sum(output.record_count for output in outputs)
+    return proven(MergeResult(task.task_id, task.attempt_id or "", outputs, *counts, rows, read, written))
 
 
 def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:

@@ -148,10 +148,8 @@ def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], st
         for chunk, each in zip(chunks, statistics, strict=True)
         if each is None or not each.has_null_count or each.null_count < chunk.num_values
     ]
-    # A row group that holds values but no bounds (all NaN, or longer than Parquet's limit) leaves the file without:
-    # all-NaN groups do not matter to the bounds of a float column, which exclude NaN.
-    if isinstance(leaf.type, (FloatType, DoubleType)):
-        present = [each for each in present if each is None or each.has_min_max]
+    # A row group that holds values but no bounds (all NaN, longer than Parquet's limit, or copied from a file without) leaves
+    # the file without.
     if not present or any(each is None or not each.has_min_max for each in present):
         return
     if isinstance(leaf.type, UUIDType):
@@ -220,12 +218,22 @@ class NanCounter:
         self._paths = [(leaf.field_id, path) for leaf, path in _float_paths(schema) if modes.by_id.get(leaf.field_id) is not None]
         self.counts: dict[int, int] = {number: 0 for number, _ in self._paths}
 
+    @property
+    def columns(self) -> frozenset[int]:
+        """Top-level columns that have to be decoded to count."""
+        return frozenset(path[0] for _, path in self._paths)
+
     def add(self, batch: Any) -> None:
         """Count the NaN of a record batch or table."""
+        for column in self.columns:
+            self.add_column(column, batch.column(column))
+
+    def add_column(self, top: int, column: Any) -> None:
+        """Count the NaN of one top-level column."""
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         for number, path in self._paths:
-            column = batch.column(path[0])
-            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-            self.counts[number] += sum(_nans(chunk, path[1:]) for chunk in chunks)
+            if path[0] == top:
+                self.counts[number] += sum(_nans(chunk, path[1:]) for chunk in chunks)
 
 
 def _float_paths(schema: Schema) -> Iterator[tuple[Leaf, tuple[int, ...]]]:

@@ -69,30 +69,29 @@ class OpenFile:
     schema: Any
     rows: int
     batch_bytes: int
+    source: Any = None
 
-    def batches(self, projections: Sequence[Projection]) -> Iterator[tuple[int, Any]]:
-        """(Position of the first row, record batch of the file's own columns that the projections need)."""
+    def batches(self, projections: Sequence[Projection], groups: range | None = None) -> Iterator[tuple[int, Any]]:
+        """(Position of the first row, record batch of the file's own columns that the projections need), of some row groups or all."""
+        metadata = self.parquet.metadata
+        chosen = range(metadata.num_row_groups) if groups is None else groups
+        position = first = sum(metadata.row_group(number).num_rows for number in range(chosen.start))
+        expected = self.rows if groups is None else sum(metadata.row_group(number).num_rows for number in chosen)
+        with in_words(f"file {self.path}", "unreadable"):
+            for batch in self._batches(projections, None if groups is None else list(groups)):
+                yield position, batch
+                position += batch.num_rows
+        if position - first != expected:
+            raise MergeFailed(
+                f"file {self.path}: its footer says {expected} rows, but {position - first} could be read; the file is damaged"
+            )
+
+    def _batches(self, projections: Sequence[Projection], groups: list[int] | None) -> Iterator[Any]:
         names = sorted({name for projection in projections for name in projection.source_columns})
-        if not names:
-            # Nothing of the file is wanted but its number of rows.
-            yield from self._counted()
-            return
-        position = 0
-        with in_words(f"file {self.path}", "unreadable"):
-            every = None if len(names) == len(self.schema.names) else names
-            for batch in self.parquet.iter_batches(self._batch_rows(), columns=every, use_threads=False):
-                yield position, batch
-                position += batch.num_rows
-        if position != self.rows:
-            raise MergeFailed(f"file {self.path}: its footer says {self.rows} rows, but {position} could be read; the file is damaged")
-
-    def _counted(self) -> Iterator[tuple[int, Any]]:
-        first = self.schema.names[:1]
-        position = 0
-        with in_words(f"file {self.path}", "unreadable"):
-            for batch in self.parquet.iter_batches(self._batch_rows(), columns=first, use_threads=False):
-                yield position, batch
-                position += batch.num_rows
+        # Nothing of the file is wanted but its number of rows: its first column tells.
+        names = names or self.schema.names[:1]
+        every = None if len(names) == len(self.schema.names) else names
+        yield from self.parquet.iter_batches(self._batch_rows(), row_groups=groups, columns=every, use_threads=False)
 
     def _batch_rows(self) -> int:
         metadata = self.parquet.metadata
@@ -147,7 +146,7 @@ class _Opened:
         )
 
     def __enter__(self) -> OpenFile:
-        parquet = self._context.__enter__()
+        parquet, source = self._context.__enter__()
         try:
             file = self._file
             rows = int(parquet.metadata.num_rows)
@@ -156,7 +155,7 @@ class _Opened:
                     f"file {file.path} holds {rows} rows, but its manifest entry says {file.record_count}; it is another file"
                 )
             schema = identified(parquet.schema_arrow, self._shape.name_mapping, file.path)
-            return OpenFile(file.path, parquet, schema, rows, self._memory_bytes // 32)
+            return OpenFile(file.path, parquet, schema, rows, self._memory_bytes // 32, source)
         except BaseException:
             self._context.__exit__(None, None, None)
             raise

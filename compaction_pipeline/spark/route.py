@@ -48,6 +48,11 @@ class RowRouter:
             self._sorter = Sorter(arrow_schema(schema.fields), keys, task.memory_bytes // 6, spill=work.type is CompactionType.FULL)
 
     @property
+    def partition(self) -> Partition | None:
+        """The one partition of all rows, None where they are split."""
+        return self._partition
+
+    @property
     def passes_through(self) -> bool:
         """Rows go to one partition as they come: nothing looks into their columns on the way."""
         return self._sorter is None and self._partition is not None

@@ -236,16 +236,9 @@ class _PartitionWriter:
         """The held batches as one table; a column that some batches hold as dictionaries and others not is decoded."""
         columns, fields = [], []
         for index, field in enumerate(self._owner.arrow):
-            arrays = [batch.column(index) for batch in self._buffer]
-            encoded = [pa.types.is_dictionary(array.type) for array in arrays]
-            if all(encoded) and (self._file is None or pa.types.is_dictionary(self._file.schema.field(index).type)):
-                # The Parquet writer gives up on dictionaries that change within a row group.
-                columns.append(pa.chunked_array(arrays).unify_dictionaries())
-                fields.append(field.with_type(columns[-1].type))
-                continue
-            plain = [array.dictionary_decode() if is_encoded else array for array, is_encoded in zip(arrays, encoded, strict=True)]
-            columns.append(pa.chunked_array(plain, field.type))
-            fields.append(field)
+            begun_plain = self._file is not None and not pa.types.is_dictionary(self._file.schema.field(index).type)
+            columns.append(rejoined([batch.column(index) for batch in self._buffer], field, plain=begun_plain))
+            fields.append(field.with_type(columns[-1].type))
         table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
         # A file that was begun with dictionaries goes on with them.
         return table if self._file is None or table.schema == self._file.schema else table.cast(self._file.schema)
@@ -328,6 +321,16 @@ class _OpenOutput:
                 close()
             except Exception:
                 continue
+
+
+def rejoined(arrays: Sequence[Any], field: Any, *, plain: bool = False) -> Any:
+    """Arrays as the chunks of one column; decoded where only some are dictionaries, or with `plain`."""
+    encoded = [pa.types.is_dictionary(array.type) for array in arrays]
+    if all(encoded) and not plain:
+        # The Parquet writer gives up on dictionaries that change within a row group.
+        return pa.chunked_array(arrays).unify_dictionaries()
+    decoded = [array.dictionary_decode() if is_encoded else array for array, is_encoded in zip(arrays, encoded, strict=True)]
+    return pa.chunked_array(decoded, field.type)
 
 
 def parquet_writer(stream: Any, schema: Any, options: ParquetOptions, dictionary_paths: Sequence[str], footers: list[Any]) -> Any:

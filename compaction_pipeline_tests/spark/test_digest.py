@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
 
 from compaction_pipeline.core.model.task import Digest
 from compaction_pipeline.spark import digest as digest_module
@@ -135,7 +137,9 @@ def _swapped(batch: Any) -> list[Any]:
 def test_a_broken_kernel_fails_its_attempt_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breakage: Callable[[Any], list[Any]]
 ) -> None:
-    table = Table(tmp_path)
+    # Rows that are sorted are not copied as bytes.
+    order = SortOrder(SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_LAST), order_id=1)
+    table = Table(tmp_path, order=order)
     table.append([{"id": index, "name": f"n{index}"} for index in range(10)])
     write = DataWriter.write
 

@@ -1,0 +1,175 @@
+"""Thrift's compact protocol (thrift-compact-protocol.md), as far as Parquet's footers and page headers need it.
+
+A struct is a dict of field id → (kind, value): the kind stays with the value, so that what was read can be written again as it was.
+Lists are (kind of the elements, list of values). Damaged bytes raise ValueError, never anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+_MAX_DEPTH = 32
+Struct = dict[int, tuple[int, Any]]
+
+
+def field(struct: Struct, number: int, default: Any = None) -> Any:
+    """The value of a field, or the default where it is not set; a list without the kind of its elements."""
+    found = struct.get(number)
+    if found is None:
+        return default
+    return found[1][1] if found[0] in (LIST, SET) else found[1]
+
+
+def read_struct(data: bytes | memoryview, at: int = 0) -> tuple[Struct, int]:
+    """(The struct that begins at `at`, the place behind it). Raises ValueError where the bytes are none."""
+    try:
+        return _struct(data, at, 0)
+    except IndexError:
+        raise ValueError("Thrift ends too early") from None
+
+
+def _struct(data: bytes | memoryview, at: int, depth: int) -> tuple[Struct, int]:
+    if depth > _MAX_DEPTH:
+        raise ValueError("Thrift is nested too deeply")
+    struct: Struct = {}
+    number = 0
+    while True:
+        head = data[at]
+        at += 1
+        if head == 0:
+            return struct, at
+        kind, delta = head & 15, head >> 4
+        if delta:
+            number += delta
+        else:
+            number, at = _integer(data, at)
+        if kind <= FALSE:
+            struct[number] = (kind, kind == TRUE)
+        else:
+            value, at = _value(data, at, kind, depth)
+            struct[number] = (kind, value)
+
+
+def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (I32, I64, I16):
+        return _integer(data, at)
+    if kind == BINARY:
+        length, at = _unsigned(data, at)
+        if at + length > len(data):
+            raise ValueError("Thrift ends too early")
+        return bytes(data[at : at + length]), at + length
+    if kind == STRUCT:
+        return _struct(data, at, depth + 1)
+    if kind in (LIST, SET):
+        return _list(data, at, depth)
+    if kind in (TRUE, FALSE):
+        # Elements of a list: 1 is true, whatever writers call the kind.
+        return data[at] == TRUE, at + 1
+    if kind == BYTE:
+        return data[at], at + 1
+    if kind == DOUBLE:
+        if at + 8 > len(data):
+            raise ValueError("Thrift ends too early")
+        return bytes(data[at : at + 8]), at + 8
+    raise ValueError(f"Thrift kind {kind} does not occur in Parquet")
+
+
+def _list(data: bytes | memoryview, at: int, depth: int) -> tuple[Any, int]:
+    head = data[at]
+    at += 1
+    kind, length = head & 15, head >> 4
+    if length == 15:
+        length, at = _unsigned(data, at)
+    if length > len(data) - at:
+        raise ValueError("Thrift ends too early")
+    values = []
+    for _ in range(length):
+        value, at = _value(data, at, kind, depth)
+        values.append(value)
+    return (kind, values), at
+
+
+def _unsigned(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    if byte < 128:
+        return byte, at
+    value, shift = byte & 127, 7
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("Thrift holds a number of more than 64 bits")
+
+
+def _integer(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    value, at = _unsigned(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def write_struct(struct: Struct) -> bytes:
+    """The bytes of a struct, its fields in ascending order."""
+    out = bytearray()
+    _write_struct(out, struct)
+    return bytes(out)
+
+
+def _write_struct(out: bytearray, struct: Struct) -> None:
+    previous = 0
+    for number in sorted(struct):
+        kind, value = struct[number]
+        if kind <= FALSE:
+            kind = TRUE if value else FALSE
+        delta = number - previous
+        if 0 < delta <= 15:
+            out.append(delta << 4 | kind)
+        else:
+            out.append(kind)
+            _write_integer(out, number)
+        if kind > FALSE:
+            _write_value(out, kind, value)
+        previous = number
+    out.append(0)
+
+
+def _write_value(out: bytearray, kind: int, value: Any) -> None:
+    if kind in (I16, I32, I64):
+        _write_integer(out, value)
+    elif kind == BINARY:
+        _write_unsigned(out, len(value))
+        out += value
+    elif kind == STRUCT:
+        _write_struct(out, value)
+    elif kind in (LIST, SET):
+        element, values = value
+        if len(values) < 15:
+            out.append(len(values) << 4 | element)
+        else:
+            out.append(0xF0 | element)
+            _write_unsigned(out, len(values))
+        for each in values:
+            _write_value(out, element, each)
+    elif kind <= FALSE:
+        out.append(TRUE if value else FALSE)
+    elif kind == BYTE:
+        out.append(value)
+    elif kind == DOUBLE:
+        out += value
+    else:
+        raise ValueError(f"Thrift kind {kind} does not occur in Parquet")
+
+
+def _write_unsigned(out: bytearray, value: int) -> None:
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+
+
+def _write_integer(out: bytearray, value: int) -> None:
+    _write_unsigned(out, (value << 1) ^ (value >> 63))
