@@ -111,6 +111,8 @@ class Warehouse:
                     f"{peer}.jdbc.schema-version": "V1",
                     # PyIceberg commits between two statements of Spark.
                     f"{peer}.cache-enabled": "false",
+                    # As many as cores: 200 empty tasks would be most of a small query.
+                    "spark.sql.shuffle.partitions": "2",
                 },
             )
         )
@@ -185,13 +187,17 @@ class GeneratedTable:
 
     # ---- deletes
 
-    def delete_by_equality(self, keys: pa.Table) -> None:
-        """Commit one delete file of these keys, as a streaming writer does."""
+    def delete_by_equality(self, *keys: pa.Table) -> None:
+        """Commit one delete file per table of keys, all in one snapshot, as a streaming writer does."""
         table = self.loaded()
-        self._written += 1
-        ids = [table.schema().find_field(name).field_id for name in keys.column_names]
-        file = write_parquet_file(table, keys, content=FileContent.EQUALITY_DELETES, equality_ids=ids, name=f"equality-{self._written:05d}")
-        row_delta(table, equality_deletes=[(file, ids)])
+        deletes = []
+        for each in keys:
+            self._written += 1
+            ids = [table.schema().find_field(name).field_id for name in each.column_names]
+            name = f"equality-{self._written:05d}"
+            file = write_parquet_file(table, each, content=FileContent.EQUALITY_DELETES, equality_ids=ids, name=name)
+            deletes.append((file, ids))
+        row_delta(table, equality_deletes=deletes)
 
     def delete_by_position(self, condition: str) -> None:
         """Spark's merge-on-read DELETE: position-delete files."""
