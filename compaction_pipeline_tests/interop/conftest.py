@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 
 _PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.46.1.3"
 
@@ -37,17 +40,57 @@ def spark_catalog(iceberg_spark: Any) -> Any:
     """Registers a PyIceberg SQL catalog on SQLite with Spark, under the same name: `register(name, database, warehouse)`."""
 
     def register(name: str, database: str, warehouse: str) -> Any:
-        settings = {
-            "": "org.apache.iceberg.spark.SparkCatalog",
-            ".type": "jdbc",
-            ".uri": f"jdbc:sqlite:{database}",
-            ".warehouse": warehouse,
-            ".jdbc.schema-version": "V1",
-            # PyIceberg commits between two statements of Spark.
-            ".cache-enabled": "false",
-        }
-        for key, value in settings.items():
-            iceberg_spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
-        return iceberg_spark
+        return registered(iceberg_spark, name, database, warehouse)
 
     return register
+
+
+def registered(spark: Any, name: str, database: str, warehouse: str) -> Any:
+    """Spark with this catalog in it."""
+    settings = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "jdbc",
+        ".uri": f"jdbc:sqlite:{database}",
+        ".warehouse": warehouse,
+        ".jdbc.schema-version": "V1",
+        # PyIceberg commits between two statements of Spark.
+        ".cache-enabled": "false",
+    }
+    for key, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+    return spark
+
+
+@pytest.fixture(scope="session")
+def flink_jvm() -> Iterator[Any]:
+    """A JVM that runs Flink, fetched on first use."""
+    from compaction_pipeline_tests.interop import flink
+
+    with flink.flink_jvm() as jvm:
+        yield jvm
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Prints a line of figures where everyone sees it: also of a test that passes."""
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+
+    def line(text: str) -> None:
+        reporter.ensure_newline()
+        reporter.write_line(text)
+
+    return line
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, spark_catalog: Any) -> Warehouse:
+    """An empty catalog that Spark, PyIceberg and the product share."""
+    return Warehouse(tmp_path, spark_catalog)
+
+
+@pytest.fixture
+def compactions(warehouse: Warehouse) -> Iterator[Compactions]:
+    """The product on that catalog; it merges in this process."""
+    product = Compactions(warehouse)
+    yield product
+    product.close()

@@ -14,6 +14,11 @@ def java_rows(spark: Any, metadata_location: str) -> list[Row]:
     """Rows of the table whose metadata file this is."""
     # One Spark task: the tables are small, and a task for each file takes longer than its rows.
     frame = spark.read.format("iceberg").option("split-size", 1 << 30).option("file-open-cost", 1).load(metadata_location).coalesce(1)
+    return frame_rows(frame)
+
+
+def frame_rows(frame: Any) -> list[Row]:
+    """Rows of a Spark DataFrame."""
     return [_row(row, frame.schema) for row in frame.collect()]
 
 

@@ -1,0 +1,46 @@
+"""DuckDB's own reader of Iceberg tables, run in a process of its own: the third judge, in C++, that shares no line with the others.
+
+The child imports DuckDB and its extensions from `peers` before all other packages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from compaction_pipeline_tests.interop.peers import duckdb_packages
+from compaction_pipeline_tests.reference_reader import local_path
+
+_CHILD = """
+import glob, json, os, sys
+import duckdb
+connection = duckdb.connect()
+connection.execute("SET timezone = 'UTC'")
+for name in ("avro", "httpfs", "iceberg"):
+    # DuckDB checks the signature of what it loads.
+    (extension,) = glob.glob(os.path.join(sys.argv[1], f"duckdb_extension_{name}", "extensions", "*", f"{name}.duckdb_extension"))
+    connection.execute(f"LOAD '{extension}'")
+for location in sys.argv[2:]:
+    rows = connection.execute(f"SELECT {{columns}} FROM iceberg_scan('{location}')".format(columns="COLUMNS(*)::VARCHAR")).fetchall()
+    print(json.dumps(rows))
+"""
+
+
+def duckdb_rows(*tables: Any) -> list[list[tuple[str | None, ...]]]:
+    """Rows of each PyIceberg table as DuckDB sees them: every value as text, columns in the table's order."""
+    packages = duckdb_packages()
+    locations = [local_path(table.metadata_location) for table in tables]
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(packages), *locations],
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        cwd=packages,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [[tuple(row) for row in json.loads(line)] for line in done.stdout.splitlines()]

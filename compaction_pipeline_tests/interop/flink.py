@@ -1,0 +1,144 @@
+"""A Flink in a JVM of its own that runs SQL: streams whose outcome is known beforehand, written into Iceberg tables.
+
+The stream is n = 1, 2, 3 …; n changes the row `n · 7919 mod KEYS`: it is upserted, or deleted when n is a multiple of 5.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from compaction_pipeline_tests.interop.peers import SPARK_JARS, flink_jars
+from compaction_pipeline_tests.reference_reader import Row
+
+KEYS = 97
+_STEP = 7919
+_DELETES = 5
+_PARTITIONS = 3
+
+_OPENED = "io lang lang.reflect net nio text time util util.concurrent util.concurrent.atomic util.concurrent.locks"
+
+# The inner query takes a row back by its old value alone, which an upsert does not look at; the outer one says that it is
+# deleted. Its MOD changes nothing, but hides from the planner that it has nothing to do.
+CHANGES = f"""
+SELECT id, CAST(MOD(id, {_PARTITIONS}) AS INT), v, CONCAT('n', CAST(v AS STRING)), NULLIF(MOD(v, 7), 0) FROM (
+  SELECT MOD(id, {KEYS}) AS id, MAX(v) AS v FROM (
+    SELECT MOD(n * {_STEP}, {KEYS}) AS id, MAX(n) AS v FROM numbers GROUP BY MOD(n * {_STEP}, {KEYS}) HAVING MOD(MAX(n), {_DELETES}) <> 0
+  ) GROUP BY MOD(id, {KEYS})
+)"""
+
+COLUMNS = "id BIGINT NOT NULL, part INT NOT NULL, v BIGINT, name STRING, maybe BIGINT"
+
+SHAPES = {
+    "upserts": f"({COLUMNS}, PRIMARY KEY (id) NOT ENFORCED) WITH ('format-version'='2', 'write.upsert.enabled'='true')",
+    "partitioned": f"({COLUMNS}, PRIMARY KEY (id, part) NOT ENFORCED) PARTITIONED BY (part) "
+    "WITH ('format-version'='2', 'write.upsert.enabled'='true')",
+    "retractions": f"({COLUMNS}, PRIMARY KEY (id) NOT ENFORCED) WITH ('format-version'='2')",
+}
+"""Tables by what Flink writes into them: upserts delete before each insert, retractions delete what they replace."""
+
+
+def expected_rows(*streams: int) -> list[Row]:
+    """What a reader must see after streams of the changes 1 to each of these numbers, one after the other."""
+    rows: dict[int, Row] = {}
+    for last in streams:
+        here: set[int] = set()
+        for number in range(1, last + 1):
+            key = number * _STEP % KEYS
+            if number % _DELETES:
+                rows[key] = {"id": key, "part": key % _PARTITIONS, "v": number, "name": f"n{number}", "maybe": number % 7 or None}
+                here.add(key)
+            elif key in here:
+                # A stream deletes only what it inserted itself.
+                del rows[key]
+                here.remove(key)
+    return list(rows.values())
+
+
+@dataclass(frozen=True)
+class Job:
+    """A streaming job that ends by itself."""
+
+    result: Any
+
+    @property
+    def running(self) -> bool:
+        return not self.result.getJobClient().get().getJobStatus().get().isGloballyTerminalState()
+
+    def wait(self) -> None:
+        """Wait for its end; raises what it failed with."""
+        getattr(self.result, "await")()
+
+
+class Flink:
+    """SQL on a local Flink; each job gets a cluster within the JVM."""
+
+    def __init__(self, jvm: Any, catalog: str, properties: Mapping[str, str]) -> None:
+        self._catalog = catalog
+        settings = {
+            "execution.target": "local",
+            "parallelism.default": "1",
+            "execution.checkpointing.interval": "500 ms",
+            "taskmanager.memory.network.min": "16 mb",
+            "taskmanager.memory.network.max": "16 mb",
+            # A job that fails must say so, not begin again.
+            "restart-strategy.type": "disable",
+        }
+        api = jvm.org.apache.flink.table.api
+        configuration = jvm.org.apache.flink.configuration.Configuration.fromMap(settings)
+        self._tables = api.TableEnvironment.create(
+            api.EnvironmentSettings.newInstance().inStreamingMode().withConfiguration(configuration).build()
+        )
+        properties = {"type": "iceberg", "cache-enabled": "false", **properties}
+        self.sql(f"CREATE CATALOG {catalog} WITH ({', '.join(f'{_quoted(key)} = {_quoted(value)}' for key, value in properties.items())})")
+
+    def sql(self, text: str) -> Any:
+        return self._tables.executeSql(text)
+
+    def create(self, table: str, shape: str) -> None:
+        """Make a table of one of `SHAPES`."""
+        self.sql(f"CREATE TABLE {self._catalog}.db.{table} {SHAPES[shape]}")
+
+    def write(self, tables: Sequence[str], last: int, per_second: int) -> Job:
+        """Start a job that writes the changes 1 to `last` into each of the tables, at so many a second."""
+        self.sql("DROP TEMPORARY TABLE IF EXISTS numbers")
+        options = f"'rows-per-second'='{per_second}', 'fields.n.kind'='sequence', 'fields.n.start'='1', 'fields.n.end'='{last}'"
+        self.sql(f"CREATE TEMPORARY TABLE numbers (n BIGINT) WITH ('connector'='datagen', {options})")
+        statements = self._tables.createStatementSet()
+        for table in tables:
+            statements.addInsertSql(f"INSERT INTO {self._catalog}.db.{table} {CHANGES}")
+        return Job(statements.execute())
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@contextmanager
+def flink_jvm() -> Iterator[Any]:
+    """A JVM with Flink on its classpath; it ends with this block, and with this process."""
+    jars = flink_jars()
+    hadoop = [str(jar) for jar in SPARK_JARS.glob("hadoop-client-*.jar")]
+    opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED.split()]
+    port, process = launch_gateway(
+        jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
+        classpath=os.pathsep.join([f"{jars}{os.sep}*", *hadoop]),
+        javaopts=[*opened, "-Xmx1g", "-XX:TieredStopAtLevel=1"],
+        die_on_exit=True,
+        redirect_stdout=None,
+        redirect_stderr=sys.stderr,
+        return_proc=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    try:
+        yield gateway.jvm
+    finally:
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait(30)

@@ -1,0 +1,104 @@
+"""Engines that stand beside ours in tests and live in folders of their own below `.venv`, fetched once by their ordinary clients.
+
+Neither may stand in our environment: Flink's jars would meet Spark's, and DuckDB's extension needs exactly its own version of DuckDB.
+Where a registry does not answer, the tests are skipped with what was said; on CI they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyspark
+import pytest
+
+FLINK = "2.1.3"
+FLINK_ICEBERG = "1.11.0"
+"""The newest iceberg-flink-runtime for this Flink."""
+DUCKDB = "1.5.5"
+"""The newest version that PyPI has the iceberg extension of."""
+_SQLITE = "3.46.1.3"
+
+SPARK_JARS = Path(pyspark.__file__).parent / "jars"
+_HOME = Path(sys.prefix) / "peers"
+
+
+def flink_jars() -> Path:
+    """A folder with the jars of Flink, its Iceberg connector and SQLite's driver.
+
+    The package `apache-flink-libraries` holds all of Flink that is Java. PyFlink itself (`apache-flink`) is not needed to run SQL: it
+    would bring Apache Beam, and wheels for few versions of Python.
+    """
+    return _made(f"flink-{FLINK}-iceberg-{FLINK_ICEBERG}", _fetch_flink)
+
+
+def duckdb_packages() -> Path:
+    """A folder to put before others on PYTHONPATH: DuckDB and the extensions that read Iceberg tables offline."""
+    names = ["duckdb", "duckdb-extension-avro", "duckdb-extension-httpfs", "duckdb-extension-iceberg"]
+    return _made(f"duckdb-{DUCKDB}", lambda folder: _pip("install", "--target", str(folder), *(f"{name}=={DUCKDB}" for name in names)))
+
+
+def _made(name: str, make: Callable[[Path], None]) -> Path:
+    folder = _HOME / name
+    if folder.exists():
+        return folder
+    draft = _HOME / f"{name}.{os.getpid()}"
+    draft.mkdir(parents=True)
+    try:
+        make(draft)
+        # Whole or not at all: an interrupted set-up is begun again.
+        draft.rename(folder)
+    except (OSError, subprocess.CalledProcessError) as error:
+        if folder.exists():
+            return folder
+        said = getattr(error, "stderr", None) or str(error)
+        reason = f"{name} cannot be fetched: {said.strip().splitlines()[-1]}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def _fetch_flink(folder: Path) -> None:
+    sources = folder / "sources"
+    _pip("download", "--no-deps", "--no-binary", ":all:", "--dest", str(sources), f"apache-flink-libraries=={FLINK}")
+    for archive in sources.iterdir():
+        with tarfile.open(archive) as members:
+            for member in members:
+                path = Path(member.name)
+                source = members.extractfile(member) if path.suffix == ".jar" and path.parts[1:3] == ("deps", "lib") else None
+                if source is not None:
+                    with source, (folder / path.name).open("wb") as target:
+                        shutil.copyfileobj(source, target)
+    shutil.rmtree(sources)
+    _ivy(folder, "org.apache.iceberg", f"iceberg-flink-runtime-{FLINK.rpartition('.')[0]}", FLINK_ICEBERG)
+    _ivy(folder, "org.xerial", "sqlite-jdbc", _SQLITE)
+
+
+def _ivy(folder: Path, organisation: str, name: str, version: str) -> None:
+    """Fetch a jar from Maven by the client that Spark brings, through the cache that Spark uses."""
+    ivy = next(SPARK_JARS.glob("ivy-*.jar"))
+    cache = Path.home() / ".ivy2.5.2" / "cache"
+    what = ["-dependency", organisation, name, version, "-notransitive", "-types", "jar", "-confs", "default"]
+    _run(["java", "-jar", str(ivy), "-cache", str(cache), *what, "-retrieve", str(folder / "[artifact]-[revision].[ext]")])
+    if not (folder / f"{name}-{version}.jar").exists():
+        raise FileNotFoundError(f"Maven has no {organisation}:{name}:{version}")
+
+
+def _pip(*arguments: str) -> None:
+    # `uv sync` leaves no pip in our own environment.
+    home = _HOME / "pip"
+    if not (home / "bin" / "pip").exists():
+        _run([sys.executable, "-m", "venv", str(home)])
+    _run([str(home / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments])
+
+
+def _run(command: Sequence[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)

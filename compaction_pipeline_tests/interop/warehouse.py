@@ -1,0 +1,99 @@
+"""One SQL catalog on SQLite that Spark, Flink, PyIceberg and the product share, and the judges of its tables.
+
+`Compactions` is the real product on it: its own state database, and `compact` as the command line calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyiceberg.catalog import load_catalog
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.model.plan import PlanRequest
+from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.ports import MergeEngine
+from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows
+from compaction_pipeline_tests.scenarios.java_reader import frame_rows
+from compaction_pipeline_tests.scenarios.soundness import faults
+
+Register = Callable[[str, str, str], Any]
+_PATIENCE_MS = 60_000
+"""SQLite takes one writer at a time; each waits this long for the others, as a database server would let it."""
+
+
+class Warehouse:
+    """A folder with the catalog and its tables, in the namespace `db`."""
+
+    def __init__(self, folder: Path, register: Register) -> None:
+        self.folder = folder
+        self.name = f"c{uuid4().hex[:8]}"
+        self.properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db?timeout={_PATIENCE_MS // 1000}",
+            "warehouse": f"file://{folder}/wh",
+            "init_catalog_tables": "true",
+            "catalog-name": self.name,
+        }
+        self.catalog = load_catalog(self.name, **self.properties)
+        self.catalog.create_namespace_if_not_exists("db")
+        self.spark = register(self.name, f"{folder}/catalog.db?busy_timeout={_PATIENCE_MS}", f"file://{folder}/wh")
+
+    @property
+    def flink_catalog(self) -> dict[str, str]:
+        """Properties of the same catalog for Flink, under the same name."""
+        return {
+            "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "uri": f"jdbc:sqlite:{self.folder}/catalog.db?busy_timeout={_PATIENCE_MS}",
+            "warehouse": f"file://{self.folder}/wh",
+            "jdbc.schema-version": "V1",
+        }
+
+    def sql(self, text: str, table: str = "t") -> list[Any]:
+        """Run a statement in Spark: `{t}` is the table, `{c}` the catalog."""
+        rows: list[Any] = self.spark.sql(text.replace("{t}", f"{self.name}.db.{table}").replace("{c}", self.name)).collect()
+        return rows
+
+    def table(self, name: str = "t") -> Any:
+        return self.catalog.load_table(("db", name))
+
+    def java_rows(self, table: str = "t", ref: str = "main") -> list[Row]:
+        """Rows of a branch or tag as Iceberg's Java library sees them."""
+        return frame_rows(self.spark.sql(f"SELECT * FROM {self.name}.db.{table} VERSION AS OF '{ref}'"))
+
+    def check(self, expected: Iterable[Row], table: str = "t", when: str = "") -> None:
+        """Java and the slow reader see exactly these rows, and the metadata is sound."""
+        loaded, rows = self.table(table), list(expected)
+        found = {"reference": reference_rows(loaded), "Java": self.java_rows(table)}
+        wrong = {reader: difference for reader, seen in found.items() if (difference := bag_difference(seen, rows))}
+        assert not wrong, when
+        assert faults(loaded) == [], when
+
+
+class Compactions:
+    """The product on a warehouse."""
+
+    def __init__(self, warehouse: Warehouse, engine: MergeEngine | None = None) -> None:
+        settings = Settings(home=warehouse.folder / f"state-{uuid4().hex[:8]}", merge_engine="in-process")
+        self.services = Services(settings, engine_override=engine)
+        self.services.stores.catalogs.add(CatalogEntry("lake", warehouse.properties))
+
+    def compact(self, kind: CompactionType, table: str = "t") -> Compaction:
+        """Compact everything that this type finds something to gain at."""
+        request = PlanRequest(types=(kind,), force=True)
+        return self.services.compact_tables.compact(TableIdentifier("lake", ("db",), table), request)
+
+    def close(self) -> None:
+        self.services.stores.close()
+
+
+def live_files(table: Any) -> Sequence[Any]:
+    """Data and delete files of the head."""
+    files: Sequence[Any] = table.inspect.files().to_pylist()
+    return files
