@@ -1,0 +1,75 @@
+"""Flink's streams with equality deletes, compacted: every type leaves exactly the rows of the known stream, and another stream goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline_tests.interop.flink import SHAPES, Flink, expected_rows
+from compaction_pipeline_tests.interop.warehouse import Compactions, Register, Warehouse, live_files
+
+pytestmark = pytest.mark.interop
+
+EQUALITY_DELETES = 2
+
+
+class Streamed:
+    """Tables `SHAPE_TYPE` that one stream wrote, each for one test."""
+
+    def __init__(self, folder: Path, register: Register, jvm: Any) -> None:
+        self.warehouse = Warehouse(folder, register)
+        self.compactions = Compactions(self.warehouse)
+        self.flink = Flink(jvm, self.warehouse.name, self.warehouse.flink_catalog)
+        self.names = [f"{shape}_{kind.value.lower()}" for shape in SHAPES for kind in CompactionType]
+        self.last = 0
+        for name in self.names:
+            self.flink.create(name, name.partition("_")[0])
+
+    def go_on(self, last: int, per_second: int) -> None:
+        """Stream the changes from the first to `last`."""
+        self.flink.write(self.names, last, per_second).wait()
+        self.last = last
+
+
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory: pytest.TempPathFactory, iceberg_spark: Any, flink_jvm: Any) -> Iterator[Streamed]:
+    from compaction_pipeline_tests.interop.conftest import registered
+
+    def register(name: str, database: str, warehouse: str) -> Any:
+        return registered(iceberg_spark, name, database, warehouse)
+
+    tables = Streamed(tmp_path_factory.mktemp("flink"), register, flink_jvm)
+    tables.go_on(1500, 250)
+    yield tables
+    tables.compactions.close()
+
+
+@pytest.mark.parametrize("kind", CompactionType)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_stream_of_flink_keeps_its_rows(shape: str, kind: CompactionType, streamed: Streamed) -> None:
+    name = f"{shape}_{kind.value.lower()}"
+    warehouse = streamed.warehouse
+    before = live_files(warehouse.table(name))
+    assert sum(file["content"] == EQUALITY_DELETES for file in before) > 2
+    expected = expected_rows(streamed.last)
+    warehouse.check(expected, name, "before")
+    outcome = streamed.compactions.compact(kind, name)
+    assert outcome.records
+    assert not outcome.failed
+    assert not outcome.conflicts
+    warehouse.check(expected, name, f"after {kind.value}")
+    assert len(live_files(warehouse.table(name))) < len(before)
+
+
+def test_flink_goes_on_writing_on_every_result(streamed: Streamed) -> None:
+    for name in streamed.names:
+        streamed.compactions.compact(CompactionType(name.partition("_")[2].upper()), name)
+    # Its aggregation begins anew: it inserts keys that are there already, which only upserts replace.
+    names = [name for name in streamed.names if not name.startswith("retractions")]
+    streamed.flink.write(names, 700, 700).wait()
+    for name in names:
+        streamed.warehouse.check(expected_rows(streamed.last, 700), name)
