@@ -1,15 +1,17 @@
 """Which rows of a task's inputs are deleted, by position or by equality, by the spec's rules.
 
 Equality is Java's: NULL equals NULL, NaN equals NaN, −0.0 does not equal 0.0. Columns are found by id, also those renamed or
-dropped since. Key sets are built once per task; sets estimated at more than 80 % of the task's memory are not held at all:
-keys and rows are parted by hash on local disk, each part is joined in turn, and what is kept is one bit per row.
+dropped since. Key sets are built once per task. Of many keys first those are left out that no row of the task can have: a filter
+of the rows' hashes tells, and writers delete in the whole table while a task holds a few of its files. Sets that are then still
+estimated at more than 80 % of the task's memory are not held at all: keys and rows are parted by hash on local disk, each part
+is joined in turn, and what is kept is one bit per row.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from compaction_pipeline.core.files.delete_index import DeleteIndex
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.task import TaskWork
 from compaction_pipeline.spark.evolution import Projection
-from compaction_pipeline.spark.keys import KeyColumns, KeySet, KeySetBuilder, hashes_of
+from compaction_pipeline.spark.keys import HashFilter, KeyColumns, KeySet, KeySetBuilder, hashes_of
 from compaction_pipeline.spark.read import DataReader, OpenFile, TableShape
 from compaction_pipeline.spark.spill import PartedRows
 
@@ -32,6 +34,10 @@ PATH_FIELD = NestedField(2147483546, "file_path", StringType(), required=True)
 POSITION_FIELD = NestedField(2147483545, "pos", LongType(), required=True)
 ONE_PASS_SHARE = 0.8
 """Delete sets estimated at most at this share of the task's memory are held whole."""
+_MANY_KEYS = 65_536
+"""Fewer keys are cheaper put into a set than told apart by a pass over the rows."""
+_ROWS_PER_KEY = 4
+"""With more rows than that per key most keys can be expected to have one."""
 
 Mask = NDArray[np.bool_]
 
@@ -117,7 +123,6 @@ class TaskDeletes:
     ) -> None:
         self._shape = shape
         self._reader = reader
-        self._memory_bytes = memory_bytes
         counted = [delete for delete in work.deletes if only is None or delete.path in only]
         index = DeleteIndex(counted, shape.layout.unpartitioned_spec_ids)
         self._applied = {file.path: index.of(file) for file in work.inputs}
@@ -133,11 +138,16 @@ class TaskDeletes:
         self._equal: dict[str, Bits] = {}
         self._keys: dict[_Scope, KeySet] = {}
         limit = int(memory_bytes * ONE_PASS_SHARE)
-        if self._estimated_bytes() <= limit:
-            self._keys = {scope: self._build(scope) for scope in self._files}
-        else:
-            for scope in self._files:
-                self._mark_by_parts(scope, limit)
+        fits = sum(self._estimated_bytes(scope) for scope in self._files) <= limit
+        # What finds the keys of the next scope needs memory beside the sets that are held.
+        self._left_bytes = limit if fits else limit // 2
+        for scope, deletes in self._files.items():
+            reached = self._reached(scope)
+            keys, rows = (sum(file.record_count for file in files) for files in (deletes, reached))
+            if fits and keys <= max(_MANY_KEYS, rows // _ROWS_PER_KEY):
+                self._hold(scope, self._build(self._key_batches(scope)), self._estimated_bytes(scope))
+            else:
+                self._find_by_rows(scope, reached, limit)
 
     def of(self, file: LiveFile, opened: OpenFile) -> FileMasks:
         """The deleted rows of an input that is being read."""
@@ -165,63 +175,95 @@ class TaskDeletes:
         everywhere = delete.spec_id in self._shape.layout.unpartitioned_spec_ids
         return tuple(sorted(delete.equality_ids)), None if everywhere else (delete.spec_id, delete.partition)
 
-    def _estimated_bytes(self) -> int:
-        return sum(
-            self._columns[ids].estimated_bytes(delete.record_count, delete.file_size_bytes)
-            for (ids, _), files in self._files.items()
-            for delete in files
-        )
+    def _reached(self, scope: _Scope) -> list[LiveFile]:
+        return [file for file in self._inputs.values() if any(self._scope(delete) == scope for delete in self._equalities(file))]
+
+    def _estimated_bytes(self, scope: _Scope) -> int:
+        columns = self._columns[scope[0]]
+        return sum(columns.estimated_bytes(delete.record_count, delete.file_size_bytes) for delete in self._files[scope])
 
     # ---- by equality
 
-    def _key_batches(self, scope: _Scope) -> Iterator[tuple[list[Any], int, int]]:
-        """(Canonical key columns, number of keys, sequence) of every batch of a scope's delete files."""
+    def _key_batches(self, scope: _Scope) -> Iterator[tuple[list[Any], NDArray[np.int64]]]:
+        """(Canonical key columns, sequence of each key) of every batch of a scope's delete files."""
         columns = self._columns[scope[0]]
         for delete in self._files[scope]:
             with self._reader.open(delete) as opened:
                 projection = self._reader.projection(opened, delete, columns.fields)
                 for _, batch in opened.batches([projection]):
-                    yield columns.canonical(projection.arrays(batch)), batch.num_rows, delete.data_sequence_number
+                    yield columns.canonical(projection.arrays(batch)), np.full(batch.num_rows, delete.data_sequence_number, dtype=np.int64)
 
-    def _build(self, scope: _Scope) -> KeySet:
-        builder = KeySetBuilder()
-        for columns, length, sequence in self._key_batches(scope):
-            builder.add(columns, np.full(length, sequence, dtype=np.int64))
-        return builder.build()
-
-    def _mark_by_parts(self, scope: _Scope, limit: int) -> None:
-        """Find the rows that a large delete set deletes: keys and rows parted by hash on disk, then part against part."""
+    def _row_batches(self, scope: _Scope, file: LiveFile) -> Iterator[tuple[list[Any], int, int]]:
+        """(Canonical key columns, position of the first row, number of rows) of every batch of an input."""
         columns = self._columns[scope[0]]
-        total = sum(columns.estimated_bytes(delete.record_count, delete.file_size_bytes) for delete in self._files[scope])
-        parts = max(2, -(-total // max(limit // 3, 1)))
-        reached = [file for file in self._inputs.values() if any(self._scope(delete) == scope for delete in self._equalities(file))]
-        with tempfile.TemporaryDirectory(prefix="compaction-deletes-") as folder:
-            keys = PartedRows(Path(folder) / "keys.arrow", parts, limit // 10)
-            for arrays, length, sequence in self._key_batches(scope):
-                keys.add(_tagged(arrays, [np.full(length, sequence, dtype=np.int64)]), _part_codes(arrays, length, parts))
-            keys.finish()
-            rows = PartedRows(Path(folder) / "rows.arrow", parts, limit // 10)
-            for number, file in enumerate(reached):
-                self._part_rows(file, number, columns, rows, parts)
-            rows.finish()
-            for part in range(parts):
-                self._mark_part(keys.part(part), rows.part(part), reached)
-        pa.default_memory_pool().release_unused()
-
-    def _part_rows(self, file: LiveFile, number: int, columns: KeyColumns, rows: PartedRows, parts: int) -> None:
         with self._reader.open(file) as opened:
-            self._equal.setdefault(file.path, Bits(opened.rows))
             projection = self._reader.projection(opened, file, columns.fields)
             for position, batch in opened.batches([projection]):
-                arrays, length = columns.canonical(projection.arrays(batch)), batch.num_rows
+                yield columns.canonical(projection.arrays(batch)), position, batch.num_rows
+
+    def _build(self, batches: Iterable[tuple[list[Any], NDArray[np.int64]]]) -> KeySet:
+        builder = KeySetBuilder()
+        for columns, sequences in batches:
+            builder.add(columns, sequences)
+        return builder.build()
+
+    def _hold(self, scope: _Scope, keys: KeySet, estimated_bytes: int) -> None:
+        self._left_bytes -= estimated_bytes
+        # Without a key there is nothing to ask the rows for.
+        if len(keys):
+            self._keys[scope] = keys
+
+    def _find_by_rows(self, scope: _Scope, reached: Sequence[LiveFile], limit: int) -> None:
+        """Keep the keys that rows may have: as a set, or, where even these are too many for it, marked as bits of the rows."""
+        with tempfile.TemporaryDirectory(prefix="compaction-deletes-") as folder:
+            kept = PartedRows(Path(folder) / "kept.arrow", 1, limit // 10)
+            estimated = self._keep_keys_of_rows(scope, self._filter_of(scope, reached, limit // 8), kept)
+            if estimated <= self._left_bytes:
+                self._hold(scope, self._build(_untagged(kept.part(0))), estimated)
+            else:
+                self._mark_by_parts(scope, reached, kept, max(2, -(-estimated // max(limit // 3, 1))), Path(folder), limit // 10)
+        pa.default_memory_pool().release_unused()
+
+    def _filter_of(self, scope: _Scope, reached: Sequence[LiveFile], most_bytes: int) -> HashFilter:
+        rows = HashFilter(sum(file.record_count for file in reached), most_bytes)
+        for file in reached:
+            for arrays, _, length in self._row_batches(scope, file):
+                rows.add(hashes_of(arrays, length, _PART_SEED))
+        return rows
+
+    def _keep_keys_of_rows(self, scope: _Scope, rows: HashFilter, kept: PartedRows) -> int:
+        """Spool the keys whose hash some row has; what a set of them is estimated to take."""
+        count = size = 0
+        for arrays, sequences in self._key_batches(scope):
+            chosen = np.flatnonzero(rows.may_hold(hashes_of(arrays, len(sequences), _PART_SEED)))
+            if len(chosen):
+                batch = _tagged(arrays, [sequences]).take(pa.array(chosen))
+                kept.add(batch, np.zeros(len(chosen), dtype=np.int64))
+                count += len(chosen)
+                size += batch.nbytes
+        kept.finish()
+        return self._columns[scope[0]].estimated_bytes(count, size // 3)
+
+    def _mark_by_parts(
+        self, scope: _Scope, reached: Sequence[LiveFile], kept: PartedRows, parts: int, folder: Path, chunk_bytes: int
+    ) -> None:
+        """Find the rows that a large delete set deletes: keys and rows parted by hash on disk, then part against part."""
+        keys = PartedRows(folder / "keys.arrow", parts, chunk_bytes)
+        for batch in kept.part(0):
+            keys.add(batch, _part_codes(batch.columns[:-1], batch.num_rows, parts))
+        keys.finish()
+        rows = PartedRows(folder / "rows.arrow", parts, chunk_bytes)
+        for number, file in enumerate(reached):
+            self._equal.setdefault(file.path, Bits(file.record_count))
+            for arrays, position, length in self._row_batches(scope, file):
                 tags = [np.full(length, number, dtype=np.int64), np.arange(position, position + length, dtype=np.int64)]
                 rows.add(_tagged(arrays, tags), _part_codes(arrays, length, parts))
+        rows.finish()
+        for part in range(parts):
+            self._mark_part(keys.part(part), rows.part(part), reached)
 
     def _mark_part(self, keys: Iterator[Any], rows: Iterator[Any], reached: Sequence[LiveFile]) -> None:
-        builder = KeySetBuilder()
-        for batch in keys:
-            builder.add(batch.columns[:-1], batch.column(batch.num_columns - 1).to_numpy())
-        keyset = builder.build()
+        keyset = self._build(_untagged(keys))
         sequences = np.array([file.data_sequence_number for file in reached], dtype=np.int64)
         for batch in rows:
             *arrays, tags, places = batch.columns
@@ -269,3 +311,8 @@ def _part_codes(columns: Sequence[Any], length: int, parts: int) -> NDArray[np.i
 def _tagged(columns: Sequence[Any], tags: Sequence[NDArray[np.int64]]) -> Any:
     arrays = [*columns, *(pa.array(tag) for tag in tags)]
     return pa.RecordBatch.from_arrays(arrays, names=[str(number) for number in range(len(arrays))])
+
+
+def _untagged(batches: Iterable[Any]) -> Iterator[tuple[list[Any], NDArray[np.int64]]]:
+    for batch in batches:
+        yield batch.columns[:-1], batch.column(batch.num_columns - 1).to_numpy()

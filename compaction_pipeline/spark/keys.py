@@ -26,6 +26,8 @@ from compaction_pipeline.spark.read import TableShape
 _NAN_BITS = 0x7FF8000000000000
 # Bytes per key beside its columns: hash, sequence, the index's slots, and the copies while it is built.
 _KEY_OVERHEAD_BYTES = 120
+_FILTER_BYTES = 16 * 1024 * 1024
+_FILTER_STEP = 65_536
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,35 @@ def hashes_of(columns: Sequence[Any], length: int, seed: int) -> NDArray[np.uint
     return hash_columns(enumerate(columns), length, seed)
 
 
+class HashFilter:
+    """Tells most hashes that were not added from those that were: one bit of many says that a hash may be in, or is not.
+
+    At least 16 bits for each of the `expected` hashes, but at most `most_bytes` in all.
+    """
+
+    def __init__(self, expected: int, most_bytes: int) -> None:
+        # A power of two: the highest bits of a hash are its place.
+        bits = min((16 * max(expected, 4) - 1).bit_length(), (8 * max(most_bytes, 8)).bit_length() - 1)
+        self._shift = np.uint64(64 - bits)
+        self._bits = np.zeros(1 << bits >> 3, dtype=np.uint8)
+
+    def add(self, hashes: NDArray[np.uint64]) -> None:
+        for start in range(0, len(hashes), _FILTER_STEP):
+            slots = hashes[start : start + _FILTER_STEP] >> self._shift
+            np.bitwise_or.at(self._bits, (slots >> np.uint64(3)).view(np.int64), _bit(slots))
+
+    def may_hold(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """False only for hashes that were never added."""
+        slots = hashes >> self._shift
+        there: NDArray[np.bool_] = (self._bits.take((slots >> np.uint64(3)).view(np.int64)) & _bit(slots)) != 0
+        return there
+
+
+def _bit(slots: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    bit: NDArray[np.uint8] = np.left_shift(np.uint8(1), slots.astype(np.uint8) & np.uint8(7))
+    return bit
+
+
 class KeySetBuilder:
     """Collects keys with the sequence of the delete file that holds them."""
 
@@ -158,6 +189,8 @@ class KeySet:
             sequences = sequences[chosen]
         self._sequences = sequences
         self._index = pd.Index(hashes)
+        self._filter = HashFilter(len(hashes), _FILTER_BYTES)
+        self._filter.add(hashes)
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -167,13 +200,15 @@ class KeySet:
         found = np.zeros(length, dtype=bool)
         if not len(self) or not length:
             return found
-        at = self._index.get_indexer(hashes_of(columns, length, self._seed))
-        candidates = np.flatnonzero(at >= 0)
-        older_than = sequence[candidates] if isinstance(sequence, np.ndarray) else sequence
-        candidates = candidates[self._sequences[at[candidates]] > older_than]
-        if len(candidates):
-            equal = _equal(columns, candidates, self._columns, at[candidates])
-            found[candidates[equal]] = True
+        hashes = hashes_of(columns, length, self._seed)
+        # Most rows are deleted by nothing: a look into a small filter is far cheaper than one into the index.
+        rows = np.flatnonzero(self._filter.may_hold(hashes))
+        at = self._index.get_indexer(hashes[rows])
+        older_than = sequence[rows] if isinstance(sequence, np.ndarray) else sequence
+        hit = (at >= 0) & (self._sequences[at] > older_than)
+        rows, at = rows[hit], at[hit]
+        if len(rows):
+            found[rows[_equal(columns, rows, self._columns, at)]] = True
         return found
 
 

@@ -19,8 +19,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, BooleanType, DateType, DecimalType, DoubleType, FloatType, NestedField, StructType, UUIDType
 
 from compaction_pipeline.core.model.node import PartitionValue
+from compaction_pipeline.spark import deletes
 from compaction_pipeline.spark.deletes import Bits
-from compaction_pipeline.spark.keys import KeySet, canonical
+from compaction_pipeline.spark.keys import HashFilter, KeySet, canonical
 from compaction_pipeline_tests.spark.files import MIB, Table, integer, long, rows_of, text
 
 
@@ -217,3 +218,44 @@ def test_a_delete_set_larger_than_memory_deletes_the_same_rows(tmp_path: Path) -
     assert [result.error for result in results] == [None, None]
     assert results[0].rows_deleted_by_equality == sum(1 for index in range(20_000) if not index % 3 or not index % 7)
     assert rows_of(results[0].outputs) == rows_of(results[1].outputs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(added=st.lists(st.integers(0, 2**64 - 1)), expected=st.integers(0, 100), most_bytes=st.integers(0, 64))
+def test_a_hash_filter_never_denies_what_was_added(added: list[int], expected: int, most_bytes: int) -> None:
+    hashes = np.array(added, dtype=np.uint64)
+    rows = HashFilter(expected, most_bytes)
+    rows.add(hashes)
+    assert rows.may_hold(hashes).all()
+
+
+def test_a_hash_filter_knows_most_of_what_was_not_added() -> None:
+    numbers = np.random.default_rng(1).integers(0, 2**64, (2, 10_000), dtype=np.uint64)
+    rows = HashFilter(10_000, 1 << 20)
+    rows.add(numbers[0])
+    assert rows.may_hold(numbers[1]).mean() < 0.07
+
+
+@pytest.mark.parametrize("memory", [4096 * MIB, 1 * MIB])
+@pytest.mark.parametrize("hits", [0, 3])
+def test_many_keys_that_no_row_has_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, hits: int) -> None:
+    monkeypatch.setattr(deletes, "_MANY_KEYS", 100)
+    table = Table(tmp_path)
+    table.append([{"id": index, "name": f"n{index}"} for index in range(2_000)])
+    table.delete_equal([{"id": index} for index in range(2_000 - hits, 22_000)], [long(1, "id")])
+    table.append([{"id": 1_999, "name": "again"}])
+    result = table.merge(memory=memory)
+    assert result.error is None
+    assert result.rows_deleted_by_equality == hits
+    assert [row["id"] for row in rows_of(result.outputs)] == [*range(2_000 - hits), 1_999]
+
+
+def test_several_large_sets_share_the_memory(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.append([{"id": index, "name": f"n{index}"} for index in range(3_000)])
+    table.delete_equal([{"id": index} for index in range(2_900, 9_000)], [long(1, "id")])
+    table.delete_equal([{"name": f"n{index}"} for index in range(2_000)], [text(2, "name")])
+    table.delete_equal([{"id": index, "name": f"n{index}"} for index in range(2_500, 2_600)], [long(1, "id"), text(2, "name")])
+    result = table.merge(memory=MIB // 2)
+    assert result.error is None
+    assert [row["id"] for row in rows_of(result.outputs)] == [*range(2_000, 2_500), *range(2_600, 2_900)]
