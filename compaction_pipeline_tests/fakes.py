@@ -186,8 +186,12 @@ class FakeFileStore:
             return tuple(every)
         own = [file for file in every if file.node in nodes]
         paths = {file.path for file in own if file.is_data}
+        named = {file.referenced_data_file for file in own}
         others = [file for file in every if file.node not in nodes]
-        return (*own, *(file for file in others if file.referenced_data_file in paths or (file.is_data and file.path in paths)))
+        return (
+            *own,
+            *(file for file in others if file.referenced_data_file in paths or (file.is_data and file.path in paths | named)),
+        )
 
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
         return any(file.content is FileContent.EQUALITY_DELETES and file.spec_id in unpartitioned_spec_ids for file in self.files(table))

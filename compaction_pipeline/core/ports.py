@@ -222,7 +222,8 @@ class FileStore(Protocol):
         """Every indexed file, or those of these nodes.
 
         With `nodes` come files of other nodes that matter to theirs whatever the partition: position deletes that name one of their
-        data files, and data files of the same path. Global equality deletes do not: see `has_global_deletes`.
+        data files, data files that one of their position deletes names, and data files of the same path. Global equality deletes do
+        not: see `has_global_deletes`.
         """
 
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:

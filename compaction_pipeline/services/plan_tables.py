@@ -7,11 +7,12 @@ the table's state, which must be equal and complete; a file younger than the sna
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.fragmentation.clock import may_be_due
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.data_file import LiveFile
@@ -29,7 +30,7 @@ from compaction_pipeline.core.model.plan import (
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.planning.planner import plan
+from compaction_pipeline.core.planning.planner import Planning
 from compaction_pipeline.core.ports import CatalogStore, Clock, FileStore, LeaseStore, NodeState, TableState, TableStore, TaskStore
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,10 @@ FAILING_PAUSE = timedelta(hours=1)
 """A node whose task used up its retries is left alone this long, unless a person asks."""
 CONFLICT = "conflict: "
 """How the reason of a task that a commit rejected begins; such a node is planned again at once."""
+PART_FILES = 50_000
+"""Files held in memory at a time while a table is planned; a larger node is held by itself."""
 _UNLIMITED = Budget(1 << 30, 1 << 60)
+_OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +142,8 @@ class PlanTables:
             return _empty(PlanReasonCode.EMPTY_TABLE, "the table has no snapshot yet"), None
         # In use is read before the files: a task that is committed in between makes the state incomplete first.
         in_use = self._tasks.in_use(table)
-        files = self._files.files(table)
-        nodes = self._tables.nodes(table)
-        if not _same_index(state, self._tables.state(table)):
-            return _empty(PlanReasonCode.BEING_READ, "the table moved while it was planned; planned again at the next tick"), None
-        younger = next((file for file in files if file.data_sequence_number > state.known_sequence_number), None)
-        if younger is not None:
-            self._tables.update(table, {"complete": False})
-            return _empty(PlanReasonCode.BEING_READ, f"file {younger.path} is younger than the snapshot that was read: read again"), None
-        decided = plan(
-            _table_files(state, files),
+        nodes = self._tables.nodes(table, request.nodes)
+        planning = Planning(
             in_use,
             replace(properties, enabled=True),
             request,
@@ -156,10 +152,57 @@ class PlanTables:
             budget,
             self._clock(),
         )
+        ticking = not asked and not request.force and request.nodes is None
+        if ticking and nodes and state.plan_reason is not None:
+            nodes = self._worth_planning(table, nodes, properties)
+            if not nodes:
+                return CompactionPlan((), state.plan_reason), state
+        for files, decided_nodes in self._parts(state, nodes):
+            younger = next((file for file in files.files if file.data_sequence_number > state.known_sequence_number), None)
+            if younger is not None and _same_index(state, self._tables.state(table)):
+                self._tables.update(table, {"complete": False})
+                return _empty(
+                    PlanReasonCode.BEING_READ, f"file {younger.path} is younger than the snapshot that was read: read again"
+                ), None
+            planning.add(files, decided_nodes)
+        if not _same_index(state, self._tables.state(table)):
+            return _empty(PlanReasonCode.BEING_READ, "the table moved while it was planned; planned again at the next tick"), None
+        decided = planning.plan()
         if not (request.force or asked):
             # A person who asks again has mended what failed; only ticks would fail for ever.
             decided = _without(decided, self._failing(table))
         return decided, state
+
+    def _parts(self, state: TableState, nodes: Sequence[NodeState]) -> Iterator[tuple[TableFiles, Collection[TableNode] | None]]:
+        """The files of these nodes, in parts that fit in memory, and which nodes each part decides."""
+        assert state.layout is not None
+        if self._files.has_global_deletes(state.table, state.layout.unpartitioned_spec_ids):
+            # Whether such a delete may go depends on the data files of every node.
+            yield _table_files(state, self._files.files(state.table)), None
+            return
+        part: list[TableNode] = []
+        held = 0
+        for node in nodes:
+            if part and held + node.metrics.files > PART_FILES:
+                yield _table_files(state, self._files.files(state.table, part)), frozenset(part)
+                part, held = [], 0
+            part.append(node.node)
+            held += node.metrics.files
+        if part:
+            yield _table_files(state, self._files.files(state.table, part)), frozenset(part)
+
+    def _worth_planning(self, table: TableIdentifier, nodes: Sequence[NodeState], properties: TableProperties) -> Sequence[NodeState]:
+        """Nodes that a tick may find due though nobody wrote to them: the files of the others need not be read."""
+        # A task's end changes what may be taken of its node, and may change no file.
+        worked = {task.work.node for task in self._tasks.tasks(table, (*_OPEN, TaskStatus.FAILED))}
+        return [
+            node
+            for node in nodes
+            if node.node in worked
+            or may_be_due([node], properties)
+            # Judged by other files than those that it has now.
+            or (node.verdict is not None and node.verdict.metrics != node.metrics)
+        ]
 
     def _hindrance(self, state: TableState, explain: bool) -> PlanReason | None:
         if state.refusal is not None:
@@ -181,7 +224,7 @@ class PlanTables:
         except CompactionError:
             quota = TableProperties().quota
         slots = max(1, int(quota * self._queue_slots)) if quota <= 1 else int(quota)
-        open_tasks = self._tasks.tasks(table, (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED))
+        open_tasks = self._tasks.tasks(table, _OPEN)
         return Budget(max(0, slots - len(open_tasks)), _UNLIMITED.input_bytes)
 
     def _tasks_of(self, decided: CompactionPlan, state: TableState, properties: TableProperties, now: datetime) -> list[CompactionTask]:
@@ -211,10 +254,13 @@ class PlanTables:
 
     def _failing(self, table: TableIdentifier) -> Mapping[TableNode, PlanReason]:
         """Nodes whose newest task used up its retries lately."""
+        now = self._clock()
+        failed = self._tasks.tasks(table, (TaskStatus.FAILED,))
+        if not any(task.ended_at is not None and now < task.ended_at + FAILING_PAUSE for task in failed):
+            return {}
         newest: dict[TableNode, CompactionTask] = {}
         for task in self._tasks.tasks(table):
             newest.setdefault(task.work.node, task)
-        now = self._clock()
         reasons: dict[TableNode, PlanReason] = {}
         for node, task in newest.items():
             if task.status is not TaskStatus.FAILED or task.ended_at is None or (task.reason or "").startswith(CONFLICT):
@@ -229,7 +275,7 @@ class PlanTables:
         return reasons
 
     def _save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
-        known = {state.node: state for state in self._tables.nodes(table)}
+        known = {state.node: state for state in self._tables.nodes(table, [verdict.node for verdict in verdicts])}
         changed = [
             replace(known[verdict.node], verdict=verdict, failing=_failing_text(verdict))
             for verdict in verdicts

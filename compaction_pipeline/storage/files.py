@@ -175,38 +175,66 @@ class _Reader:
 
 
 def _files_of_nodes(connection: Connection, identifier: str, nodes: Collection[TableNode]) -> Iterator[LiveFile]:
-    """Files of these nodes, and of others what touches theirs: position deletes that name them, and the same paths live again."""
+    """Files of these nodes, and of others what touches theirs: see the port."""
     by_digest = {_digest(node): node for node in nodes}
     partitions = {number: by_digest[digest].partition for digest, number in _partition_ids(connection, identifier, list(by_digest)).items()}
     reader = _Reader(connection, identifier, partitions)
-    own, other, owner = schema.live_file, schema.live_file.alias("other"), schema.partition
-    columns: list[Any] = [other.c[column.name] for column in _COLUMNS]
-    columns[_CONTENT] = type_coerce(columns[_CONTENT], String).label("content")
+    own = schema.live_file
+    named: set[str] = set()
     elsewhere: dict[tuple[int, int], Row[Any]] = {}
     for batch in batches(sorted(partitions)):
         query = select(*_COLUMNS).where(own.c.partition_id.in_(batch)).order_by(own.c.partition_id, own.c.manifest_id, own.c.ordinal)
         for row in connection.execute(query.execution_options(yield_per=_ROWS_AT_A_TIME)):
-            yield reader.file(row)
-        of_batch = and_(own.c.partition_id.in_(batch), own.c.content == FileContent.DATA)
-        for joined in (
-            and_(other.c.referenced_data_file.is_not(None), other.c.referenced_data_file == own.c.path),
-            and_(other.c.path_hash == own.c.path_hash, other.c.path == own.c.path, other.c.content == FileContent.DATA),
-        ):
-            crossing = (
-                select(*columns)
-                .select_from(own.join(other, joined).join(owner, owner.c.partition_id == other.c.partition_id))
-                .where(of_batch, other.c.partition_id != own.c.partition_id, owner.c.identifier == identifier)
+            file = reader.file(row)
+            if file.referenced_data_file is not None:
+                named.add(file.referenced_data_file)
+            yield file
+        for crossing in _crossing(identifier, batch):
+            elsewhere.update(
+                ((row.manifest_id, row.ordinal), row) for row in connection.execute(crossing) if row.partition_id not in partitions
             )
-            for row in connection.execute(crossing):
-                if row.partition_id not in partitions:
-                    elsewhere[row.manifest_id, row.ordinal] = row
-    if elsewhere:
-        numbers = sorted({row.partition_id for row in elsewhere.values()})
-        for batch in batches(numbers):
-            query = _partitions(identifier).where(owner.c.partition_id.in_(batch))
-            partitions.update((row.partition_id, row.value) for row in connection.execute(query))
-        for _, row in sorted(elsewhere.items()):
-            yield reader.file(row)
+    for row in _live_at(connection, identifier, named):
+        if row.partition_id not in partitions:
+            elsewhere[row.manifest_id, row.ordinal] = row
+    for batch in batches(sorted({row.partition_id for row in elsewhere.values()})):
+        query = _partitions(identifier).where(schema.partition.c.partition_id.in_(batch))
+        partitions.update((row.partition_id, row.value) for row in connection.execute(query))
+    for _, row in sorted(elsewhere.items()):
+        yield reader.file(row)
+
+
+def _crossing(identifier: str, partition_ids: Sequence[int]) -> Iterator[Select[Any]]:
+    """Files of other nodes: position deletes that name a data file of these, and data files of the same path."""
+    own, other, owner = schema.live_file, schema.live_file.alias("other"), schema.partition
+    columns: list[Any] = [other.c[column.name] for column in _COLUMNS]
+    columns[_CONTENT] = type_coerce(columns[_CONTENT], String).label("content")
+    for joined in (
+        and_(other.c.referenced_data_file.is_not(None), other.c.referenced_data_file == own.c.path),
+        and_(other.c.path_hash == own.c.path_hash, other.c.path == own.c.path, other.c.content == FileContent.DATA),
+    ):
+        yield (
+            select(*columns)
+            .select_from(own.join(other, joined).join(owner, owner.c.partition_id == other.c.partition_id))
+            .where(own.c.partition_id.in_(partition_ids), own.c.content == FileContent.DATA)
+            .where(other.c.partition_id != own.c.partition_id, owner.c.identifier == identifier)
+        )
+
+
+def _live_at(connection: Connection, identifier: str, paths: Collection[str]) -> Iterator[Row[Any]]:
+    """Data files of a table at these paths."""
+    query = (
+        select(*_COLUMNS)
+        .join(schema.partition, schema.partition.c.partition_id == schema.live_file.c.partition_id)
+        .where(schema.partition.c.identifier == identifier, schema.live_file.c.content == FileContent.DATA)
+    )
+    for batch in batches(sorted(paths)):
+        for row in connection.execute(query.where(schema.live_file.c.path_hash.in_([_path_hash(path) for path in batch]))):
+            if row.path in paths:
+                yield row
+
+
+def _path_hash(path: str) -> int:
+    return crc32(path.encode(errors="surrogatepass"))
 
 
 def _partitions(identifier: str) -> Select[Any]:
@@ -245,7 +273,7 @@ def _row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) -> _
         file.path_lower,
         file.path_upper,
         file.sort_order_id,
-        crc32(file.path.encode(errors="surrogatepass")),
+        _path_hash(file.path),
     )
 
 

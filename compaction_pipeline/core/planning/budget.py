@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import Budget
@@ -16,8 +16,16 @@ def gain(work: TaskWork) -> int:
     return len(work.converts)
 
 
-def within_budget(tasks: Sequence[TaskWork], budget: Budget) -> list[TaskWork]:
-    """Tasks that fit, in the order of their node's gain.
+def node_gains(tasks: Iterable[TaskWork]) -> dict[TableNode, int]:
+    """The gain of each node's tasks together."""
+    gains: dict[TableNode, int] = {}
+    for work in tasks:
+        gains[work.node] = gains.get(work.node, 0) + gain(work)
+    return gains
+
+
+def within_budget(tasks: Sequence[TaskWork], budget: Budget, gains: Mapping[TableNode, int]) -> list[TaskWork]:
+    """Tasks that fit, in the order of their node's gain (0 for one that has none).
 
     The first unit is taken even when its bytes, or a group's tasks, exceed what is left: it would wait for ever otherwise.
     """
@@ -25,13 +33,10 @@ def within_budget(tasks: Sequence[TaskWork], budget: Budget) -> list[TaskWork]:
         return []
     if len(tasks) <= budget.task_slots and sum(work.input_bytes for work in tasks) <= budget.input_bytes:
         return list(tasks)
-    by_node: dict[TableNode, int] = {}
-    for work in tasks:
-        by_node[work.node] = by_node.get(work.node, 0) + gain(work)
     units: dict[str, list[TaskWork]] = {}
     for number, work in enumerate(tasks):
         units.setdefault(work.group or f"#{number}", []).append(work)
-    ordered = sorted(units.values(), key=lambda unit: (-max(by_node[work.node] for work in unit), -sum(gain(work) for work in unit)))
+    ordered = sorted(units.values(), key=lambda unit: (-max(gains.get(work.node, 0) for work in unit), -sum(gain(work) for work in unit)))
     taken: list[TaskWork] = []
     slots, size = budget.task_slots, budget.input_bytes
     for unit in ordered:

@@ -8,8 +8,8 @@ out. Order and laws are in CONTRACT.md beside this file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from compaction_pipeline.core.files.delete_reach import DeleteReach
@@ -32,7 +32,7 @@ from compaction_pipeline.core.model.plan import (
 )
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
-from compaction_pipeline.core.planning.budget import within_budget
+from compaction_pipeline.core.planning.budget import node_gains, within_budget
 from compaction_pipeline.core.planning.conversions import Conversions, choose_conversions
 from compaction_pipeline.core.planning.full import full_bins, keeps_old_spec
 from compaction_pipeline.core.planning.major import joins_undersized, major_bins, minor_grows_into_major, worn
@@ -41,6 +41,10 @@ from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 from compaction_pipeline.core.planning.prediction import predicted_after
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
+_EMPTY_TABLE = CompactionPlan((), PlanReason(PlanReasonCode.EMPTY_TABLE, "the table has no files"))
+_NONE_ASKED_FOR = PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the nodes asked for has files")
+_HELD_FILES = 100_000
+"""Input files of tasks beyond which those that exceed the budget are given up while further parts come in: memory is bounded."""
 _HELD = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
 """Why due work is not planned, the widest reason first."""
 
@@ -56,8 +60,10 @@ def plan(
 ) -> CompactionPlan:
     """Choose the tasks of one table. Pure: the same arguments give the same plan."""
     if not files.files:
-        return CompactionPlan((), PlanReason(PlanReasonCode.EMPTY_TABLE, "the table has no files"))
-    return _Planner(files, in_use, properties, request, history, budget, now).plan()
+        return _EMPTY_TABLE
+    planning = Planning(in_use, properties, request, history, budget, now)
+    planning.add(files)
+    return planning.plan()
 
 
 @dataclass(slots=True)
@@ -72,8 +78,175 @@ class _Decision:
     output_spec_id: int | None = None
 
 
-class _Planner:
-    """The arguments of `plan`, and what is derived from them once."""
+class Planning:
+    """A plan that is made of a table's files part by part, so that a million of them need not be in memory at once.
+
+    A part holds all files of its nodes, and those of others that matter to them (`FileStore.files`). Where a global equality delete
+    is live no node stands for itself, and the whole table must be one part. Parts must not share a node.
+    """
+
+    def __init__(
+        self,
+        in_use: InUse,
+        properties: TableProperties,
+        request: PlanRequest,
+        history: NodeHistory,
+        budget: Budget,
+        now: datetime,
+    ) -> None:
+        self._in_use, self._properties, self._request = in_use, properties, request
+        self._history, self._budget, self._now = history, budget, now
+        self._decisions: dict[TableNode, _Decision] = {}
+        self._metrics: dict[TableNode, NodeMetrics] = {}
+        self._tasks: list[TaskWork] = []
+        self._gains: dict[TableNode, int] = {}
+        # What predictions need: of nodes with tasks all files, of the others what a commit drops in passing.
+        self._files: dict[TableNode, Sequence[LiveFile]] = {}
+        self._dead: dict[TableNode, list[LiveFile]] = {}
+        self._part: _Part | None = None
+
+    def add(self, files: TableFiles, nodes: Collection[TableNode] | None = None) -> None:
+        """Decide these nodes (None: all in it) by the files of a part."""
+        part = _Part(files, self._in_use, self._properties, self._request, self._history, self._now, nodes)
+        decisions, tasks = part.chosen()
+        self._part = part
+        self._decisions.update(decisions)
+        self._metrics.update((node, part.metrics[node]) for node in decisions)
+        for node, gained in node_gains(tasks).items():
+            self._gains[node] = gained
+            self._files[node] = (*part.nodes[node].data, *part.nodes[node].deletes)
+        for file in part.reach.dead():
+            if file.node in decisions:
+                self._dead.setdefault(file.node, []).append(file)
+        self._tasks += tasks
+        if sum(len(work.inputs) for work in self._tasks) > _HELD_FILES:
+            self._tasks = within_budget(self._tasks, self._budget, self._gains)
+            kept = {work.node for work in self._tasks}
+            self._files = {node: held for node, held in self._files.items() if node in kept}
+
+    def plan(self) -> CompactionPlan:
+        """The plan of all parts together."""
+        if self._part is None or not self._decisions:
+            return _EMPTY_TABLE if self._request.nodes is None else CompactionPlan((), _NONE_ASKED_FOR)
+        tasks = self._tasks if self._gains else self._drop()
+        held = self._hold_back()
+        planned = () if held else tuple(within_budget(tasks, self._budget, self._gains))
+        if not held:
+            self._mark_cut(tasks, planned)
+        data, deletes, size = self._predicted(self._part, planned)
+        return CompactionPlan(
+            tasks=planned,
+            reason=self._summary(planned),
+            verdicts=tuple(
+                NodeVerdict(node, decision.type, PlanReason(decision.code, decision.text), self._metrics[node])
+                for node, decision in self._decisions.items()
+            ),
+            replaces=self._replaces(planned),
+            predicted_files=data,
+            predicted_delete_files=deletes,
+            predicted_bytes=size,
+        )
+
+    def _predicted(self, part: _Part, planned: tuple[TaskWork, ...]) -> tuple[int, int, int]:
+        """Data files, delete files and bytes after these tasks."""
+        if part.reach.everywhere.deletes:
+            after = list(predicted_after(part.files, planned).files)
+            apart: Collection[TableNode] = ()
+        else:
+            nodes = {work.node: None for work in planned}
+            held = tuple(file for node in nodes for file in self._files.get(node, ()))
+            after = list(predicted_after(replace(part.files, files=held), planned).files) if held else []
+            apart = [node for node in self._metrics if node not in self._files or node not in nodes]
+        data = sum(1 for file in after if file.is_data) + sum(self._metrics[node].data_files for node in apart)
+        deletes = sum(1 for file in after if not file.is_data) + sum(self._metrics[node].delete_files for node in apart)
+        size = sum(file.file_size_bytes for file in after)
+        size += sum(self._metrics[node].data_bytes + self._metrics[node].delete_bytes for node in apart)
+        if planned:
+            dropped = [file for node in apart for file in self._dead.get(node, ())]
+            deletes, size = deletes - len(dropped), size - sum(file.file_size_bytes for file in dropped)
+        return data, deletes, size
+
+    def _drop(self) -> list[TaskWork]:
+        """One task that drops delete files which nothing needs, where they are all there is to gain."""
+        due = [
+            node
+            for node, decision in self._decisions.items()
+            if node in self._dead and decision.code is PlanReasonCode.NO_GAIN and decision.type
+        ]
+        for node in due:
+            self._decisions[node].code = PlanReasonCode.PLANNED
+            self._decisions[node].text += f"; {files_of(len(self._dead[node]), 'delete file')} that no data file needs go"
+        useless = sorted((file for dead in self._dead.values() for file in dead), key=lambda file: file.path)
+        return [
+            TaskWork(
+                node=node,
+                type=self._decisions[node].type or _FULL,
+                action=TaskAction.DROP_DELETES,
+                inputs=(),
+                # The commit decides afresh which go; these say what the task is about.
+                deletes=tuple(useless),
+                output_spec_id=node.spec_id,
+                target_size_bytes=self._properties.target_size_bytes,
+                fragment_size_bytes=self._properties.fragment_size_bytes,
+                predicted_files=0,
+            )
+            for node in due[:1]
+        ]
+
+    def _hold_back(self) -> bool:
+        """Nothing is planned so soon after the last plan, unless a person asked."""
+        last, least = self._history.last_planned_at, self._properties.min_plan_interval
+        if self._request.force or last is None or self._now - last >= least:
+            return False
+        for decision in self._decisions.values():
+            if decision.code is PlanReasonCode.PLANNED:
+                decision.code = PlanReasonCode.MIN_PLAN_INTERVAL
+                decision.text += f"; planned {human_time(self._now - last)} ago, at least {human_time(least)} must pass"
+        return True
+
+    def _mark_cut(self, tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> None:
+        working = {work.node for work in planned}
+        for node in (*self._gains, *(work.node for work in tasks)):
+            decision = self._decisions[node]
+            if node not in working and decision.code is PlanReasonCode.PLANNED:
+                decision.code = PlanReasonCode.OVER_BUDGET
+                decision.text += f"; waits, the queue's quota leaves {files_of(max(self._budget.task_slots, 0), 'task slot')}"
+
+    def _replaces(self, planned: Sequence[TaskWork]) -> tuple[str, ...]:
+        pending, groups = self._in_use.pending, self._in_use.pending_groups
+        taken = {pending[file.path] for work in planned for file in work.inputs if file.path in pending}
+        named = {groups[task_id] for task_id in taken if task_id in groups}
+        return tuple(sorted(taken | {task_id for task_id, group in groups.items() if group in named}))
+
+    def _summary(self, planned: Sequence[TaskWork]) -> PlanReason:
+        if planned:
+            nodes = {work.node: None for work in planned}
+            inputs = sum(len(work.inputs) for work in planned)
+            first = next(iter(nodes))
+            words = f"{files_of(len(planned), 'task')} on {files_of(len(nodes), 'node')}, {files_of(inputs, 'data file')}"
+            return PlanReason(PlanReasonCode.PLANNED, f"{words}; first {first}: {self._decisions[first].text}")
+        for code in _HELD:
+            held = [node for node, decision in self._decisions.items() if decision.code is code]
+            if held:
+                return PlanReason(code, f"{files_of(len(held), 'node')} held back; {held[0]}: {self._decisions[held[0]].text}")
+        asked = {node: decision for node, decision in self._decisions.items() if decision.code is not PlanReasonCode.NOT_REQUESTED}
+        if not asked:
+            return _NONE_ASKED_FOR
+        if not self._properties.enabled:
+            return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+        gainless = [node for node, decision in asked.items() if decision.code is PlanReasonCode.NO_GAIN]
+        if gainless:
+            return PlanReason(PlanReasonCode.NO_GAIN, f"nothing to gain; {gainless[0]}: {asked[gainless[0]].text}")
+        best = max(asked, key=lambda node: max(self._metrics[node].small_data_files, self._metrics[node].small_delete_files))
+        highest = max(self._metrics[best].small_data_files, self._metrics[best].small_delete_files)
+        text = f"no node has {self._properties.minor_file_count} small files; highest {highest} in {best}"
+        if highest >= self._properties.minor_file_count:  # They are held by tasks: its own reason says so.
+            text = f"nothing more to plan now; {best}: {asked[best].text}"
+        return PlanReason(PlanReasonCode.NOT_FRAGMENTED, text)
+
+
+class _Part:
+    """The files of some nodes, what is derived from them once, and what is chosen for each node."""
 
     def __init__(
         self,
@@ -82,11 +255,11 @@ class _Planner:
         properties: TableProperties,
         request: PlanRequest,
         history: NodeHistory,
-        budget: Budget,
         now: datetime,
+        wanted: Collection[TableNode] | None,
     ) -> None:
         self.files, self.in_use, self.properties, self.request = files, in_use, properties, request
-        self.history, self.budget, self.now = history, budget, now
+        self.history, self.now = history, now
         # Forced without a type: no threshold holds, and rewriting whole partitions was not asked for.
         unnamed = (_MINOR, _MAJOR) if request.force else (_MINOR, _MAJOR, _FULL)
         self.types = frozenset(unnamed if request.types is None else request.types)
@@ -98,36 +271,15 @@ class _Planner:
         self.metrics: Mapping[TableNode, NodeMetrics] = {
             node: node_metrics(group, self.reach, properties, self.spread, self.table_rows) for node, group in self.nodes.items()
         }
-
-    def plan(self) -> CompactionPlan:
-        decisions, tasks = self._chosen()
-        held = self._hold_back(decisions)
-        planned = () if held else tuple(within_budget(tasks, self.budget))
-        if not held:
-            self._mark_cut(decisions, tasks, planned)
-        replaces = self._replaces(planned)
-        after = predicted_after(self.files, planned)
-        data = sum(1 for file in after.files if file.is_data)
-        return CompactionPlan(
-            tasks=planned,
-            reason=self._summary(decisions, planned),
-            verdicts=tuple(
-                NodeVerdict(node, decision.type, PlanReason(decision.code, decision.text), self.metrics[node])
-                for node, decision in decisions.items()
-            ),
-            replaces=replaces,
-            predicted_files=data,
-            predicted_delete_files=len(after.files) - data,
-            predicted_bytes=sum(file.file_size_bytes for file in after.files),
-        )
+        self.decided = {node: group for node, group in self.nodes.items() if wanted is None or node in wanted}
 
     # ---- choosing ----------------------------------------------------------------------------------------------------
 
-    def _chosen(self) -> tuple[dict[TableNode, _Decision], list[TaskWork]]:
+    def chosen(self) -> tuple[dict[TableNode, _Decision], list[TaskWork]]:
         """Decisions and tasks; Pending tasks are replaced only where files that wait in none of them join in."""
         keep_pending: set[TableNode] = set()
         while True:
-            views = {node: self._view(group, node in keep_pending) for node, group in self.nodes.items()}
+            views = {node: self._view(group, node in keep_pending) for node, group in self.decided.items()}
             decisions = {node: self._decide(view) for node, view in views.items()}
             bins = {node: decision.bins for node, decision in decisions.items() if decision.bins}
             eligible = {node for node, decision in decisions.items() if decision.minor_due}
@@ -137,7 +289,7 @@ class _Planner:
             stale = set() if self.request.force else self._nothing_new(tasks) - keep_pending
             if not stale:
                 self._explain(decisions, tasks, views)
-                return decisions, tasks or self._drop(decisions)
+                return decisions, tasks
             keep_pending |= stale
 
     def _nothing_new(self, tasks: Sequence[TaskWork]) -> set[TableNode]:
@@ -271,32 +423,6 @@ class _Planner:
             predicted_bytes=each.input_bytes,
         )
 
-    def _drop(self, decisions: Mapping[TableNode, _Decision]) -> list[TaskWork]:
-        """One task that drops delete files which nothing needs, where they are all there is to gain."""
-        useless = self.reach.dead()
-        dead: dict[TableNode, int] = {}
-        for file in useless:
-            dead[file.node] = dead.get(file.node, 0) + 1
-        due = [node for node, decision in decisions.items() if node in dead and decision.code is PlanReasonCode.NO_GAIN and decision.type]
-        for node in due:
-            decisions[node].code = PlanReasonCode.PLANNED
-            decisions[node].text += f"; {files_of(dead[node], 'delete file')} that no data file needs go"
-        return [
-            TaskWork(
-                node=node,
-                type=decisions[node].type or _FULL,
-                action=TaskAction.DROP_DELETES,
-                inputs=(),
-                # The commit decides afresh which go; these say what the task is about.
-                deletes=tuple(useless),
-                output_spec_id=node.spec_id,
-                target_size_bytes=self.properties.target_size_bytes,
-                fragment_size_bytes=self.properties.fragment_size_bytes,
-                predicted_files=0,
-            )
-            for node in due[:1]
-        ]
-
     # ---- reasons -----------------------------------------------------------------------------------------------------
 
     def _explain(self, decisions: Mapping[TableNode, _Decision], tasks: Sequence[TaskWork], views: Mapping[TableNode, NodeView]) -> None:
@@ -316,57 +442,6 @@ class _Planner:
             elif decision.type or decision.minor_due:
                 decision.code = PlanReasonCode.NO_GAIN
                 decision.text += "; merging would leave as many files and deletes as before"
-
-    def _hold_back(self, decisions: Mapping[TableNode, _Decision]) -> bool:
-        """Nothing is planned so soon after the last plan, unless a person asked."""
-        last, least = self.history.last_planned_at, self.properties.min_plan_interval
-        if self.request.force or last is None or self.now - last >= least:
-            return False
-        for decision in decisions.values():
-            if decision.code is PlanReasonCode.PLANNED:
-                decision.code = PlanReasonCode.MIN_PLAN_INTERVAL
-                decision.text += f"; planned {human_time(self.now - last)} ago, at least {human_time(least)} must pass"
-        return True
-
-    def _mark_cut(self, decisions: Mapping[TableNode, _Decision], tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> None:
-        working = {work.node for work in planned}
-        for work in tasks:
-            if work.node not in working and decisions[work.node].code is PlanReasonCode.PLANNED:
-                decision = decisions[work.node]
-                decision.code = PlanReasonCode.OVER_BUDGET
-                decision.text += f"; waits, the queue's quota leaves {files_of(max(self.budget.task_slots, 0), 'task slot')}"
-
-    def _replaces(self, planned: Sequence[TaskWork]) -> tuple[str, ...]:
-        pending, groups = self.in_use.pending, self.in_use.pending_groups
-        taken = {pending[file.path] for work in planned for file in work.inputs if file.path in pending}
-        named = {groups[task_id] for task_id in taken if task_id in groups}
-        return tuple(sorted(taken | {task_id for task_id, group in groups.items() if group in named}))
-
-    def _summary(self, decisions: Mapping[TableNode, _Decision], planned: Sequence[TaskWork]) -> PlanReason:
-        if planned:
-            nodes = {work.node: None for work in planned}
-            inputs = sum(len(work.inputs) for work in planned)
-            first = next(iter(nodes))
-            words = f"{files_of(len(planned), 'task')} on {files_of(len(nodes), 'node')}, {files_of(inputs, 'data file')}"
-            return PlanReason(PlanReasonCode.PLANNED, f"{words}; first {first}: {decisions[first].text}")
-        for code in _HELD:
-            held = [node for node, decision in decisions.items() if decision.code is code]
-            if held:
-                return PlanReason(code, f"{files_of(len(held), 'node')} held back; {held[0]}: {decisions[held[0]].text}")
-        asked = {node: decision for node, decision in decisions.items() if decision.code is not PlanReasonCode.NOT_REQUESTED}
-        if not asked:
-            return PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the nodes asked for has files")
-        if not self.properties.enabled:
-            return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
-        gainless = [node for node, decision in asked.items() if decision.code is PlanReasonCode.NO_GAIN]
-        if gainless:
-            return PlanReason(PlanReasonCode.NO_GAIN, f"nothing to gain; {gainless[0]}: {asked[gainless[0]].text}")
-        best = max(asked, key=lambda node: max(self.metrics[node].small_data_files, self.metrics[node].small_delete_files))
-        highest = max(self.metrics[best].small_data_files, self.metrics[best].small_delete_files)
-        text = f"no node has {self.properties.minor_file_count} small files; highest {highest} in {best}"
-        if highest >= self.properties.minor_file_count:  # They are held by tasks: its own reason says so.
-            text = f"nothing more to plan now; {best}: {asked[best].text}"
-        return PlanReason(PlanReasonCode.NOT_FRAGMENTED, text)
 
 
 def _doubled(files: Sequence[LiveFile]) -> frozenset[str]:

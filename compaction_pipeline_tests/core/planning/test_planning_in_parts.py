@@ -1,0 +1,106 @@
+"""A plan made part by part is the plan made at once: what lets a table of a million files be planned in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.files.live_files import files_by_node
+from compaction_pipeline.core.model.data_file import FileContent
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanReasonCode, PlanRequest, TableFiles
+from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.planning import planner
+from compaction_pipeline.core.planning.planner import Planning, plan
+from compaction_pipeline_tests import strategies
+from compaction_pipeline_tests.builders import NOW, PLENTY, TABLE, UNPARTITIONED_SPEC, data, properties, table_files
+from compaction_pipeline_tests.fakes import FakeFileStore
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> TableFiles:
+    """Tables without global deletes, with some of what crosses nodes: deletes that name files of others, paths that are live twice."""
+    files = draw(strategies.live_files())
+    kept = [file for file in files.files if not (file.content is FileContent.EQUALITY_DELETES and file.spec_id == UNPARTITIONED_SPEC)]
+    nodes = sorted({file.node for file in kept}, key=str)
+    moved = []
+    for file in kept:
+        if file.referenced_data_file is not None and draw(st.integers(0, 3)) == 0:
+            node = draw(st.sampled_from(nodes))
+            file = replace(file, spec_id=node.spec_id, partition=node.partition)
+        moved.append(file)
+        if file.is_data and draw(st.integers(0, 9)) == 0:
+            node = draw(st.sampled_from(nodes))
+            moved.append(replace(file, spec_id=node.spec_id, partition=node.partition))
+    return replace(files, files=tuple(moved))
+
+
+def in_parts(
+    files: TableFiles, in_use: InUse, rules: TableProperties, request: PlanRequest, budget: Budget, nodes_of_part: int = 1
+) -> CompactionPlan:
+    store = FakeFileStore()
+    store.apply(TABLE, (), {"m": files.files})
+    planning = Planning(in_use, rules, request, NodeHistory(), budget, NOW)
+    nodes = list(files_by_node(files.files))
+    for start in range(0, len(nodes), nodes_of_part):
+        part = nodes[start : start + nodes_of_part]
+        planning.add(replace(files, files=tuple(store.files(TABLE, part))), frozenset(part))
+    return planning.plan()
+
+
+def shown(plan: CompactionPlan) -> tuple[object, ...]:
+    """Everything that a plan says, whatever the order of tasks and the manifest of files."""
+    tasks = {
+        (work.node, work.action, frozenset(f.path for f in work.inputs), frozenset(f.path for f in work.deletes), work.group, work.converts)
+        for work in plan.tasks
+    }
+    figures = (plan.predicted_files, plan.predicted_delete_files, plan.predicted_bytes)
+    # Rows thought deleted of a path that is live twice are counted by path, and no task takes such a file.
+    verdicts = {
+        (verdict.node, verdict.type, verdict.reason.code, replace(verdict.metrics, deleted_rows_estimate=0)) for verdict in plan.verdicts
+    }
+    return frozenset(tasks), verdicts, plan.reason.code, frozenset(plan.replaces), figures
+
+
+@given(st.data(), tables(), strategies.table_properties(), strategies.requests)
+def test_parts_make_the_same_plan(data: st.DataObject, files: TableFiles, rules: TableProperties, request: PlanRequest) -> None:
+    in_use = data.draw(strategies.in_use(files))
+    whole = plan(files, in_use, rules, request, NodeHistory(), PLENTY, NOW)
+    assert shown(in_parts(files, in_use, rules, request, PLENTY)) == shown(whole)
+    assert shown(in_parts(files, in_use, rules, request, PLENTY, nodes_of_part=2)) == shown(whole)
+
+
+def crowded(days: int) -> TableFiles:
+    return table_files(*(data(f"{day}-{number}", 10, day=day) for day in range(days) for number in range(12 + day)))
+
+
+def test_what_exceeds_the_budget_is_given_up_on_the_way_and_says_so() -> None:
+    files, budget = crowded(6), Budget(2, 1 << 60)
+    whole = plan(files, InUse(), properties(), PlanRequest(), NodeHistory(), budget, NOW)
+    before, planner._HELD_FILES = planner._HELD_FILES, 20
+    try:
+        parts = in_parts(files, InUse(), properties(), PlanRequest(), budget)
+    finally:
+        planner._HELD_FILES = before
+    assert shown(parts) == shown(whole)
+    codes = [verdict.reason.code for verdict in parts.verdicts]
+    assert (codes.count(PlanReasonCode.PLANNED), codes.count(PlanReasonCode.OVER_BUDGET)) == (2, 4)
+    assert {work.node for work in parts.tasks} == {node for node in files_by_node(files.files) if str(node) in ("dt=4", "dt=5")}
+
+
+def test_without_any_slot_nothing_is_dropped_instead_of_the_tasks_that_wait() -> None:
+    files = crowded(2)
+    before, planner._HELD_FILES = planner._HELD_FILES, 1
+    try:
+        parts = in_parts(files, InUse(), properties(), PlanRequest(), Budget(0, 1 << 60))
+    finally:
+        planner._HELD_FILES = before
+    assert (parts.tasks, parts.reason.code) == ((), PlanReasonCode.OVER_BUDGET)
+
+
+def test_nodes_that_were_asked_for_and_are_gone_are_said_to_have_no_files() -> None:
+    gone = PlanRequest(nodes=frozenset({TableNode(9)}))
+    planning = Planning(InUse(), properties(), gone, NodeHistory(), PLENTY, NOW)
+    assert planning.plan().reason.code is PlanReasonCode.NOT_REQUESTED
