@@ -5,7 +5,8 @@ Field ids, metrics and bounds are in the description; merges write with the kern
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,12 +45,14 @@ def write_parquet_file(
     referenced_data_file: str | None = None,
     name: str,
     schema_id: int | None = None,
+    parquet: Mapping[str, Any] | None = None,
 ) -> OutputFile:
     """Write `rows` as `name`.parquet under the table's data location and describe the file; nothing is committed.
 
     Columns are matched by name with the table's schema (`schema_id` None: the current one); an equality-delete file
     holds the columns of `equality_ids`, a position-delete file `file_path` and `pos`, which are sorted here. `partition` is
-    the record of the spec (`spec_id` None: the current one). ConfigError for rows that do not fit.
+    the record of the spec (`spec_id` None: the current one), `parquet` are options of PyArrow's writer. ConfigError for rows that
+    do not fit.
     """
     schema = _file_schema(table, content, equality_ids, schema_id)
     missing = [column.name for column in schema.fields if column.name not in rows.column_names and column.required]
@@ -68,7 +71,7 @@ def write_parquet_file(
     path = load_location_provider(table.metadata.location, table.metadata.properties).new_data_location(f"{name}.parquet")
     output = table.io.new_output(path)
     with output.create(overwrite=True) as stream:
-        pq.write_table(rows, stream, compression="zstd", store_decimal_as_integer=True)
+        pq.write_table(rows, stream, **{"compression": "zstd", "store_decimal_as_integer": True, **(parquet or {})})
     with output.to_input_file().open() as stream:
         metadata = pq.read_metadata(stream)
     # Cut path bounds would hide from a reader which file the positions are of.

@@ -365,7 +365,8 @@ class ModelledTable:
                 content=FileContent.DATA,
                 partition=_record(entries[0]),
                 spec_id=entries[0].spec_id,
-                name=self._file_name("foreign"),
+                name=(name := self._file_name("foreign")),
+                parquet=_some_format(name),
             )
             added = [AddedFile(data_file_of(file, partition_struct(self.table.metadata, file.spec_id)), sequence)]
         paths = {entry.path for entry in entries}
@@ -407,7 +408,8 @@ class ModelledTable:
                 partition=Record(*partition),
                 spec_id=spec_id,
                 schema_id=schema.schema_id,
-                name=self._file_name("data"),
+                name=(name := self._file_name("data")),
+                parquet=_some_format(name),
             )
             files.append((file, Record(*partition), members))
         return files
@@ -506,6 +508,17 @@ class ModelledTable:
 
     def _file_name(self, kind: str) -> str:
         return f"{kind}-{next(self._numbers)}"
+
+
+def _some_format(name: str) -> dict[str, Any]:
+    """Each file in a format of its own: a merge copies the bytes of some, and decodes others."""
+    rng = Random(name)
+    return {
+        "use_dictionary": rng.random() < 0.3,
+        "data_page_version": rng.choice(("1.0", "2.0")),
+        "row_group_size": rng.choice((10, 1000, 1000)),
+        "compression": rng.choice(("zstd", "zstd", "zstd", "snappy")),
+    }
 
 
 def _record(entry: Entry) -> Record:
