@@ -95,7 +95,7 @@ LINEITEM = Rows(
 class Warehouse:
     """A folder of tables, seen by a Spark session that knows Iceberg and by PyIceberg."""
 
-    def __init__(self, folder: Path, *, master: str = "local[2]", driver_memory: str = "4g") -> None:
+    def __init__(self, folder: Path, *, master: str = "local[2]", driver_memory: str = "4g", java_options: str = "") -> None:
         self.folder = folder
         uri = f"{folder}/catalog.db"
         peer = f"spark.sql.catalog.{CATALOG}"
@@ -113,6 +113,7 @@ class Warehouse:
                     f"{peer}.cache-enabled": "false",
                     # As many as cores: 200 empty tasks would be most of a small query.
                     "spark.sql.shuffle.partitions": "2",
+                    "spark.driver.extraJavaOptions": java_options,
                 },
             )
         )

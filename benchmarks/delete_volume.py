@@ -1,0 +1,116 @@
+"""Equality deletes of 1, 10 and 40 times a task's memory: ours within its bound; how far the peer gets.
+
+    python benchmarks/delete_volume.py                     # the least task memory, 128 MiB; about 2 GB of disk, 10 minutes
+    python benchmarks/delete_volume.py --times 0.1 1 2
+
+A volume is the bytes of its keys, 8 a key; half of the table's rows have one, the other keys have no row. The peer, Iceberg's
+`rewrite_data_files`, runs in a process of its own with Spark's default heap (`--peer-heap`), and is given up where it dies or takes more
+than `--patience` seconds. The last line is `ratio <most memory of a worker / bound>`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from generate import ORDERS, GeneratedTable, Warehouse, merged, warehouse
+from measure import CATALOG, MB, load_average, measured
+
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.spark.merge import SparkMergeEngine
+
+MIB = 1024 * 1024
+NAME = "rows"
+KEY_BYTES = 8
+FILES = 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memory-mib", type=int, default=128, help="'compaction.task.memory'")
+    parser.add_argument("--times", type=float, nargs="+", default=[0.1, 1, 10, 40], help="volumes, ascending, as multiples of the memory")
+    parser.add_argument("--peer-heap", default="1g", help="Spark's default; Spark refuses less than 450m")
+    parser.add_argument("--patience", type=float, default=180)
+    parser.add_argument("--peer-of", default=None, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.peer_of is not None:
+        _peer(Path(arguments.peer_of), arguments.peer_heap)
+        return
+    with tempfile.TemporaryDirectory(prefix="delete-volume-") as folder, warehouse(Path(folder), master="local[1]") as opened:
+        _compare(opened, Path(folder), arguments)
+
+
+def _compare(opened: Warehouse, folder: Path, arguments: argparse.Namespace) -> None:
+    table = opened.table(NAME, ORDERS, FILES, ORDERS.rows_per_file)
+    rows = FILES * ORDERS.rows_per_file
+    bound = arguments.memory_mib * MIB
+    print(f"{FILES} files, {rows} rows, task memory {arguments.memory_mib} MiB, the peer's heap {arguments.peer_heap}; {load_average()}")
+    engine = SparkMergeEngine(opened.sessions)
+    # What a worker loads when it is first used is no part of a task.
+    merged(engine, table.tasks(memory_bytes=bound), table.layout(folder / "ours"))
+    keys, most, alive = 0, 0, True
+    for times in arguments.times:
+        wanted = int(times * bound / KEY_BYTES)
+        for part in _keys(keys, wanted, bound // KEY_BYTES):
+            table.delete_by_equality(part)
+        keys = wanted
+        peak = _ours(engine, table, folder / "ours", bound, times, min(keys, rows // 2))
+        most = max(most, peak)
+        # Where it died once it dies again.
+        alive = alive and _survives(folder, arguments, times)
+    print(load_average())
+    print(f"ratio {most / bound:.2f}")
+
+
+def _keys(begin: int, end: int, per_file: int) -> Iterator[pa.Table]:
+    for start in range(begin, end, per_file):
+        yield pa.table({"id": np.arange(start, min(start + per_file, end), dtype=np.int64) * 2})
+
+
+def _ours(engine: SparkMergeEngine, table: GeneratedTable, output: Path, bound: int, times: float, expected: int) -> int:
+    tasks, layout = table.tasks(memory_bytes=bound), table.layout(output)
+    with measured() as cost:
+        results = merged(engine, tasks, layout)
+    deleted = sum(result.rows_deleted_by_equality for result in results)
+    if deleted != expected:
+        raise SystemExit(f"{deleted} rows were deleted, but {expected} must be")
+    peak = max(result.peak_memory_bytes for result in results)
+    print(
+        f"{times:5.1f} times  ours     {cost.seconds:6.1f} s {cost.cpu_seconds:6.1f} CPU-s, "
+        f"a worker's peak {peak / MB:.0f} MB of {bound / MB:.0f} ({peak / bound:.2f})",
+        flush=True,
+    )
+    return peak
+
+
+def _survives(folder: Path, arguments: argparse.Namespace, times: float) -> bool:
+    command = [sys.executable, __file__, "--peer-of", str(folder), "--peer-heap", arguments.peer_heap]
+    started = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=arguments.patience, check=False)
+        how = "done" if done.returncode == 0 else _last_words(done.stdout + done.stderr)
+    except subprocess.TimeoutExpired:
+        how = f"given up after {arguments.patience:.0f} s"
+    print(f"{times:5.1f} times  iceberg  {time.monotonic() - started:6.1f} s, {how}", flush=True)
+    return how == "done"
+
+
+def _last_words(text: str) -> str:
+    return "dies: out of memory" if "OutOfMemory" in text or "terminating due to" in text else f"dies: {text.strip().splitlines()[-1]}"
+
+
+def _peer(folder: Path, heap: str) -> None:
+    with warehouse(folder, master="local[1]", driver_memory=heap, java_options="-XX:+ExitOnOutOfMemoryError") as opened:
+        table = GeneratedTable(opened, TableIdentifier(CATALOG, ("db",), NAME), ORDERS)
+        table.rewrite(table.snapshot_id())
+
+
+if __name__ == "__main__":
+    main()
