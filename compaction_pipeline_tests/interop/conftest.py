@@ -73,11 +73,12 @@ def flink_jvm() -> Iterator[Any]:
 @pytest.fixture
 def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Prints a line of figures where everyone sees it: also of a test that passes."""
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    reporter, capture = (request.config.pluginmanager.get_plugin(name) for name in ("terminalreporter", "capturemanager"))
 
     def line(text: str) -> None:
-        reporter.ensure_newline()
-        reporter.write_line(text)
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(text)
 
     return line
 

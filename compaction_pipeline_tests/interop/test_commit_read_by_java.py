@@ -47,17 +47,25 @@ class Java:
         assert not bag_difference(rows, table.rows())
 
     def goes_on(self, table: LakeTable) -> None:
-        """Java appends, deletes, rewrites and expires on top, and both readers still agree."""
+        """Java appends, deletes, merges, rewrites all there is to rewrite and expires on top, and both readers still agree."""
         before = self.ids()
         self.sql("INSERT INTO {t} (id) VALUES (1001), (1002)")
         assert self.ids() == sorted([*before, 1001, 1002])
         self.sql("DELETE FROM {t} WHERE id = 1001")
         assert self.ids() == sorted([*before, 1002])
         self.agrees(table)
+        self.sql("CALL {c}.system.rewrite_position_delete_files(table => 'db.t', options => map('rewrite-all', 'true'))")
+        self.sql("CALL {c}.system.rewrite_manifests(table => 'db.t')")
+        assert self.ids() == sorted([*before, 1002])
+        self.sql(
+            "MERGE INTO {t} USING (SELECT explode(array(1002, 1003)) AS id) AS s ON {t}.id = s.id "
+            "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+        )
+        assert self.ids() == sorted([*before, 1003])
         self.sql("CALL {c}.system.rewrite_data_files(table => 'db.t', options => map('rewrite-all', 'true'))")
-        assert self.ids() == sorted([*before, 1002])
+        assert self.ids() == sorted([*before, 1003])
         self.sql("CALL {c}.system.expire_snapshots(table => 'db.t', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)")
-        assert self.ids() == sorted([*before, 1002])
+        assert self.ids() == sorted([*before, 1003])
         self.agrees(table)
 
 

@@ -1,0 +1,100 @@
+"""Compacts a table without pause beside what others do to it, and counts how that went."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline_tests.interop.warehouse import Compactions
+
+Say = Callable[[str], None]
+"""Prints a line of figures where everyone sees it: also of a test that passes."""
+
+
+@dataclass
+class Tally:
+    """What came of compacting: `salvaged` tasks went in although others of their commit met a conflict; that of `conflicts` was lost."""
+
+    compactions: int = 0
+    commits: int = 0
+    committed: int = 0
+    salvaged: int = 0
+    conflicts: int = 0
+    lost_bytes: int = 0
+    merged_bytes: int = 0
+    reasons: set[str] = field(default_factory=set)
+
+    def add(self, outcome: Compaction) -> None:
+        assert not outcome.failed, outcome.failed
+        assert not outcome.unknown, outcome.reason
+        self.compactions += 1
+        sizes = {task.task_id: sum(file.file_size_bytes for file in task.work.inputs) for task in outcome.tasks}
+        self.merged_bytes += sum(sizes.values())
+        for record in outcome.records:
+            self.commits += bool(record.committed_task_ids)
+            self.committed += len(record.committed_task_ids)
+            self.salvaged += len(record.committed_task_ids) if record.conflicts else 0
+            self.conflicts += len(record.conflicts)
+            self.lost_bytes += sum(sizes.get(task_id, 0) for task_id in record.conflicts)
+            self.reasons |= set(record.conflicts.values())
+
+    def __str__(self) -> str:
+        lost = self.lost_bytes / self.merged_bytes if self.merged_bytes else 0
+        return (
+            f"{self.compactions} compactions, {self.commits} commits of ours with {self.committed} tasks ({self.salvaged} salvaged beside "
+            f"conflicts), {self.conflicts} tasks lost to conflicts ({lost:.0%} of {self.merged_bytes:,} bytes)"
+        )
+
+
+def compact_while(running: Callable[[], bool], compactions: Compactions, table: str = "t") -> Tally:
+    """Compact with one type after the other as long as `running` says so."""
+    tally = Tally()
+    for kind in itertools.cycle(CompactionType):
+        if not running():
+            return tally
+        tally.add(compactions.compact(kind, table))
+    raise AssertionError("unreachable")
+
+
+class Worker:
+    """Repeats a step in a thread until its time is over or it fails."""
+
+    def __init__(self, step: Callable[[], Any], seconds: float) -> None:
+        self._step = step
+        self._deadline = time.monotonic() + seconds
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait for its end; raises what it failed with."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while time.monotonic() < self._deadline:
+                self._step()
+        except BaseException as error:
+            self._error = error
+
+
+@contextmanager
+def working(seconds: float, *steps: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
+    """Steps that repeat beside the block, which gets a function that says whether any still runs; raises what one failed with."""
+    workers = [Worker(step, seconds) for step in steps]
+    yield lambda: any(worker.running for worker in workers)
+    for worker in workers:
+        worker.wait()

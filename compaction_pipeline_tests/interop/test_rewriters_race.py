@@ -1,0 +1,55 @@
+"""Spark's own rewrites run against ours on one table, while Spark also writes: whoever wins, the rows stay exact."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from compaction_pipeline_tests.interop.racing import Say, compact_while, working
+from compaction_pipeline_tests.interop.test_writers_keep_committing import SparkUpserts
+from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
+
+pytestmark = pytest.mark.interop
+
+CALLS = (
+    "CALL {c}.system.rewrite_data_files(table => 'db.t', options => map('rewrite-all', 'true'))",
+    "CALL {c}.system.rewrite_position_delete_files(table => 'db.t', options => map('rewrite-all', 'true'))",
+    "CALL {c}.system.rewrite_data_files(table => 'db.t', options => map('min-input-files', '2', 'remove-dangling-deletes', 'true'))",
+    "CALL {c}.system.rewrite_manifests(table => 'db.t')",
+)
+LOST = (
+    "missing data files",
+    "Missing required files to delete",
+    "found new delete",
+    "found new position delete",
+    "could not be found in the latest snapshot",
+    "Cannot commit",
+)
+"""How Java says that another commit came first."""
+
+
+@pytest.mark.parametrize("seconds", [25, pytest.param(180, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
+def test_rows_stay_exact_while_spark_rewrites_too(seconds: int, warehouse: Warehouse, compactions: Compactions, say: Say) -> None:
+    upserts = SparkUpserts(warehouse, Random(seconds))
+    for _ in range(3):
+        upserts.write()
+    rewrites: Counter[str] = Counter()
+
+    def rewrite() -> None:
+        call = CALLS[rewrites.total() % len(CALLS)]
+        try:
+            warehouse.sql(call)
+            rewrites["won"] += 1
+        except Exception as error:
+            if not any(word in str(error) for word in LOST):
+                raise
+            rewrites["lost"] += 1
+
+    with working(seconds, upserts.write, rewrite) as running:
+        tally = compact_while(running, compactions)
+    say(f"{upserts.commits} statements ({upserts.overtaken} run again), Spark's rewrites: {dict(rewrites)}; ours: {tally}")
+    assert rewrites["won"] > 0
+    assert tally.commits > 0
+    warehouse.check(upserts.rows.values())

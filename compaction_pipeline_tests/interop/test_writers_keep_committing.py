@@ -1,0 +1,97 @@
+"""While Spark, and then Flink, goes on committing upserts and deletes, we compact without pause; then all rows are those of the change log.
+
+What Iceberg itself promises no writer: a Spark statement that deletes by position from a file that a compaction, ours or anyone's,
+replaced while it ran is refused ("missing data files") and has to be run again. Such statements are counted and run again, as a job
+does; any other failure of a writer fails the test. Equality deletes, and so Flink's streams, are never refused.
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+from compaction_pipeline_tests.interop.flink import Flink, expected_rows
+from compaction_pipeline_tests.interop.racing import Say, compact_while, working
+from compaction_pipeline_tests.interop.test_tables_written_by_spark import made
+from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
+from compaction_pipeline_tests.reference_reader import Row
+
+pytestmark = pytest.mark.interop
+
+SECONDS = [30, pytest.param(300, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+_KEYS = 600
+_PARTITIONS = 6
+OVERTAKEN = "missing data files"
+"""What Iceberg says to a writer whose data files were replaced while it ran."""
+
+
+class SparkUpserts:
+    """Upserts, deletes and appends by Spark, and the rows that must come of them."""
+
+    def __init__(self, warehouse: Warehouse, rng: Random) -> None:
+        self.rows: dict[int, Row] = {}
+        self.commits = 0
+        self.overtaken = 0
+        self._warehouse = warehouse
+        self._rng = rng
+        self._clock = 0
+        warehouse.sql(made("id BIGINT, part INT, v BIGINT, name STRING", "PARTITIONED BY (part)"))
+
+    def write(self) -> None:
+        """One statement; run again when a compaction overtook it."""
+        self._clock += 1
+        part = self._rng.randrange(_PARTITIONS)
+        keys = self._rng.sample([key for key in range(_KEYS) if key % _PARTITIONS == part], self._rng.randint(5, 40))
+        if self._rng.random() < 0.3 and self.rows:
+            statement = f"DELETE FROM {{t}} WHERE part = {part} AND id IN ({', '.join(map(str, keys))})"
+            after = {key: row for key, row in self.rows.items() if key not in keys}
+        else:
+            changed: list[Row] = [{"id": key, "part": part, "v": self._clock, "name": f"n{self._clock}"} for key in keys]
+            values = ", ".join(f"({row['id']}, {part}, {self._clock}, '{row['name']}')" for row in changed)
+            statement = f"""MERGE INTO {{t}} USING (SELECT * FROM VALUES {values} AS v(id, part, v, name)) AS s
+                ON {{t}}.id = s.id AND {{t}}.part = s.part AND {{t}}.part = {part}
+                WHEN MATCHED THEN UPDATE SET v = s.v, name = s.name WHEN NOT MATCHED THEN INSERT *"""
+            after = {**self.rows, **{row["id"]: row for row in changed}}
+        while True:
+            try:
+                self._warehouse.sql(statement)
+                break
+            except Exception as error:
+                if OVERTAKEN not in str(error):
+                    raise
+                self.overtaken += 1
+        self.rows = after
+        self.commits += 1
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse, compactions: Compactions, say: Say) -> None:
+    upserts = SparkUpserts(warehouse, Random(seconds))
+    for _ in range(3):
+        upserts.write()
+    with working(seconds, upserts.write) as running:
+        tally = compact_while(running, compactions)
+    say(f"Spark, {seconds} s: {upserts.commits} statements, {upserts.overtaken} overtaken and run again; {tally}")
+    assert tally.committed > 2
+    warehouse.check(upserts.rows.values())
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_no_stream_of_flink_fails_and_its_rows_stay_exact(
+    seconds: int, warehouse: Warehouse, compactions: Compactions, flink_jvm: Any, say: Say
+) -> None:
+    flink = Flink(flink_jvm, warehouse.name, warehouse.flink_catalog)
+    flink.create("t", "partitioned")
+    last = 200 * seconds
+    started = time.monotonic()
+    job = flink.write(["t"], last, 200)
+    tally = compact_while(lambda: job.running, compactions)
+    job.wait()
+    operations = [snapshot.summary.operation.value for snapshot in warehouse.table().metadata.snapshots]
+    commits = len(operations) - operations.count("replace")
+    say(f"Flink, {time.monotonic() - started:.0f} s: {last} changes, {commits} commits of other kinds than replace; {tally}")
+    assert tally.committed > 2
+    warehouse.check(expected_rows(last))
