@@ -39,6 +39,7 @@ FAILING_PAUSE = timedelta(hours=1)
 """A node whose task used up its retries is left alone this long, unless a person asks."""
 CONFLICT = "conflict: "
 """How the reason of a task that a commit rejected begins; such a node is planned again at once."""
+_UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and none changed since it was judged")
 PART_FILES = 50_000
 """Files held in memory at a time while a table is planned; a larger node is held by itself."""
 _UNLIMITED = Budget(1 << 30, 1 << 60)
@@ -99,7 +100,9 @@ class PlanTables:
 
     def judge(self, table: TableIdentifier) -> None:
         """Decide every node anew and keep the verdicts; queues nothing. After a commit, so that nobody reads what was due before it."""
-        decided, _ = self._decide(table, PlanRequest(), _UNLIMITED, explain=False, asked=False)
+        decided, state = self._decide(table, PlanRequest(), _UNLIMITED, explain=False, asked=False)
+        if state is not None:
+            self._tables.update(table, {"plan_reason": decided.reason})
         self._save_verdicts(table, decided.verdicts)
 
     def _plan(self, table: TableIdentifier, request: PlanRequest, unlimited: bool) -> Planned:
@@ -153,10 +156,10 @@ class PlanTables:
             self._clock(),
         )
         ticking = not asked and not request.force and request.nodes is None
-        if ticking and nodes and state.plan_reason is not None:
+        if ticking and nodes:
             nodes = self._worth_planning(table, nodes, properties)
             if not nodes:
-                return CompactionPlan((), state.plan_reason), state
+                return CompactionPlan((), state.plan_reason or _UNCHANGED), state
         for files, decided_nodes in self._parts(state, nodes):
             younger = next((file for file in files.files if file.data_sequence_number > state.known_sequence_number), None)
             if younger is not None and _same_index(state, self._tables.state(table)):

@@ -23,6 +23,8 @@ from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 
 BUSY_TIMEOUT_SECONDS = 30
 """How long a SQLite transaction waits for another one; a bulk insert of 10⁶ files takes less."""
+CACHE_KIB = 64 * 1024
+"""Pages that a SQLite connection keeps, when it reads so many: files are read by node, and lie by manifest."""
 CONNECT_TIMEOUT_SECONDS = 10
 BATCH = 1_000
 """Values in one IN list; SQLite allows 32,766 variables."""
@@ -129,6 +131,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from sqlalchemy import Connection, Engine, Row, Select, String, and_, delete, func, insert, select, text, type_coerce, update
+from sqlalchemy import Connection, Engine, Row, Select, String, delete, func, insert, select, text, type_coerce, update
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.node import Partition, TableNode
@@ -26,11 +26,11 @@ _Values = tuple[object, ...]
 _NAMES = tuple(column.name for column in schema.live_file.columns)
 _INSERT = f"INSERT INTO {schema.live_file.name} ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"
 _CONTENTS = {content.value: content for content in FileContent}
-# The hash serves queries only, and the content is read as the text that it is: a decorator's call for each row costs a second.
+# The hashes serve queries only, and the content is read as the text that it is: a decorator's call for each row costs a second.
 _COLUMNS = [
     type_coerce(column, String).label(column.name) if column.name == "content" else column
     for column in schema.live_file.columns
-    if column.name != "path_hash"
+    if not column.name.endswith("_hash")
 ]
 _CONTENT = [column.name for column in _COLUMNS].index("content")
 
@@ -204,19 +204,16 @@ def _files_of_nodes(connection: Connection, identifier: str, nodes: Collection[T
 
 
 def _crossing(identifier: str, partition_ids: Sequence[int]) -> Iterator[Select[Any]]:
-    """Files of other nodes: position deletes that name a data file of these, and data files of the same path."""
+    """Files of other nodes: position deletes that name a data file of these, and files of the same path."""
     own, other, owner = schema.live_file, schema.live_file.alias("other"), schema.partition
     columns: list[Any] = [other.c[column.name] for column in _COLUMNS]
     columns[_CONTENT] = type_coerce(columns[_CONTENT], String).label("content")
-    for joined in (
-        and_(other.c.referenced_data_file.is_not(None), other.c.referenced_data_file == own.c.path),
-        and_(other.c.path_hash == own.c.path_hash, other.c.path == own.c.path, other.c.content == FileContent.DATA),
-    ):
+    for crosses, found in ((other.c.path_hash, other.c.path), (other.c.referenced_hash, other.c.referenced_data_file)):
         yield (
             select(*columns)
-            .select_from(own.join(other, joined).join(owner, owner.c.partition_id == other.c.partition_id))
-            .where(own.c.partition_id.in_(partition_ids), own.c.content == FileContent.DATA)
-            .where(other.c.partition_id != own.c.partition_id, owner.c.identifier == identifier)
+            .select_from(own.join(other, crosses == own.c.path_hash).join(owner, owner.c.partition_id == other.c.partition_id))
+            .where(own.c.partition_id.in_(partition_ids), other.c.partition_id != own.c.partition_id)
+            .where(found == own.c.path, owner.c.identifier == identifier)
         )
 
 
@@ -274,6 +271,7 @@ def _row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) -> _
         file.path_upper,
         file.sort_order_id,
         _path_hash(file.path),
+        None if file.referenced_data_file is None else _path_hash(file.referenced_data_file),
     )
 
 

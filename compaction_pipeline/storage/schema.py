@@ -94,7 +94,7 @@ partition = Table(
     Index("compaction_partition_digest", "identifier", "digest", unique=True),
 )
 
-_REFERENCING = text("referenced_data_file IS NOT NULL")
+_REFERENCING = text("referenced_hash IS NOT NULL")
 _EQUALITY = text("content = 'EQUALITY_DELETES'")
 
 live_file = Table(
@@ -117,13 +117,16 @@ live_file = Table(
     Column("path_lower", Text),
     Column("path_upper", Text),
     Column("sort_order_id", Integer),
+    # CRC-32 of the path and of the referenced path: whole paths in indexes would double the database; equal ones are compared.
     Column("path_hash", BigInteger, nullable=False, server_default="0"),
-    # A node is measured and planned by itself: of a million files only its own are read.
-    Index("compaction_file_partition", "partition_id"),
-    # Whether a path is live in another node too. Its CRC-32, as paths would double the database; equal ones are compared.
-    Index("compaction_file_path", "path_hash"),
+    Column("referenced_hash", BigInteger),
+    # A node is measured and planned by itself: of a million files only its own are read. With the hash, and the next two with the
+    # node, what crosses nodes is found in the indexes alone.
+    Index("compaction_file_partition", "partition_id", "path_hash"),
+    # Whether a path is live in another node too.
+    Index("compaction_file_path", "path_hash", "partition_id"),
     # A position delete of another node that names a file of this one.
-    Index("compaction_file_reference", "referenced_data_file", sqlite_where=_REFERENCING, postgresql_where=_REFERENCING),
+    Index("compaction_file_reference", "referenced_hash", "partition_id", sqlite_where=_REFERENCING, postgresql_where=_REFERENCING),
     # Whether any global delete is there: then no node stands for itself.
     Index("compaction_file_equality", "partition_id", sqlite_where=_EQUALITY, postgresql_where=_EQUALITY),
     sqlite_with_rowid=False,

@@ -25,13 +25,14 @@ def upgrade() -> None:
     op.add_column("compaction_partition", sa.Column("spec_id", sa.Integer(), nullable=False, server_default="0"))
     op.add_column("compaction_partition", sa.Column("touched", sa.Boolean(), nullable=False, server_default=sa.true()))
     op.add_column("compaction_file", sa.Column("path_hash", sa.BigInteger(), nullable=False, server_default="0"))
-    op.create_index("compaction_file_partition", "compaction_file", ["partition_id"], unique=False)
-    op.create_index("compaction_file_path", "compaction_file", ["path_hash"], unique=False)
-    referencing = sa.text("referenced_data_file IS NOT NULL")
+    op.add_column("compaction_file", sa.Column("referenced_hash", sa.BigInteger(), nullable=True))
+    op.create_index("compaction_file_partition", "compaction_file", ["partition_id", "path_hash"], unique=False)
+    op.create_index("compaction_file_path", "compaction_file", ["path_hash", "partition_id"], unique=False)
+    referencing = sa.text("referenced_hash IS NOT NULL")
     op.create_index(
         "compaction_file_reference",
         "compaction_file",
-        ["referenced_data_file"],
+        ["referenced_hash", "partition_id"],
         unique=False,
         sqlite_where=referencing,
         postgresql_where=referencing,
