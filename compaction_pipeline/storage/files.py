@@ -208,12 +208,14 @@ def _crossing(identifier: str, partition_ids: Sequence[int]) -> Iterator[Select[
     own, other, owner = schema.live_file, schema.live_file.alias("other"), schema.partition
     columns: list[Any] = [other.c[column.name] for column in _COLUMNS]
     columns[_CONTENT] = type_coerce(columns[_CONTENT], String).label("content")
+    # A value of its own: joined, SQLite would begin with all nodes of the table.
+    table = select(owner.c.identifier).where(owner.c.partition_id == other.c.partition_id).scalar_subquery()
     for crosses, found in ((other.c.path_hash, other.c.path), (other.c.referenced_hash, other.c.referenced_data_file)):
         yield (
             select(*columns)
-            .select_from(own.join(other, crosses == own.c.path_hash).join(owner, owner.c.partition_id == other.c.partition_id))
+            .select_from(own.join(other, crosses == own.c.path_hash))
             .where(own.c.partition_id.in_(partition_ids), other.c.partition_id != own.c.partition_id)
-            .where(found == own.c.path, owner.c.identifier == identifier)
+            .where(found == own.c.path, table == identifier)
         )
 
 
