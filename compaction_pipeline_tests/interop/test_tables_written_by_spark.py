@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, reference_rows
 
@@ -146,6 +149,22 @@ def test_every_type_keeps_the_rows_of_a_table_that_spark_wrote(how: str, warehou
         for statement in written.goes_on:
             warehouse.sql(statement.replace("{round}", str(number)))
         assert bag_difference(warehouse.java_rows(), reference_rows(warehouse.table())) == ""
+
+
+def test_our_merges_run_on_the_spark_that_wrote_the_table(warehouse: Warehouse, iceberg_spark: Any) -> None:
+    """Iceberg's library and our workers share one session, as they do in a team's cluster."""
+    for statement in WRITTEN["merge-on-read"].made:
+        warehouse.sql(statement)
+    sessions = SparkSessions(SparkSettings(master="local[2]", home=str(warehouse.folder)))
+    product = Compactions(warehouse, SparkMergeEngine(sessions))
+    expected = warehouse.java_rows()
+    outcome = product.compact(CompactionType.FULL)
+    product.close()
+    assert outcome.committed
+    assert not outcome.failed
+    assert sessions.session().sparkContext is iceberg_spark.sparkContext
+    warehouse.check(expected)
+    assert len(live_files(warehouse.table())) == 1
 
 
 def test_a_full_of_a_sorted_table_sorts_as_spark_would(warehouse: Warehouse, compactions: Compactions) -> None:
