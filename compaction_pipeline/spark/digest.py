@@ -37,7 +37,7 @@ STEP_ROWS = 16384
 # Texts of at least so many words are rare enough to be hashed together whatever their lengths.
 _LONG_TEXT_WORDS = 12
 _SHIFT_IN, _SHIFT_A, _SHIFT_B = np.uint64(29), np.uint64(32), np.uint64(31)
-_ONE, _SIXTY_THREE = np.uint64(1), np.uint64(63)
+_SIXTY_FOUR = np.uint64(64)
 _TAIL_MASKS = np.array([(1 << 8 * length) - 1 for length in range(8)], dtype=np.uint64)
 
 
@@ -147,14 +147,24 @@ def _same_by_dictionary(one: Any, two: Any) -> bool:
         return False
     if not len(one.dictionary):
         return bool(one.null_count == len(one) == two.null_count)
+    if _memory(one.indices) == _memory(two.indices) and one.dictionary.equals(two.dictionary):
+        return True
     renumbered = pc.index_in(one.dictionary, two.dictionary).fill_null(-1).to_numpy(zero_copy_only=False)
-    if not one.null_count:
-        return bool(np.array_equal(renumbered[one.indices.to_numpy()], two.indices.to_numpy()))
     missing = _missing(one)
-    if missing is None or not np.array_equal(missing, two.is_null().to_numpy(zero_copy_only=False)):
+    if missing is not None and not np.array_equal(missing, two.is_null().to_numpy(zero_copy_only=False)):
         return False
-    indices = [each.indices.fill_null(0).to_numpy(zero_copy_only=False) for each in (one, two)]
-    return bool(((renumbered[indices[0]] == indices[1]) | missing).all())
+    indices, others = _filled_indices(one), _filled_indices(two)
+    for start in range(0, len(indices), STEP_ROWS):
+        step = slice(start, start + STEP_ROWS)
+        differ = renumbered.take(indices[step]) != others[step]
+        if differ.any() and (missing is None or not missing[step][differ].all()):
+            return False
+    return True
+
+
+def _filled_indices(array: Any) -> NDArray[Any]:
+    indices: NDArray[Any] = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
+    return indices
 
 
 def _memory(array: Any) -> tuple[Any, ...]:
@@ -318,7 +328,7 @@ class _Dictionary(_Column):
         count = len(array.dictionary)
         # One word more: where all rows are NULL, the dictionary may be empty.
         self._words = [np.append(words, np.uint64(0)) for words in _column(array.dictionary, number).parts(0, count)]
-        self._indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
+        self._indices = _filled_indices(array)
 
     def parts(self, start: int, stop: int) -> Sequence[Words]:
         indices = self._indices[start:stop]
@@ -415,7 +425,7 @@ def _texts(words: Words, position: NDArray[Any], lengths: NDArray[Any], count: i
     # A word that begins anywhere is joined from two aligned ones; all words of one text are shifted alike.
     index = (position >> 3).astype(np.int64)
     right = ((position & 7) << 3).astype(np.uint64)
-    left = _SIXTY_THREE - right
+    left = _SIXTY_FOUR - right
     last = len(words) - 1
     if count == _LONG_TEXT_WORDS:
         full = (lengths >> 3).astype(np.int64)
@@ -460,10 +470,8 @@ def _absorb_full_words(hashes: Words, words: Words, index: NDArray[np.int64], ri
 
 def _joined(here: Words, following: Words, right: Words, left: Words) -> Words:
     low = here >> right
-    # In two steps: a shift by 64 is not defined.
-    high = following << _ONE
-    high <<= left
-    low |= high
+    # NumPy's shift by 64 gives 0, as it must where a word begins at an aligned one.
+    low |= following << left
     return low
 
 
