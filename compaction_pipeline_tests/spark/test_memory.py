@@ -33,16 +33,23 @@ def _merge_in_a_fresh_process(table: Table) -> MergeResult:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("share", [0.1, 1, pytest.param(4, marks=pytest.mark.long)])
 def test_memory_stays_within_the_bound(tmp_path: Path, share: float) -> None:
-    table = Table(tmp_path)
-    rows = 600_000
+    _stays_within_the_bound(Table(tmp_path), rows=600_000, keys=int(share * BOUND / 8))
+
+
+@pytest.mark.spark
+def test_memory_stays_within_the_bound_when_too_many_keys_have_a_row(tmp_path: Path) -> None:
+    # A set of the million keys that have one would not fit.
+    _stays_within_the_bound(Table(tmp_path), rows=2_000_000, keys=1_900_000)
+
+
+def _stays_within_the_bound(table: Table, *, rows: int, keys: int) -> None:
     schema = pa.schema([arrow_field(field) for field in SIMPLE.fields])
     ids = np.random.default_rng(1).permutation(rows).astype(np.int64)
     for part in np.array_split(ids, 3):
         names = pa.array(np.char.add("name-", part.astype(str)))
         table.append(pa.Table.from_arrays([pa.array(part), names.cast(pa.string())], schema=schema))
-    # A key of a long takes 8 bytes; the rest of the set are keys that no row has.
-    keys = int(share * BOUND / 8)
-    path = tmp_path / "delete.parquet"
+    # A key of a long takes 8 bytes. Half of the rows have one; the rest of the keys have no row.
+    path = table.folder / "delete.parquet"
     with pq.ParquetWriter(path, pa.schema([arrow_field(long(1, "id"))]), compression="zstd", store_schema=False) as writer:
         for start in range(0, keys, 1 << 20):
             values = np.arange(start, min(start + (1 << 20), keys), dtype=np.int64) * 2
