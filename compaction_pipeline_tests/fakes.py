@@ -107,6 +107,9 @@ class FakeTableStore:
         known = sorted(self._state.tables.values(), key=lambda state: state.table)
         return tuple(state for state in known if not state.dropped and catalog in (None, state.table.catalog))
 
+    def seen(self) -> Mapping[TableIdentifier, str | None]:
+        return {state.table: state.metadata_location if state.complete or state.refusal is not None else None for state in self.states()}
+
     def state(self, table: TableIdentifier) -> TableState:
         if table not in self._state.tables:
             raise NotFoundError(f"table {table} is not known")

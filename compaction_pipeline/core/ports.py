@@ -36,6 +36,9 @@ class TableScan(Protocol):
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
         """Every table that the catalog lists, all namespaces, sorted."""
 
+    def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
+        """Where the newest metadata of each table lies, if the catalog tells it of all in one answer; else none."""
+
     def head(self, table: TableIdentifier) -> TableHead:
         """The table's newest metadata, loaded afresh. NotFoundError when it was dropped."""
 
@@ -175,6 +178,12 @@ class TableStore(Protocol):
 
     def states(self, catalog: str | None = None) -> Sequence[TableState]:
         """All known tables that were not dropped, sorted by identifier."""
+
+    def seen(self) -> Mapping[TableIdentifier, str | None]:
+        """All known tables that were not dropped, with the place of the metadata that their state tells of whole.
+
+        None for one that must be read: never, not wholly, or with an error.
+        """
 
     def state(self, table: TableIdentifier) -> TableState:
         """NotFoundError when unknown."""

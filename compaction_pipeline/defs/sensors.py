@@ -83,7 +83,7 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
     nodes = changed_nodes(services, changed)
     tasks = sum(len(plan.tasks) for _, plan in planned)
     problems = [refresh for refresh in sweep.refreshed if refresh.problem]
-    text = f"{len(sweep.refreshed)} table(s) looked at, {len(nodes)} node(s) changed in {len(changed)}, {tasks} task(s) planned"
+    text = f"{len(sweep.refreshed) + sweep.unmoved} table(s) looked at, {len(nodes)} node(s) changed in {len(changed)}, {tasks} task(s) planned"
     if problems:
         text += f"; {len(problems)} table(s) with a problem, e.g. {problems[0].table}: {problems[0].problem}"
     if sweep.cursor:

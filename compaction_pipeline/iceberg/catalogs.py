@@ -78,6 +78,20 @@ class Catalogs:
             )
         return tuple(sorted(found))
 
+    def locations(self, name: str) -> Mapping[TableIdentifier, str]:
+        """Metadata of every table of a SQL catalog by one query; empty for other kinds, which answer table by table."""
+        catalog = self.catalog(name)
+        if not isinstance(catalog, SqlCatalog):
+            return {}
+        columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
+        with translated(f"catalog {name!r}"), Session(catalog.engine) as session:
+            rows = session.execute(select(*columns).where(IcebergTables.catalog_name == catalog.name)).all()
+        return {
+            TableIdentifier(name, Catalog.identifier_to_tuple(namespace), table): location
+            for namespace, table, location in rows
+            if location
+        }
+
     def other_names(self, name: str) -> tuple[str, ...]:
         """Other catalog names that the database of a SQL catalog holds; empty for other kinds."""
         catalog = self.catalog(name)

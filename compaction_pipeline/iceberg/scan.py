@@ -40,6 +40,10 @@ class IcebergScan:
         """Every table that the catalog lists, all namespaces, sorted."""
         return self._catalogs.tables(catalog)
 
+    def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
+        """Where the newest metadata of each table lies, if the catalog tells it of all in one answer; else none."""
+        return self._catalogs.locations(catalog)
+
     def head(self, table: TableIdentifier) -> TableHead:
         """The table's newest metadata, loaded afresh. NotFoundError when it was dropped, TableRefused when it cannot be read."""
         loaded = self._catalogs.load(table)

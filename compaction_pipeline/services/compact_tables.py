@@ -68,10 +68,14 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One round over tables within a time budget. `cursor` is the table to go on from, None when the round was whole."""
+    """One round over tables within a time budget. `cursor` is the table to go on from, None when the round was whole.
+
+    `unmoved`: how many tables stood still, as their catalog said at once.
+    """
 
     refreshed: tuple[Refresh, ...] = ()
     cursor: str | None = None
+    unmoved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,20 +234,21 @@ class CompactTables:
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
         """Refresh tables in order from `cursor` on until the budget is used; a table that fails harms no other."""
         deadline = self._clock() + budget
-        names = sorted((state.table for state in self._tables.states()), key=str)
+        unmoved = self._refresh_files.unmoved()
+        names = sorted((table for table in self._tables.seen() if table not in unmoved), key=str)
         start = next((i for i, table in enumerate(names) if cursor is not None and str(table) >= cursor), 0)
         refreshed: list[Refresh] = []
         for table in names[start:]:
             if refreshed and self._clock() >= deadline:
-                return Sweep(tuple(refreshed), str(table))
+                return Sweep(tuple(refreshed), str(table), len(unmoved))
             try:
                 refresh = self._refresh_files.refresh(table, deadline)
             except NotFoundError:
                 continue
             refreshed.append(refresh)
             if not refresh.complete and not refresh.busy and refresh.problem is None:
-                return Sweep(tuple(refreshed), str(table))
-        return Sweep(tuple(refreshed), None)
+                return Sweep(tuple(refreshed), str(table), len(unmoved))
+        return Sweep(tuple(refreshed), None, len(unmoved))
 
     def plan_due(
         self, tables: Iterable[TableIdentifier], budget: timedelta, nodes: Mapping[TableIdentifier, frozenset[TableNode]] | None = None

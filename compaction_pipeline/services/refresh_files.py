@@ -78,6 +78,22 @@ class RefreshFiles:
         self._clock = clock
         self._new_id = new_id
 
+    def unmoved(self) -> Collection[TableIdentifier]:
+        """Tables whose metadata lies where it lay when their state was stored: nothing of them needs to be read.
+
+        Only of catalogs that say so of all their tables at once; one that fails is left to `refresh`, which says why table by table.
+        """
+        seen = self._tables.seen()
+        unmoved: set[TableIdentifier] = set()
+        for catalog in {table.catalog for table in seen}:
+            try:
+                locations = self._scan.locations(catalog)
+            except CompactionError as error:
+                log.debug("catalog=%s does not say where its tables lie: %s", catalog, error)
+                continue
+            unmoved.update(table for table, location in locations.items() if location == seen.get(table))
+        return unmoved
+
     def refresh(self, table: TableIdentifier, deadline: datetime | None = None) -> Refresh:
         """Bring the index of one table to its head; past `deadline` it stops between two manifests and goes on next time.
 
@@ -127,6 +143,7 @@ class RefreshFiles:
                     "complete": False,
                     "problem": None,
                     "table_uuid": head.table_uuid,
+                    "metadata_location": head.metadata_location,
                     **self._layout_changes(state, head),
                 },
             )
@@ -139,6 +156,7 @@ class RefreshFiles:
             table,
             {
                 "complete": False,
+                "metadata_location": None,
                 "head_snapshot_id": head.snapshot_id,
                 "table_uuid": head.table_uuid,
                 "refusal": None,
@@ -159,6 +177,7 @@ class RefreshFiles:
             table,
             {
                 "complete": True,
+                "metadata_location": head.metadata_location,
                 "known_snapshot_id": head.snapshot_id,
                 "known_sequence_number": head.sequence_number,
                 "refreshed_at": self._clock(),
@@ -189,6 +208,8 @@ class RefreshFiles:
             if _measures_differ(state.layout, head.layout):
                 self._measure(state.table, head, renew)
             self._tables.update(state.table, {"problem": problem, **self._layout_changes(state, head)})
+        if state.metadata_location != head.metadata_location:
+            self._tables.update(state.table, {"metadata_location": head.metadata_location})
 
     def _apply(
         self,

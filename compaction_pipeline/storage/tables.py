@@ -40,6 +40,15 @@ class SqlTableStore:
         with reading(self._engine) as connection:
             return tuple(sorted(map(_state, connection.execute(query)), key=lambda state: state.table))
 
+    def seen(self) -> Mapping[TableIdentifier, str | None]:
+        columns = schema.table_state.c
+        query = select(columns.identifier, columns.metadata_location, columns.complete, columns.refusal).where(columns.dropped.is_(False))
+        with reading(self._engine) as connection:
+            return {
+                TableIdentifier.parse(row.identifier): row.metadata_location if row.complete or row.refusal is not None else None
+                for row in connection.execute(query)
+            }
+
     def state(self, table: TableIdentifier) -> TableState:
         with reading(self._engine) as connection:
             row = connection.execute(select(schema.table_state).where(schema.table_state.c.identifier == str(table))).first()

@@ -148,3 +148,26 @@ def test_a_forgotten_table_leaves_nothing_but_its_records(stores: Stores) -> Non
     stores.tables.forget(TABLE)
     assert (stores.tables.states(), stores.tables.nodes(), stores.files.files(TABLE)) == ((), (), ())
     assert (stores.files.manifests(TABLE), stores.tasks.tasks(), stores.tasks.attempts("t1")) == (frozenset(), (), ())
+
+
+def test_what_is_seen_is_where_the_metadata_lay_that_was_read_whole(stores: Stores) -> None:
+    stores.tables.save(replace(FULL_STATE, metadata_location="m7", refusal=None))
+    stores.tables.save(TableState(OTHER))
+    assert stores.tables.seen() == {TABLE: "m7", OTHER: None}
+    stores.tables.update(TABLE, {"complete": False})
+    assert stores.tables.seen()[TABLE] is None
+    stores.tables.update(TABLE, {"refusal": "keyed"})
+    assert stores.tables.seen()[TABLE] == "m7"
+    stores.tables.update(TABLE, {"dropped": True})
+    assert stores.tables.seen() == {OTHER: None}
+
+
+def test_some_nodes_are_answered_and_removed_alone(stores: Stores) -> None:
+    states = [NodeState(TABLE, node(day), node_key(TABLE, node(day)), NodeMetrics(data_files=day)) for day in (1, 2, 3)]
+    stores.tables.save_nodes(TABLE, states)
+    stores.tables.save_nodes(OTHER, [replace(states[0], table=OTHER, key=node_key(OTHER, node(1)))])
+    assert [state.metrics.data_files for state in stores.tables.nodes(TABLE, [node(3), node(1), node(9)])] == [1, 3]
+    assert stores.tables.nodes(TABLE, []) == ()
+    stores.tables.remove_nodes(TABLE, [node(1), node(9)])
+    assert [state.metrics.data_files for state in stores.tables.nodes(TABLE)] == [2, 3]
+    assert len(stores.tables.nodes(OTHER)) == 1

@@ -305,3 +305,13 @@ def test_partitions_whose_source_column_is_in_no_schema_any_more_are_refused(lak
     t.table.refresh()._do_commit(updates=(RemoveSchemasUpdate(schema_ids=[0]),), requirements=())
     with pytest.raises(TableRefused, match="cannot be told apart"):
         t.files()
+
+
+def test_a_sql_catalog_tells_at_once_where_its_tables_lie(lake: Lake) -> None:
+    one, two = lake.table("one"), lake.table("two")
+    before = lake.scan.locations("lake")
+    assert before == {table.identifier: table.head().metadata_location for table in (one, two)}
+    two.ids(1)
+    after = lake.scan.locations("lake")
+    assert after[one.identifier] == before[one.identifier]
+    assert after[two.identifier] == two.head().metadata_location != before[two.identifier]

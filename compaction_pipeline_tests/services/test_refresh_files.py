@@ -225,3 +225,122 @@ def test_files_of_before_and_after_a_promotion_are_of_one_partition(house: House
     assert len(compaction.committed) == 1
     assert table.live_ids() == [0, *range(3, 12)]
     assert len(table.files()) == 1
+
+
+def test_a_table_whose_metadata_lies_where_it_lay_is_not_loaded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved, still = house.fragmented("moved", files=2), house.fragmented("still", files=2)
+    assert house.services.refresh_files.unmoved() == set()
+    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    moved.ids(7)
+    swept = house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    assert [refresh.table for refresh in swept.refreshed] == [moved.identifier]
+    assert swept.unmoved == 1
+    assert indexed(house, moved) == {file.path for file in moved.files()}
+    with moved.table.transaction() as transaction:
+        transaction.set_properties({"self-optimizing.enabled": "false"})
+    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    layout = house.services.stores.tables.state(moved.identifier).layout
+    assert layout is not None
+    assert layout.properties["self-optimizing.enabled"] == "false"
+    assert house.services.refresh_files.unmoved() == {moved.identifier, still.identifier}
+
+
+def test_a_dropped_table_is_forgotten_though_its_catalog_names_only_the_others(house: House) -> None:
+    gone, kept = house.fragmented("gone", files=2), house.fragmented("kept", files=2)
+    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    house.lake.catalog.drop_table(("db", "gone"))
+    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    assert [state.table for state in house.services.stores.tables.states()] == [kept.identifier]
+    assert gone.identifier not in house.services.refresh_files.unmoved()
+
+
+def days(house: House, *counts: int) -> LakeTable:
+    schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "day", IntegerType()), identifier_field_ids=[1])
+    table = house.lake.table("days", schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day")))
+    for day, count in enumerate(counts):
+        row_delta(table.table, [table.data_file([{"id": one, "day": day}], Record(day)) for one in range(count)])
+    house.services.explore_catalogs.explore()
+    return table
+
+
+def figures(house: House, table: LakeTable) -> dict[str, tuple[int, int]]:
+    return {
+        str(state.node): (state.metrics.data_files, state.metrics.delete_files)
+        for state in house.services.stores.tables.nodes(table.identifier)
+    }
+
+
+def test_only_nodes_whose_files_changed_are_read_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = days(house, 3, 2)
+    house.services.refresh_files.refresh(table.identifier)
+    assert figures(house, table) == {"day=0": (3, 0), "day=1": (2, 0)}
+    read: list[object] = []
+    store = type(house.services.stores.files)
+    files = store.files
+    monkeypatch.setattr(store, "files", lambda self, name, nodes=None: read.append(nodes) or files(self, name, nodes))
+    row_delta(table.table, [table.data_file([{"id": 9, "day": 1}], Record(1)), table.data_file([{"id": 9, "day": 2}], Record(2))])
+    changed = house.services.refresh_files.refresh(table.identifier).changed
+    assert sorted(map(str, changed)) == ["day=1", "day=2"]
+    assert [sorted(map(str, nodes)) for nodes in read] == [["day=1", "day=2"]]  # type: ignore[call-overload]
+    assert figures(house, table) == {"day=0": (3, 0), "day=1": (3, 0), "day=2": (1, 0)}
+
+
+def test_a_node_without_files_is_gone(house: House) -> None:
+    table = days(house, 1, 2)
+    house.services.refresh_files.refresh(table.identifier)
+    table.table.refresh()
+    table.table.delete("day = 0")
+    house.services.refresh_files.refresh(table.identifier)
+    assert figures(house, table) == {"day=1": (2, 0)}
+
+
+def test_what_a_killed_refresh_did_not_measure_is_measured_by_the_next(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = days(house, 1, 2)
+    house.services.refresh_files.refresh(table.identifier)
+    row_delta(table.table, [table.data_file([{"id": 9, "day": 0}], Record(0))])
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> NoReturn:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(house.services.stores.tables), "save_nodes", killed)
+        with pytest.raises(Killed):
+            house.services.refresh_files.refresh(table.identifier)
+    assert not house.services.stores.tables.state(table.identifier).complete
+    # Its manifest is known by now, and another commit touches another node only.
+    row_delta(table.table, [table.data_file([{"id": 9, "day": 1}], Record(1))])
+    changed = house.services.refresh_files.refresh(table.identifier).changed
+    assert sorted(map(str, changed)) == ["day=0", "day=1"]
+    assert figures(house, table) == {"day=0": (2, 0), "day=1": (3, 0)}
+
+
+def test_a_size_that_is_set_anew_measures_every_node(house: House) -> None:
+    table = days(house, 1, 2)
+    house.services.refresh_files.refresh(table.identifier)
+    small = {state.metrics.small_data_files for state in house.services.stores.tables.nodes(table.identifier)}
+    assert small == {1, 2}
+    with table.table.transaction() as transaction:
+        transaction.set_properties({"self-optimizing.target-size": "8"})
+    house.services.refresh_files.refresh(table.identifier)
+    assert {state.metrics.small_data_files for state in house.services.stores.tables.nodes(table.identifier)} == {0}
+
+
+def test_a_global_delete_counts_in_every_node_and_no_longer_when_it_is_gone(house: House) -> None:
+    table = days(house, 1, 2)
+    with table.table.update_spec() as update:
+        update.remove_field("day")
+    house.services.refresh_files.refresh(table.identifier)
+    spec_id = table.table.refresh().spec().spec_id
+    before = table.head().snapshot_id
+    table.delete_ids(0, spec_id=spec_id)
+    house.services.refresh_files.refresh(table.identifier)
+    estimates = {str(state.node): state.metrics.deleted_rows_estimate for state in house.services.stores.tables.nodes(table.identifier)}
+    assert house.services.stores.files.has_global_deletes(table.identifier, {spec_id})
+    assert len(estimates) == 3
+    table.table.refresh()
+    table.table.manage_snapshots().rollback_to_snapshot(before).commit()
+    house.services.refresh_files.refresh(table.identifier)
+    assert figures(house, table) == {"day=0": (1, 0), "day=1": (2, 0)}
