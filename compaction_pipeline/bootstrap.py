@@ -6,6 +6,7 @@ Nothing is opened before it is asked for: building `Services` touches neither da
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 import uuid
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from typing import Any
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.lifecycle.timeouts import RENEWAL_INTERVAL
@@ -67,6 +69,42 @@ def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
     finally:
         stopped.set()
         thread.join()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold Ctrl-C, or a request to end, back until the block is over; a second one gets through at once."""
+    if threading.current_thread() is not threading.main_thread():
+        # Only the main thread is ever interrupted.
+        yield
+        return
+    came: list[int] = []
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            signal.signal(*before.popitem())
+
+    def note(number: int, frame: object) -> None:
+        if came:
+            restore()
+            signal.raise_signal(number)
+            return
+        came.append(number)
+        log.warning("a commit is on its way: this process ends after it")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        if handler not in (signal.SIG_IGN, None):
+            before[number] = handler
+            signal.signal(number, note)
+    try:
+        yield
+    finally:
+        interrupted = bool(came and before)
+        restore()
+        if interrupted:
+            signal.raise_signal(came[0])
 
 
 def no_step(step: str) -> None:
@@ -153,6 +191,7 @@ class Services:
             heartbeat,
             new_id,
             self.on_step,
+            undisturbed,
         )
 
     @cached_property

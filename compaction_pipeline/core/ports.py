@@ -52,6 +52,12 @@ class TableScan(Protocol):
 class MergeEngine(Protocol):
     """Merges the files of tasks; never touches metadata."""
 
+    def ready(self) -> None:
+        """Start what merges need, or find it running; asked before tasks are polled, so that none pays for an engine that is away.
+
+        ConfigError when it can never start as it is set up, StorageUnavailable when it does not start now.
+        """
+
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         """One result per task of one table, in any order, as they end. A failed task is a result with `error`, never an exception.
 

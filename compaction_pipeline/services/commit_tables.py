@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -70,7 +70,9 @@ class CommitTables:
         heartbeat: Heartbeat,
         new_id: Callable[[], str],
         on_step: Callable[[str], None] = lambda step: None,
+        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """`undisturbed` opens a block that an interrupt does not cut: after a commit its tasks and record are told, too."""
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks
@@ -81,6 +83,7 @@ class CommitTables:
         self._heartbeat = heartbeat
         self._new_id = new_id
         self._on_step = on_step
+        self._undisturbed = undisturbed
 
     def due(self) -> Sequence[TableIdentifier]:
         """Tables with Prepared tasks whose commit interval passed since their last committed record."""
@@ -102,7 +105,14 @@ class CommitTables:
             unsettled = self._settle_table(table)
             if unsettled is not None:
                 return Commit(None, unsettled)
-            return self._commit(table, task_ids, run_id)
+            with self._undisturbed():
+                return self._commit(table, task_ids, run_id)
+
+    def records_of(self, task_ids: Sequence[str]) -> Sequence[CompactionRecord]:
+        """The ended records that these tasks went into, whoever made them; oldest first."""
+        tasks = [self._tasks.task(task_id) for task_id in task_ids]
+        records = [self._records.record(record_id) for record_id in dict.fromkeys(task.record_id for task in tasks if task.record_id)]
+        return sorted((record for record in records if record.ended_at is not None), key=lambda record: record.created_at)
 
     def settle(self) -> Sequence[CompactionRecord]:
         """Close records whose process died, or whose answer got lost, by reading their tables."""
@@ -186,7 +196,7 @@ class CommitTables:
             attempts=outcome.attempts,
             reason=outcome.reason,
             commit_ms=_ms(record.created_at, now),
-            queue_ms=sum(_ms(task.created_at, task.started_at) for task in tasks),
+            queue_ms=max((_ms(task.created_at, task.started_at) for task in tasks), default=0),
             merge_ms=sum(task.result.duration_ms for task in tasks if task.result),
         )
         if outcome.state is CommitState.UNKNOWN:
@@ -258,7 +268,8 @@ class CommitTables:
                 # Only one of the two can land: the same record again either finds the earlier attempt or shuts it out.
                 unknown = replace(record, status=RecordStatus.UNKNOWN, reason=outcome.reason)
                 self._records.save(unknown)
-                again = self._attempt(unknown, tasks)
+                with self._undisturbed():
+                    again = self._attempt(unknown, tasks)
                 if again.record is not None and again.record.status is RecordStatus.UNKNOWN:
                     return f"record {record.record_id} of {table} may still land: {again.reason}"
             elif outcome.state is CommitState.NOTHING and not outcome.conflicts:

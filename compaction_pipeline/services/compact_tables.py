@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.lifecycle.timeouts import expires_at, is_expired
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
@@ -18,7 +19,7 @@ from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
 from compaction_pipeline.services.commit_tables import Commit, CommitTables, in_words
-from compaction_pipeline.services.dispatch_tasks import Dispatch, DispatchTasks, failures_in_words
+from compaction_pipeline.services.dispatch_tasks import Dispatch, DispatchTasks, failures_in_words, why_ended
 from compaction_pipeline.services.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.refresh_files import Refresh, RefreshFiles
 
@@ -29,6 +30,18 @@ CONFLICT_ROUNDS = 3
 BUSY_WAITS = 120
 BUSY_WAIT_SECONDS = 0.5
 IDLE_WAIT_SECONDS = 0.5
+_OWN_REASONS = frozenset(
+    {
+        PlanReasonCode.REFUSED,
+        PlanReasonCode.PAUSED,
+        PlanReasonCode.OBSERVED,
+        PlanReasonCode.DISABLED,
+        PlanReasonCode.INVALID_PROPERTY,
+        PlanReasonCode.BEING_READ,
+        PlanReasonCode.EMPTY_TABLE,
+    }
+)
+"""Why nothing is planned, whatever others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,23 @@ class Kept:
     settled: tuple[CompactionRecord, ...] = ()
 
 
+@dataclass
+class _Done:
+    """What a compaction has done so far."""
+
+    on_commit: Callable[[CompactionRecord], None]
+    records: list[CompactionRecord] = field(default_factory=list)
+    tasks: list[CompactionTask] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def add(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> None:
+        """One more record, and those of its tasks that were not planned here."""
+        known = {task.task_id for task in self.tasks}
+        self.tasks += [task for task in tasks if task.task_id not in known]
+        self.records.append(record)
+        self.on_commit(record)
+
+
 class CompactTables:
     """The verbs that the doors use."""
 
@@ -135,22 +165,47 @@ class CompactTables:
         run_id: str | None = None,
         on_plan: Callable[[Sequence[CompactionTask]], None] = lambda tasks: None,
         on_result: Callable[[CompactionTask, TaskStatus], None] = lambda task, status: None,
+        on_commit: Callable[[CompactionRecord], None] = lambda record: None,
         until: Callable[[], bool] = lambda: False,
     ) -> Compaction:
-        """Refresh, plan, merge and commit a table now; nodes whose tasks met a conflict are planned again, 3 times at most."""
+        """Refresh, plan, merge and commit a table now; nodes whose tasks met a conflict are planned again, 3 times at most.
+
+        Ended by an error or an interrupt it leaves nothing of its plan waiting. What is merged by then is committed by the next
+        command or tick.
+        """
         self.keep()
-        request = request or PlanRequest()
-        records: list[CompactionRecord] = []
-        tasks: list[CompactionTask] = []
-        failed: dict[str, str] = {}
+        done = _Done(on_commit=on_commit)
+        try:
+            return self._compact(table, request or PlanRequest(), done, run_id, on_plan, on_result, until)
+        except BaseException as error:
+            self._give_up(done.tasks, why_ended(error))
+            raise
+
+    def look_again(self, table: TableIdentifier) -> None:
+        """Read and judge a table that was just committed, so that nobody is told what was due before; its commit stands whatever comes."""
+        try:
+            if self._refresh_files.refresh(table).complete:
+                self._plan_tables.judge(table)
+        except CompactionError as error:
+            log.warning("table=%s was committed but not looked at again: %s", table, error)
+
+    def _compact(
+        self,
+        table: TableIdentifier,
+        request: PlanRequest,
+        done: _Done,
+        run_id: str | None,
+        on_plan: Callable[[Sequence[CompactionTask]], None],
+        on_result: Callable[[CompactionTask, TaskStatus], None],
+        until: Callable[[], bool],
+    ) -> Compaction:
         waiting: str | None = None
         plan: CompactionPlan | None = None
         if not request.force:
-            failed.update(self._drain_left(table, request, until, on_result))
+            done.failed.update(self._drain_left(table, request, until, on_plan, on_result))
         left = self._commit_left(table, run_id)
         if left.record is not None:
-            records.append(left.record)
-            tasks += [self._tasks.task(task_id) for task_id in left.record.task_ids]
+            done.add(left.record, [self._tasks.task(task_id) for task_id in left.record.task_ids])
         for _ in range(1 + CONFLICT_ROUNDS):
             refresh = self.refresh(table)
             if refresh.error is not None:
@@ -162,36 +217,71 @@ class CompactTables:
             if refresh.problem and planned.plan.reason.code is PlanReasonCode.BEING_READ:
                 raise StorageUnavailable(refresh.problem)
             if not planned.tasks:
+                waiting = self._held_elsewhere(table, request, planned.plan)
                 break
+            done.tasks += planned.tasks
             on_plan(planned.tasks)
-            tasks += planned.tasks
             ids = [task.task_id for task in planned.tasks]
-            failed.update(self._drain_own(ids, until, on_result))
+            done.failed.update(self._drain_own(ids, until, on_result))
             commit = self._commit_own(table, ids, run_id)
-            if commit.record is None:
+            # Another process that serves the queue may have committed them first.
+            records = [commit.record] if commit.record is not None else self._commit_tables.records_of(ids)
+            for record in records:
+                done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
+            if not records:
                 waiting = commit.reason
+                if all(self._tasks.task(task_id).status is TaskStatus.CANCELED for task_id in ids):
+                    continue  # A newer plan took their files.
                 break
-            records.append(commit.record)
-            conflicts = {task.work.node for task in planned.tasks if task.task_id in commit.record.conflicts}
-            if not conflicts or commit.record.status is RecordStatus.UNKNOWN:
+            rejected = {task_id for record in records for task_id in record.conflicts}
+            conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
+            if not conflicts or any(record.status is RecordStatus.UNKNOWN for record in records):
                 break
             request = PlanRequest(request.types, frozenset(conflicts), force=True)
         assert plan is not None
-        return Compaction(table, plan, tuple(records), tuple(tasks), failed, None if records else waiting)
+        return Compaction(table, plan, tuple(done.records), tuple(done.tasks), done.failed, None if done.records else waiting)
+
+    def _give_up(self, tasks: Sequence[CompactionTask], reason: str) -> None:
+        """Cancel what this compaction planned and nobody began: no tick may ever come, and a person who interrupts wants an end."""
+        try:
+            self._tasks.cancel([task.task_id for task in tasks], reason, self._clock())
+        except CompactionError as failure:
+            log.warning("its waiting tasks were not canceled: %s", failure)
+
+    def _held_elsewhere(self, table: TableIdentifier, request: PlanRequest, plan: CompactionPlan) -> str | None:
+        """Who holds the files of a plan that found nothing to take, and until when; None when nobody does."""
+        if plan.reason.code in _OWN_REASONS:
+            return None
+        tasks = self._tasks.tasks(table, (TaskStatus.PENDING, TaskStatus.EXECUTING))
+        held = [task for task in tasks if request.nodes is None or task.work.node in request.nodes]
+        if not held:
+            return None
+        # Who planned a task a moment ago begins with it: its Spark may be starting.
+        until = max(task.lease_expires_at or expires_at(task.created_at) for task in held)
+        lead = f"another process is compacting this table (its lease ends at {until:%H:%M:%S} UTC unless renewed)"
+        return f"{lead}; {plan.reason.text}"
 
     def _drain_left(
         self,
         table: TableIdentifier,
         request: PlanRequest,
         until: Callable[[], bool],
+        on_plan: Callable[[Sequence[CompactionTask]], None],
         on_result: Callable[[CompactionTask, TaskStatus], None],
     ) -> dict[str, str]:
-        """Merge what a process that is gone had begun: nobody else may come, and its files cannot be planned again."""
-        lost = [task for task in self._tasks.tasks(table, (TaskStatus.PENDING,)) if task.attempt > 0]
-        ids = [task.task_id for task in lost if request.nodes is None or task.work.node in request.nodes]
-        if not ids or self._tables.state(table).paused:
+        """Merge what a process that is gone had begun, or had planned: nobody else may come, and its files cannot be planned again."""
+        now = self._clock()
+        waiting = self._tasks.tasks(table, (TaskStatus.PENDING,))
+        lost = [
+            task
+            for task in waiting
+            if (task.attempt > 0 or is_expired(expires_at(task.created_at), now))
+            and (request.nodes is None or task.work.node in request.nodes)
+        ]
+        if not lost or self._tables.state(table).paused:
             return {}
-        return self._drain_own(ids, until, on_result)
+        on_plan(lost)
+        return self._drain_own([task.task_id for task in lost], until, on_result)
 
     def _commit_left(self, table: TableIdentifier, run_id: str | None) -> Commit:
         """Commit what an earlier commit left Prepared when it failed (disk full, catalog away): no tick may ever come."""
@@ -205,14 +295,24 @@ class CompactTables:
     ) -> dict[str, str]:
         """Merge these tasks; one that another process polled is waited for until it ends. Answers the final failures."""
         owner = self._new_id()
+        failed: dict[str, str] = {}
         while not until():
-            self._dispatch_tasks.drain(owner, task_ids=ids, until=until, on_result=on_result)
+            try:
+                self._dispatch_tasks.drain(owner, task_ids=ids, until=until, on_result=on_result)
+            except CompactionError as error:
+                if not any(self._tasks.task(task_id).status is TaskStatus.PREPARED for task_id in ids):
+                    raise
+                # The engine was lost on the way: what is merged is committed all the same.
+                failed = dict.fromkeys(self._tasks.cancel(ids, str(error), self._clock()), str(error))
+                break
             if not any(self._tasks.task(task_id).status in (TaskStatus.PENDING, TaskStatus.EXECUTING) for task_id in ids):
                 break
             self._tasks.release_expired(self._clock())
             self._sleep(BUSY_WAIT_SECONDS)
         ended = [self._tasks.task(task_id) for task_id in ids]
-        return {task.task_id: task.reason or "" for task in ended if task.status is TaskStatus.FAILED}
+        # One with a record was merged, and rejected by a commit of another process: a conflict, no failure.
+        failures = [task for task in ended if task.status is TaskStatus.FAILED and task.record_id is None]
+        return {**failed, **{task.task_id: task.reason or "" for task in failures}}
 
     def _commit_own(self, table: TableIdentifier, ids: Sequence[str], run_id: str | None) -> Commit:
         """Commit these tasks, waiting for another process that is committing the table."""

@@ -16,6 +16,9 @@ from compaction_pipeline.core.ports import Clock, Committer, Heartbeat, MergeEng
 
 log = logging.getLogger(__name__)
 
+INTERRUPTED = "interrupted"
+"""Reason of an attempt, or of a waiting task, whose process was told to end."""
+
 
 @dataclass
 class Dispatch:
@@ -70,23 +73,56 @@ class DispatchTasks:
         """Merge Pending tasks, a slot's worth at a time, until there is none, or `until()`, or after so many rounds.
 
         `task_ids` limits it to these; `queue` None takes from every queue. A task whose attempt failed and that has
-        retries left is polled again by this same loop.
+        retries left is polled again by this same loop. An engine that does not start raises its error and costs no task an attempt.
+        One drain at a time may have an `owner`: what it holds when it is interrupted is given back at once.
         """
         done = Dispatch()
-        while not until() and rounds != 0:
-            rounds = None if rounds is None else rounds - 1
-            polled = self._poll(owner, queue, task_ids)
-            if not polled:
-                break
-            done.polled += len(polled)
-            self._on_step("claimed")
-            attempts = [task.attempt_id or "" for task in polled]
-            with self._heartbeat(partial(self._renew, attempts)):
-                for table, group in groupby(sorted(polled, key=lambda task: task.table), key=lambda task: task.table):
-                    members = {task.task_id: task for task in group}
-                    for result in self._merge(table, list(members.values())):
-                        self._report(members[result.task_id], result, done, on_result)
+        try:
+            while not until() and rounds != 0:
+                rounds = None if rounds is None else rounds - 1
+                if not self._any_waits(queue, task_ids):
+                    break
+                self._engine.ready()
+                polled = self._poll(owner, queue, task_ids)
+                if not polled:
+                    break
+                done.polled += len(polled)
+                self._on_step("claimed")
+                attempts = [task.attempt_id or "" for task in polled]
+                with self._heartbeat(partial(self._renew, attempts)):
+                    for table, group in groupby(sorted(polled, key=lambda task: task.table), key=lambda task: task.table):
+                        members = {task.task_id: task for task in group}
+                        for result in self._merge(table, list(members.values())):
+                            self._report(members[result.task_id], result, done, on_result)
+        except BaseException as error:
+            self._give_back(owner, error)
+            raise
         return done
+
+    def _any_waits(self, queue: str | None, task_ids: Sequence[str] | None) -> bool:
+        """Whether there is anything to poll: an engine is not started for nothing."""
+        if task_ids is not None:
+            return any(self._tasks.task(task_id).status is TaskStatus.PENDING for task_id in task_ids)
+        waiting = self._tasks.tasks(statuses=(TaskStatus.PENDING,), limit=1 if queue is None else None)
+        return any(queue in (None, task.queue) for task in waiting)
+
+    def _give_back(self, owner: str, error: BaseException) -> None:
+        """End the attempts that this drain still holds: nobody works on them, and nobody should wait until their leases end.
+
+        Files that such an attempt writes all the same are nobody's. What was reported already is refused as stale, and stays.
+        """
+        reason = why_ended(error)
+        try:
+            held = [task for task in self._tasks.tasks(statuses=(TaskStatus.EXECUTING,)) if task.owner == owner]
+        except CompactionError as failure:
+            log.warning("owner=%s its attempts were not given back, their leases end: %s", owner, failure)
+            return
+        for task in held:
+            try:
+                status = self._tasks.complete(MergeResult(task.task_id, task.attempt_id or "", error=reason), self._clock())
+                log.info("table=%s task=%s attempt=%s %s, now %s", task.table, task.task_id, task.attempt_id, reason, status.value)
+            except CompactionError as failure:
+                log.warning("table=%s task=%s attempt=%s not given back: %s", task.table, task.task_id, task.attempt_id, failure)
 
     def _renew(self, attempt_ids: Sequence[str]) -> None:
         self._tasks.renew(attempt_ids, self._clock(), LEASE)
@@ -158,6 +194,13 @@ class DispatchTasks:
             self._committer.delete_orphans(task.table, task.table_uuid, [output.path for output in result.outputs])
         except CompactionError as error:
             log.warning("table=%s attempt=%s leftovers stay for now: %s", task.table, result.attempt_id, error)
+
+
+def why_ended(error: BaseException) -> str:
+    """What ended a process's work, for what it leaves behind."""
+    if isinstance(error, CompactionError):
+        return str(error)
+    return f"its process failed: {type(error).__name__}: {error}" if isinstance(error, Exception) else INTERRUPTED
 
 
 def failures_in_words(failed: Mapping[str, str], limit: int = 3) -> str:

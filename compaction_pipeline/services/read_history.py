@@ -78,6 +78,11 @@ class TableOverview:
         """What a person should know though it stops nothing (another tool's REPLACE snapshots)."""
         return self.state.warning
 
+    @property
+    def is_read(self) -> bool:
+        """Whether its files were ever read: until then the figures say nothing."""
+        return self.nodes > 0 or self.state.refreshed_at is not None
+
 
 @dataclass(frozen=True, slots=True)
 class TableDetail:
@@ -275,10 +280,20 @@ def _node_overview(node: NodeState, state: TableState, observe: bool) -> NodeOve
 
 def _health(node: NodeState, state: TableState, observe: bool) -> tuple[HealthStatus, str]:
     health = node_health(node.verdict, _held_back(state), node.failing)
+    if health.status is HealthStatus.DUE and _changed_since(node, state):
+        return HealthStatus.WAITING, f"changed since it was judged ({health.reason}); judged again at the next tick"
     if health.status is HealthStatus.DUE and (state.paused or observe):
         why = "paused" if state.paused else "the catalog is only observed"
         return HealthStatus.WAITING, f"{health.reason}; {why}"
     return health.status, health.reason
+
+
+def _changed_since(node: NodeState, state: TableState) -> bool:
+    """Whether the node's files are others than those that its verdict was made from."""
+    if node.verdict is not None and node.verdict.metrics != node.metrics:
+        return True
+    done = max(node.last_done.values(), default=None)
+    return done is not None and state.refreshed_at is not None and done > state.refreshed_at
 
 
 def _held_back(state: TableState) -> str | None:
@@ -297,6 +312,8 @@ def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[Hea
     if state.paused:
         return HealthStatus.WAITING, "paused"
     if not state.complete:
+        if state.refreshed_at is not None:
+            return HealthStatus.WAITING, "changed since its files were read; read again at the next tick"
         return HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them"
     worst = min(nodes, key=lambda node: _RANK[node.health], default=None)
     health = worst.health if worst is not None else HealthStatus.HEALTHY

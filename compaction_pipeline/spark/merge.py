@@ -29,6 +29,9 @@ _PYTHON_ERROR = re.compile(r"(?!py4j|pyspark)[A-Za-z_][\w.]*(Error|Exception|Int
 class InProcessMergeEngine:
     """Merges in this process, one task after the other; needs no Spark."""
 
+    def ready(self) -> None:
+        """Always."""
+
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         for task in tasks:
             yield merge_task(task, layout, file_io)
@@ -43,6 +46,10 @@ class SparkMergeEngine:
     def __init__(self, sessions: SparkSessions, parallel: int | None = None) -> None:
         self._sessions = sessions
         self._parallel = parallel
+
+    def ready(self) -> None:
+        """Start the session, or find it running."""
+        self._sessions.session()
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         if not tasks:

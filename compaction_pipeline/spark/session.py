@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import re
 import signal
@@ -22,7 +23,11 @@ from pyspark.sql import SparkSession
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.spark.java import find_java
 
+log = logging.getLogger(__name__)
+
 APP_NAME = "compaction-pipeline"
+# What Spark itself can parse; its own refusal comes after a JVM was started, as forty lines of Java's frames.
+_MASTER = re.compile(r"local|local\[(\*|[0-9]+)(\s*,\s*[0-9]+)?\]|local-cluster\[[^]]+\]|spark://.+|k8s://.+|yarn")
 # What every start of a JVM says, before a log level can be set: nobody can act on it.
 _START_NOISE = re.compile(
     rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level to|To adjust logging level use"
@@ -46,6 +51,11 @@ class SparkSettings:
     def is_local(self) -> bool:
         """Executors are threads of this machine's JVM and import our package as this interpreter does."""
         return self.remote is None and self.master.startswith("local")
+
+    @property
+    def address(self) -> str:
+        """Where Spark runs, in one text."""
+        return self.remote or self.master
 
 
 class SparkSessions:
@@ -87,14 +97,17 @@ class SparkSessions:
             return False
 
     def _started(self) -> Any:
+        check_address(self.settings)
+        log.info("starting Spark at %s", self.settings.address)
         try:
             return self._connected() if self.settings.remote is not None else self._launched()
         except ConfigError:
             raise
         except Exception as error:
-            where = self.settings.remote or self.settings.master
             first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise StorageUnavailable(f"Spark at {where} does not start: {first}; `doctor --spark` shows what is missing") from error
+            raise StorageUnavailable(
+                f"Spark at {self.settings.address} does not start: {first}; `doctor --spark` shows what is missing"
+            ) from error
 
     def _connected(self) -> Any:
         builder = SparkSession.builder.remote(self.settings.remote)
@@ -116,7 +129,8 @@ class SparkSessions:
         conf.setAll(list((self._properties() | dict(self.settings.extra)).items()))
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_quiet_gateway(conf), conf=conf)
-        session = SparkSession.builder.config(conf=conf).getOrCreate()
+        with _same_interrupt_handler():
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         if self.settings.is_local:
             # A context that somebody started in this process before us names an interpreter of its own.
@@ -172,6 +186,31 @@ def _interrupt_waits() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if came:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def _same_interrupt_handler() -> Iterator[None]:
+    """What Ctrl-C does stays the business of the program: a SparkContext puts a handler of its own in, which raises wherever we are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def check_address(settings: SparkSettings) -> None:
+    """Raises ConfigError for an address that Spark itself could not parse."""
+    if settings.remote is not None:
+        if not settings.remote.startswith(("sc://", "local")):
+            raise ConfigError(f"COMPACTION_SPARK_REMOTE is {settings.remote!r} but must be the address of Spark Connect, sc://host:port")
+    elif not _MASTER.fullmatch(settings.master):
+        raise ConfigError(
+            f"COMPACTION_SPARK_MASTER is {settings.master!r} but must be local[*], local[N], spark://host:port, yarn or k8s://…"
+        )
 
 
 def _pass_on(reading: int) -> None:

@@ -10,7 +10,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier, TableLayout
@@ -36,6 +37,8 @@ class Between:
             self._actions.pop(0)()
         yield from results
 
+    def ready(self) -> None: ...
+
     def close(self) -> None:
         self._engine.close()
 
@@ -43,11 +46,34 @@ class Between:
 class Broken:
     """An engine whose attempts all fail."""
 
+    def ready(self) -> None: ...
+
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         for task in tasks:
             yield MergeResult(task.task_id, task.attempt_id or "", error="file x.parquet: footer unreadable")
 
     def close(self) -> None: ...
+
+
+class Away(Broken):
+    """An engine that does not start, after it did so many times."""
+
+    def __init__(self, error: Exception, times: int = 0) -> None:
+        self._error = error
+        self._times = times
+        self._engine = InProcessMergeEngine()
+
+    def ready(self) -> None:
+        self._times -= 1
+        if self._times < 0:
+            raise self._error
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        return self._engine.merge(tasks, layout, file_io)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def data_paths(table: LakeTable) -> list[str]:
@@ -80,13 +106,128 @@ def test_what_a_killed_process_had_begun_is_compacted_by_the_next(house: House) 
     assert services.stores.tasks.poll(None, "gone", house.now, timedelta(minutes=1)) is not None
     waits = services.compact_tables.compact(table.identifier)
     assert waits.records == ()
-    assert waits.reason.startswith("nothing more to plan now; unpartitioned: "), waits.reason
+    ends = f"(its lease ends at {house.now + timedelta(minutes=1):%H:%M:%S} UTC unless renewed)"
+    assert waits.reason.startswith(f"another process is compacting this table {ends}; "), waits.reason
     assert waits.reason.endswith("; 12 of 12 data files are in running or waiting tasks")
     house.pass_time(3600)
     done = services.compact_tables.compact(table.identifier)
     assert [record.committed_task_ids for record in done.records] == [(task.task_id,)]
     assert len(table.files()) == 1
     assert table.live_ids() == list(range(12))
+
+
+def test_a_task_that_was_planned_and_never_begun_is_another_s_for_a_minute_and_then_anybody_s(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    (task,) = services.compact_tables.plan_nodes(table.identifier, PlanRequest()).tasks
+    assert services.compact_tables.compact(table.identifier).reason.startswith("another process is compacting this table")
+    house.pass_time(61)
+    assert services.compact_tables.compact(table.identifier).committed == (task.task_id,)
+
+
+def test_an_interrupt_gives_everything_back_and_the_next_compacts_at_once(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    services.engine_override = Between(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        services.compact_tables.compact(table.identifier)
+    [task] = services.stores.tasks.tasks(table.identifier)
+    assert (task.status, task.reason, task.owner) == (TaskStatus.CANCELED, "interrupted", None)
+    [attempt] = services.stores.tasks.attempts(task.task_id)
+    assert (attempt.outcome, attempt.reason) == ("FAILED", "interrupted")
+    assert len(services.compact_tables.compact(table.identifier).committed) == 1
+    assert table.live_ids() == list(range(12))
+    assert len(table.files()) == 1
+
+
+def test_an_interrupt_after_a_report_landed_keeps_what_was_merged(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    complete = type(services.stores.tasks).complete
+
+    def landed(*arguments: Any) -> TaskStatus:
+        monkeypatch.undo()
+        complete(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(services.stores.tasks), "complete", landed)
+    with pytest.raises(KeyboardInterrupt):
+        services.compact_tables.compact(table.identifier)
+    [task] = services.stores.tasks.tasks(table.identifier)
+    assert task.status is TaskStatus.PREPARED
+    assert services.compact_tables.compact(table.identifier).committed == (task.task_id,)
+    assert table.live_ids() == list(range(12))
+
+
+@pytest.mark.parametrize("error", [ConfigError("no Java"), StorageUnavailable("no answer")])
+def test_an_engine_that_does_not_start_costs_no_attempt(house: House, error: Exception) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    services.engine_override = Away(error)
+    with pytest.raises(type(error)):
+        services.compact_tables.compact(table.identifier)
+    [task] = services.stores.tasks.tasks(table.identifier)
+    assert (task.status, task.attempt, task.reason) == (TaskStatus.CANCELED, 0, str(error))
+    house.pass_time(61)
+    assert services.plan_tables.plan(table.identifier).tasks
+    with pytest.raises(type(error)):
+        services.compact_tables.drain(until=lambda: False, linger=timedelta(0))
+    assert [task.attempt for task in services.stores.tasks.tasks(table.identifier, (TaskStatus.PENDING,))] == [0]
+
+
+def test_an_engine_with_nothing_to_merge_is_not_started(house: House) -> None:
+    house.services.engine_override = Away(AssertionError("was started"))
+    assert house.services.compact_tables.drain(until=lambda: False, linger=timedelta(0)).polled == 0
+
+
+def test_an_engine_that_is_lost_on_the_way_leaves_what_is_merged_to_be_committed(house: House) -> None:
+    table = house.fragmented(files=24, **{"self-optimizing.max-task-size-bytes": "1", "self-optimizing.target-size": "12000"})
+    services = house.services
+    services.engine_override = Away(StorageUnavailable("Spark is gone"), times=1)
+    services.dispatch_tasks._task_slots = 1
+    done = services.compact_tables.compact(table.identifier)
+    assert len(done.tasks) > 1
+    assert len(done.committed) == 1
+    assert set(done.failed.values()) == {"Spark is gone"}
+    assert len(done.failed) == len(done.tasks) - 1
+    assert table.live_ids() == list(range(24))
+
+
+def test_what_another_process_commits_in_between_is_no_failure(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+
+    def commit_first(step: str) -> None:
+        if step == "prepared":
+            services.commit_tables.commit(table.identifier)
+
+    services.dispatch_tasks._on_step = commit_first
+    done = services.compact_tables.compact(table.identifier)
+    assert done.committed == tuple(task.task_id for task in done.tasks) != ()
+    assert (len(done.records), done.waiting) == (1, None)
+
+
+def test_a_record_says_how_long_the_longest_wait_was(house: House) -> None:
+    table = house.fragmented(files=24, **{"self-optimizing.max-task-size-bytes": "1", "self-optimizing.target-size": "12000"})
+    services = house.services
+    services.dispatch_tasks._task_slots = 1
+    services.dispatch_tasks._on_step = lambda step: house.pass_time(10) if step == "prepared" else None
+    done = services.compact_tables.compact(table.identifier)
+    assert done.records[0].queue_ms == 10_000 * (len(done.tasks) - 1) > 0
+
+
+def test_what_was_compacted_is_not_due_any_more(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    services.dispatch_tasks._on_step = lambda step: house.pass_time(1)
+    done = services.compact_tables.compact(table.identifier)
+    before = services.read_history.table(table.identifier)
+    assert [node.health for node in before.nodes] == [HealthStatus.WAITING]
+    assert before.overview.reason == "changed since its files were read; read again at the next tick"
+    services.compact_tables.look_again(done.table)
+    after = services.read_history.table(table.identifier)
+    assert [node.health for node in after.nodes] == [HealthStatus.HEALTHY]
+    assert after.overview.reason == "no node has 12 small files; highest 1 in unpartitioned"
 
 
 def test_what_is_not_fragmented_says_why(house: House) -> None:

@@ -66,6 +66,23 @@ def test_a_node_that_is_due_says_so_unless_nobody_may_do_it(desk: Desk) -> None:
     assert desk.history.table(ORDERS).nodes[0].health is Health.WAITING
 
 
+def test_a_verdict_of_other_files_is_not_due(desk: Desk) -> None:
+    moved = replace(due(1), metrics=replace(due(1).metrics, data_files=1, small_data_files=0))
+    desk.table(ORDERS, moved, due(2), refreshed_at=NOW)
+    desk.stores.tables.mark_done(ORDERS, [(due(2).node, CompactionType.MINOR)], NOW + timedelta(seconds=1))
+    nodes = desk.history.worst_nodes()
+    assert {node.health for node in nodes} == {Health.WAITING}
+    assert "changed since it was judged (because 1)" in {node.reason for node in nodes if node.key == moved.key}.pop()
+
+
+def test_a_table_that_changed_is_not_called_unread(desk: Desk) -> None:
+    desk.table(ORDERS, complete=False)
+    assert desk.history.tables()[0].reason.startswith("its files were not read yet")
+    assert not desk.history.tables()[0].is_read
+    desk.table(ORDERS, complete=False, refreshed_at=NOW)
+    assert desk.history.tables()[0].reason == "changed since its files were read; read again at the next tick"
+
+
 def test_a_refused_table_shows_its_reason_on_itself_and_its_nodes(desk: Desk) -> None:
     desk.table(ORDERS, due(1), refusal="format v3 is not written yet")
     detail = desk.history.table(ORDERS)

@@ -36,7 +36,7 @@ def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing
     if failing is not None:
         return Health(HealthStatus.FAILING, failing)
     if verdict is None:
-        return Health(HealthStatus.WAITING, "not planned yet")
+        return Health(HealthStatus.WAITING, "no plan stored yet: sensors or `compact` store one")
     code, text = verdict.reason.code, verdict.reason.text
     if code is PlanReasonCode.REFUSED:
         return Health(HealthStatus.REFUSED, text)

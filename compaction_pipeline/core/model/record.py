@@ -46,7 +46,10 @@ class CommitFigures:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRecord:
-    """One commit: table, snapshots, tasks, figures, durations, conflicts (task id → reason)."""
+    """One commit: table, snapshots, tasks, figures, durations, conflicts (task id → reason).
+
+    `queue_ms` is the longest that a task waited, `merge_ms` what all merges took together, `commit_ms` from claim to end.
+    """
 
     record_id: str
     table: TableIdentifier

@@ -1,0 +1,68 @@
+"""Starting Spark: what cannot work is told before a JVM starts, and Ctrl-C stays the program's own."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.spark import session
+from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+
+
+@pytest.mark.parametrize("master", ["bogus://x", "local[", "localhost", "", "yarn-client", "spark://", "mesos://host:5050"])
+def test_a_master_that_spark_cannot_parse_is_bad_input_and_starts_nothing(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "find_java", lambda *_: pytest.fail("a JVM was wanted"))
+    with pytest.raises(ConfigError, match=r"COMPACTION_SPARK_MASTER is .* but must be local"):
+        SparkMergeEngine(SparkSessions(SparkSettings(master))).ready()
+    with pytest.raises(ConfigError, match=r"COMPACTION_SPARK_REMOTE is 'spark://x' but must be"):
+        SparkMergeEngine(SparkSessions(SparkSettings(remote="spark://x"))).ready()
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[4]",
+        "local[*,3]",
+        "local[2, 1]",
+        "local-cluster[2,1,1024]",
+        "spark://a,b:1",
+        "k8s://https://x",
+        "yarn",
+    ],
+)
+def test_every_master_that_spark_parses_may_be_named(master: str) -> None:
+    session.check_address(SparkSettings(master))
+
+
+def test_ctrl_c_is_still_the_program_s_after_a_session_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    class Builder:
+        """As a SparkContext does: another handler is in place when it is there."""
+
+        sparkContext = property(lambda self: self)
+
+        def config(self, **_: Any) -> Builder:
+            return self
+
+        def getOrCreate(self) -> Builder:
+            signal.signal(signal.SIGINT, lambda number, frame: None)
+            return self
+
+        def setLogLevel(self, level: str) -> None: ...
+
+    monkeypatch.setattr(session.SparkContext, "_gateway", object())
+    monkeypatch.setattr(SparkSession, "builder", Builder())
+    try:
+        SparkSessions(SparkSettings("local[1]", home=str(tmp_path))).session()
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,65 @@
+"""What the wiring itself promises."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from compaction_pipeline.bootstrap import undisturbed
+
+
+class Ended(BaseException):
+    """What the program's own handler raises."""
+
+
+@pytest.fixture(autouse=True)
+def handled() -> Iterator[None]:
+    def end(number: int, frame: object) -> None:
+        raise Ended
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_a_block_and_then_goes_the_way_it_would_have_gone(number: int) -> None:
+    steps = []
+
+    def work() -> None:
+        with undisturbed():
+            with undisturbed():
+                signal.raise_signal(number)
+                steps.append("inner block")
+            steps.append("outer block")
+
+    with pytest.raises(Ended):
+        work()
+    assert steps == ["inner block", "outer block"]
+    with pytest.raises(Ended):
+        signal.raise_signal(number)
+
+
+def test_a_second_interrupt_gets_through_at_once() -> None:
+    steps = []
+
+    def work() -> None:
+        with undisturbed():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("first")
+            signal.raise_signal(signal.SIGINT)
+            steps.append("second")
+
+    with pytest.raises(Ended):
+        work()
+    assert steps == ["first"]
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with undisturbed():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
