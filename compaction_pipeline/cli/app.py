@@ -6,9 +6,12 @@ Global options may stand anywhere on the line (`compact T --json` as well as `--
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from importlib.metadata import version as installed_version
 from typing import Any
@@ -24,12 +27,27 @@ from compaction_pipeline.settings import load_settings
 _GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
 GLOBAL_HELP = (
     "Everywhere: --json, --verbose/-v, --quiet/-q. "
-    "Exit codes: 0 done or nothing to do, 1 failed, 2 bad input, 3 partly committed, 4 refused, 5 outcome unknown."
+    "Exit codes: 0 done or nothing to do, 1 failed, 2 bad input, 3 partly committed, 4 refused, 5 outcome unknown, 130 interrupted."
 )
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or a request to end, ended a command; the message is what a person should know."""
 
 
 class Commands(TyperGroup):
     """The root of the commands. Every error ends here: one clear sentence and an exit code, never a stack of calls."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            with _ended_as_interrupted():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Else the library below ends the process by itself, without a word.
+            raise Interrupted("interrupted; run the command again") from None
+        except Exception as error:
+            _drop_pydantic_s_words(error)
+            raise
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
@@ -42,6 +60,9 @@ class Commands(TyperGroup):
             output.error(str(error), code)
             _explain(output)
             sys.exit(code)
+        except Interrupted as error:
+            output.error(str(error), ExitCode.INTERRUPTED)
+            sys.exit(ExitCode.INTERRUPTED)
         except Exception as error:  # A fault of ours or of a library: still one sentence, the rest with --verbose.
             output.error(f"{type(error).__name__}: {error} (run again with --verbose to see where)", ExitCode.FAILED)
             _explain(output)
@@ -53,7 +74,7 @@ class Commands(TyperGroup):
         extra["standalone_mode"] = False
         try:
             code = super().main(args, *rest, **extra)
-        except CompactionError:
+        except (CompactionError, Interrupted):
             raise
         except Exception as error:
             # Usage errors are of click or of typer's own copy of it, by version: known by what they can do.
@@ -62,6 +83,29 @@ class Commands(TyperGroup):
                 raise
             raise ConfigError(f"{message()} (see --help)") from None
         sys.exit(code if isinstance(code, int) else ExitCode.DONE)
+
+
+@contextmanager
+def _ended_as_interrupted() -> Iterator[None]:
+    """A request to end (SIGTERM) is an interrupt too: what is held is given back, and the exit code says so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _drop_pydantic_s_words(error: Exception) -> None:
+    message = getattr(error, "message", None)
+    if isinstance(message, str):
+        error.message = message.replace("Value error, ", "")  # type: ignore[attr-defined]
 
 
 def _global_flags(args: Sequence[str]) -> tuple[list[str], list[str]]:

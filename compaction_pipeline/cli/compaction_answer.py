@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.cli.exit_codes import ExitCode
-from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReasonCode
+from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.services.compact_tables import Compaction
 
 # Why a plan is empty, where that is more than "nothing to do".
@@ -101,6 +102,24 @@ def error_answer(table: str, message: str, code: ExitCode, before: TableBefore) 
     if code is ExitCode.OUTCOME_UNKNOWN:
         unchanged = replace(unchanged, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
     return replace(unchanged, reason=message, error=message)
+
+
+def interrupted_answer(table: TableIdentifier, message: str, records: Sequence[CompactionRecord], before: TableBefore) -> CompactionAnswer:
+    """`compact` was interrupted: what it had committed by then counts."""
+    plan = CompactionPlan((), PlanReason(PlanReasonCode.PLANNED, message))
+    answer = answer_of(Compaction(table, plan, tuple(records)), before)
+    if records and records[-1].ended_at is None:
+        answer = replace(answer, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
+    return replace(answer, exit_code=ExitCode.INTERRUPTED, reason=message, error=message)
+
+
+def interrupted_in_words(records: Sequence[CompactionRecord]) -> str:
+    """What an interrupted `compact` leaves behind: records that it made, the last perhaps cut."""
+    if records and records[-1].ended_at is None:
+        return f"interrupted during commit {records[-1].record_id}; run the command again: it reads the table to find out how that ended"
+    committed = [record.record_id for record in records if record.status is RecordStatus.COMMITTED]
+    what = f"nothing more was committed after {', '.join(committed)}" if committed else "nothing was committed"
+    return f"interrupted; {what}; run the command again"
 
 
 def exit_code_of_plan(plan: CompactionPlan) -> ExitCode:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.fragmentation.triggers import files_of
 
 MIN_PYTHON = (3, 10)
 
@@ -72,6 +73,14 @@ def diagnose(probes: Probes) -> tuple[Finding, ...]:
 def is_sound(findings: tuple[Finding, ...]) -> bool:
     """Nothing is wrong; warnings are no wrong."""
     return all(finding.soundness is not Soundness.WRONG for finding in findings)
+
+
+def verdict(findings: tuple[Finding, ...]) -> str:
+    """The last line: what all of it comes to."""
+    if not is_sound(findings):
+        return "something is wrong: see how to mend it above"
+    warnings = sum(finding.soundness is Soundness.WARNING for finding in findings)
+    return f"usable; {files_of(warnings, 'warning')}" if warnings else "all is well"
 
 
 def python_finding(version: tuple[int, int, int]) -> Finding:

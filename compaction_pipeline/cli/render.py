@@ -56,7 +56,8 @@ def tables_table(tables: Iterable[TableOverview]) -> Table:
     for item in tables:
         notes = [item.reason] if item.warning is None else [item.reason, f"warning: {item.warning}"]
         mode = " (observed only)" if item.observe else " (paused)" if item.state.paused else ""
-        table.add_row(escape(str(item.table)) + mode, _health(item.health), *_figures(item.metrics), escape("; ".join(notes)))
+        figures = _figures(item.metrics) if item.is_read else ("–",) * len(_FIGURES)
+        table.add_row(escape(str(item.table)) + mode, _health(item.health), *figures, escape("; ".join(notes)))
     return table
 
 
@@ -101,10 +102,10 @@ def plan_tasks_table(plan: CompactionPlan) -> Table:
     return table
 
 
-def left_alone_table(plan: CompactionPlan) -> Table:
-    """Every node without a task, and why."""
+def left_alone_table(verdicts: Iterable[NodeVerdict]) -> Table:
+    """Nodes without a task, and why."""
     table = _table("left alone", "node", "data files", "small", "deletes", "why")
-    for verdict in left_alone(plan):
+    for verdict in verdicts:
         metrics = verdict.metrics
         counts = (str(metrics.data_files), str(metrics.small_files), str(metrics.delete_files))
         table.add_row(_node(verdict.node), *counts, escape(verdict.reason.text))
@@ -159,7 +160,7 @@ def record_table(record: CompactionRecord) -> Table:
         ("rows", f"{record.rows:,}, {record.rows_deleted:,} deleted ones gone"),
         (
             "took",
-            f"queue {_ms(record.queue_ms)}, merge {_ms(record.merge_ms)}, commit {_ms(record.commit_ms)} "
+            f"longest wait {_ms(record.queue_ms)}, all merges together {_ms(record.merge_ms)}, commit {_ms(record.commit_ms)} "
             f"({files_of(record.attempts, 'attempt')})",
         ),
     ]
@@ -175,10 +176,14 @@ def record_table(record: CompactionRecord) -> Table:
 
 
 def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[str, Sequence[TaskAttempt]] | None = None) -> Table:
-    """One line a task; with `attempts`, how each try ended."""
+    """One line a task; with `attempts`, how each try ended that did not succeed."""
     table = _table(title, "task", "table", "node", "type", "status", "attempt", "data files", "bytes in", "held by", "why")
     for task in tasks:
-        tries = [f"{item.number}: {item.reason or item.outcome or 'running'}" for item in (attempts or {}).get(task.task_id, ())]
+        tries = [
+            f"{item.number}: {item.reason or item.outcome or 'running'}"
+            for item in (attempts or {}).get(task.task_id, ())
+            if item.outcome != "PREPARED"
+        ]
         table.add_row(
             task.task_id,
             escape(str(task.table)),

@@ -1,13 +1,14 @@
 """Reads `--where`: which nodes of a table a person means.
 
 `day=2024-01-01`, several pairs joined by `,` or `/`, the text that `table show` prints for a node, or its Dagster key. Pairs
-may name some of the partition fields only; then every node that agrees is meant.
+may name some of the partition fields only; then every node that agrees is meant. A value may hold the separators where only
+one reading of the text fits a node.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.model.node import PartitionValue, TableNode
@@ -28,19 +29,40 @@ def selected_nodes(nodes: Mapping[str, TableNode], where: str) -> frozenset[Tabl
     same_text = frozenset(node for node in nodes.values() if str(node) == text)
     if same_text:
         return same_text
-    wanted = _pairs(text)
     fields = sorted({value.name for node in nodes.values() for value in node.partition})
+    found = {reading: nodes_so_read for reading in _readings(text, fields) if (nodes_so_read := _matching(nodes, dict(reading)))}
+    if len(set(found.values())) > 1:
+        readings = " or ".join(" and ".join(f"{name} is {value!r}" for name, value in reading) for reading in found)
+        raise ConfigError(f"--where {where!r} may mean {readings}: name all fields as `table show` prints the node, or use its key")
+    if found:
+        return next(iter(found.values()))
+    wanted = _pairs(text)
     unknown = sorted(set(wanted) - set(fields))
     if unknown:
         there = f"the partition fields are {', '.join(fields)}" if fields else "the table is not partitioned: leave --where away"
         raise ConfigError(f"--where {where!r} names the field {unknown[0]!r}, but {there}")
-    found = frozenset(node for node in nodes.values() if _agrees(node, wanted))
-    if not found:
-        raise NotFoundError(f"--where {where!r} matches no partition; there are {_listed(nodes)}")
-    return found
+    raise NotFoundError(f"--where {where!r} matches no partition; there are {_listed(nodes)}")
+
+
+def _readings(text: str, fields: Sequence[str]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Every way in which pairs of these fields, each at most once, may be joined to this text."""
+    name, _, rest = text.partition("=")
+    name = name.strip()
+    if name not in fields:
+        return
+    yield ((name, rest),)
+    others = [field for field in fields if field != name]
+    for cut in _SEPARATOR.finditer(rest):
+        for reading in _readings(rest[cut.end() :], others):
+            yield ((name, rest[: cut.start()]), *reading)
+
+
+def _matching(nodes: Mapping[str, TableNode], wanted: Mapping[str, str]) -> frozenset[TableNode]:
+    return frozenset(node for node in nodes.values() if _agrees(node, wanted))
 
 
 def _pairs(text: str) -> dict[str, str]:
+    """The pairs that were most likely meant by a text that fits no node."""
     pairs: dict[str, str] = {}
     for part in _SEPARATOR.split(text):
         name, has_value, value = part.partition("=")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -20,10 +22,14 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 from typer.testing import CliRunner, Result
 
+from compaction_pipeline import bootstrap
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, MergeResult
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.spark.merge import InProcessMergeEngine
 
 TABLE = "lake.shop.orders"
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "bucket", IntegerType(), required=False))
@@ -42,6 +48,21 @@ class Desk:
         result = CliRunner(env=environment).invoke(app, list(arguments))
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result
+
+    @contextmanager
+    def meanwhile(self, action: Callable[[], object]) -> Iterator[None]:
+        """Let something happen at the first merge, before it is reported."""
+        actions = [action]
+
+        class Engine(InProcessMergeEngine):
+            def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+                results = list(super().merge(tasks, layout, file_io))
+                if actions:
+                    actions.pop()()
+                yield from results
+
+        with mock.patch.object(bootstrap, "InProcessMergeEngine", Engine):
+            yield
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         """Run a command with --json; stdout must be exactly one JSON value."""

@@ -110,6 +110,18 @@ def test_tables_are_listed_with_figures_once_they_are_read(desk: Desk) -> None:
     assert desk.type("table", "list", "--catalog", "nowhere").exit_code == 2
 
 
+def test_a_table_that_was_never_read_shows_no_figures_and_how_to_get_them(desk: Desk) -> None:
+    desk.table(files=1)
+    desk.add_catalog()
+    result = desk.type("table", "list")
+    assert "1 table not read yet: `compaction-pipeline table list --refresh` reads what is new" in result.stderr
+    assert " 0 " not in result.stdout
+    assert "–" in result.stdout
+    assert desk.json("table", "list")[0]["data_files"] is None
+    assert "not read yet" not in desk.type("table", "list", "--refresh").stderr
+    assert desk.type("table", "list").stderr == ""
+
+
 def test_a_table_is_shown_with_nodes_files_and_properties(desk: Desk) -> None:
     table = desk.table(files=2, **{"self-optimizing.fragment-ratio": "4", "self-optimizing.max-retry": "3", "compaction.typo": "1"})
     desk.delete(table, 0, 0)
@@ -148,7 +160,10 @@ def test_records_tell_what_was_done(desk: Desk) -> None:
     shown = desk.json("record", "show", listed["record_id"][:6])
     assert (shown["status"], shown["snapshot_after"]) == ("COMMITTED", done["snapshot_after"])
     assert [task["status"] for task in shown["tasks"]] == ["COMMITTED", "COMMITTED"]
-    assert "24 → 2" in desk.type("record", "show", listed["record_id"]).stdout
+    people = desk.type("record", "show", listed["record_id"]).stdout
+    assert "24 → 2" in people
+    assert "longest wait" in people
+    assert "PREPARED" not in people
     assert listed["record_id"] in desk.type("record", "list").stdout
     assert desk.type("record", "show", "nope").exit_code == 2
 
@@ -234,9 +249,11 @@ def test_a_mistake_in_typing_is_bad_input_for_people_and_programs(desk: Desk, ar
     people = desk.type(*arguments)
     assert (people.exit_code, people.stdout) == (2, "")
     assert people.stderr
+    assert "Value error" not in people.stderr
     answer = desk.json(*arguments, code=2)
     assert answer["exit_code"] == 2
     assert answer["error"]
+    assert "Value error" not in answer["error"]
 
 
 @pytest.mark.parametrize("arguments", [("--json", "table", "list"), ("table", "--json", "list"), ("table", "list", "--json")])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 
 KEYS = {
@@ -187,3 +190,117 @@ def test_a_catalog_that_is_gone_fails_in_one_sentence(desk: Desk) -> None:
     assert result.exit_code in (1, 2)
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.output
+
+
+# ---- interrupts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_told_and_leaves_the_table_free_for_the_next(desk: Desk, number: int) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    with desk.meanwhile(lambda: signal.raise_signal(number)):
+        people = desk.type("compact", TABLE, "--quiet")
+    assert people.exit_code == 130
+    assert (people.stdout, people.stderr) == ("", "error: interrupted; nothing was committed; run the command again\n")
+    with desk.meanwhile(lambda: signal.raise_signal(number)):
+        answer = desk.json("compact", TABLE, code=130)
+    assert (answer["error"], answer["exit_code"]) == ("interrupted; nothing was committed; run the command again", 130)
+    assert (answer["committed"], answer["files_after"]) == (0, 24)
+    assert desk.json("compact", TABLE)["committed"] == 2
+    assert len(desk.ids(table)) == 24
+
+
+def test_an_interrupt_lets_a_commit_end_and_tells_of_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    commit = IcebergCommitter.commit
+
+    def interrupted(*arguments: Any) -> object:
+        signal.raise_signal(signal.SIGINT)
+        return commit(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergCommitter, "commit", interrupted)
+        answer = desk.json("compact", TABLE, code=130)
+    [record] = desk.json("record", "list")
+    assert (record["status"], record["ended_at"] is not None) == ("COMMITTED", True)
+    assert answer["error"] == f"interrupted; nothing more was committed after {record['record_id']}; run the command again"
+    assert (answer["committed"], answer["files_before"], answer["files_after"]) == (2, 24, 2)
+    assert len(desk.ids(table)) == 24
+
+
+def test_a_commit_that_is_cut_by_a_second_interrupt_claims_nothing_and_is_found_out_by_the_next(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    commit = IcebergCommitter.commit
+
+    def cut(*arguments: Any) -> object:
+        signal.raise_signal(signal.SIGINT)
+        commit(*arguments)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("was not cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergCommitter, "commit", cut)
+        answer = desk.json("compact", TABLE, code=130)
+    assert "it reads the table to find out how that ended" in answer["error"]
+    assert (answer["snapshot_after"], answer["files_after"]) == (None, None)
+    assert desk.json("compact", TABLE)["files_after"] == 2
+    assert [record["status"] for record in desk.json("record", "list")] == ["COMMITTED"]
+    assert len(desk.ids(table)) == 24
+
+
+def test_an_interrupt_of_any_command_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compaction_pipeline.services.read_history.ReadHistory.status", lambda self: signal.raise_signal(signal.SIGINT))
+    result = desk.type("status")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "error: interrupted; run the command again\n")
+    assert desk.json("status", code=130) == {"error": "interrupted; run the command again", "exit_code": 130}
+
+
+# ---- what is said on the way -----------------------------------------------------------------------------------------
+
+
+def test_a_log_is_told_each_step(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    assert desk.type("compact", TABLE).stderr.splitlines() == [
+        f"{TABLE}: 2 tasks planned",
+        "task 1 of 2 merged (bucket=0)",
+        "task 2 of 2 merged (bucket=1)",
+    ]
+
+
+def test_a_spark_that_nobody_can_reach_by_that_name_is_bad_input_and_costs_no_attempt(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    bogus = {"COMPACTION_MERGE_ENGINE": "spark", "COMPACTION_SPARK_MASTER": "bogus://x"}
+    result = desk.type("compact", TABLE, **bogus)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("error: COMPACTION_SPARK_MASTER is 'bogus://x' but must be local[*], ")
+    assert result.stderr.splitlines()[:-1] == [f"{TABLE}: 2 tasks planned", "starting Spark at bogus://x"]
+    assert desk.json("status")["queue"] | {"canceled": 0} == dict.fromkeys(
+        ("pending", "executing", "prepared", "committed", "failed", "canceled"), 0
+    )
+    assert desk.json("compact", TABLE)["committed"] == 2
+
+
+def test_what_was_compacted_is_healthy_at_once(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    desk.json("compact", TABLE)
+    now = desk.json("status")
+    assert now["due"] == 0
+    assert [node["health"] for node in now["worst_nodes"]] == ["HEALTHY", "HEALTHY"]
+    assert (now["tables"][0]["health"], now["tables"][0]["data_files"]) == ("HEALTHY", 2)
+
+
+def test_nodes_that_were_not_asked_for_are_one_line(desk: Desk) -> None:
+    desk.table(files=12, buckets=(0, 1, 2, 3))
+    desk.add_catalog()
+    people = desk.type("plan", TABLE, "--where", "bucket=1").stdout
+    assert "after it in the nodes asked for: 1 data file, 0 delete files" in people
+    assert "not asked for" not in people.replace("other nodes not asked for", "")
+    assert "bucket=2" not in people

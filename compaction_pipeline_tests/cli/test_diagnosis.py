@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from compaction_pipeline.cli.diagnosis import Finding, Probe, Probes, Soundness, diagnose, is_sound
+from compaction_pipeline.cli.diagnosis import Finding, Probe, Probes, Soundness, diagnose, is_sound, verdict
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 
 
@@ -54,6 +54,12 @@ def test_a_missing_java_is_wrong_unless_spark_runs_elsewhere() -> None:
     assert found(without)["Java"].soundness is Soundness.WRONG
     assert "JAVA_HOME" in (found(without)["Java"].mend or "")
     assert found(replace(without, spark_remote="sc://spark:15002"))["Java"].soundness is Soundness.OK
+
+
+def test_the_last_line_counts_warnings() -> None:
+    assert verdict(diagnose(SOUND)) == "all is well"
+    assert verdict(diagnose(replace(SOUND, dagster_home=None, catalogs=catalogs))) == "usable; 2 warnings"
+    assert verdict(diagnose(replace(SOUND, java=fails("no Java found")))).startswith("something is wrong")
 
 
 def test_an_unset_dagster_home_is_a_warning_and_a_bad_one_is_wrong() -> None:

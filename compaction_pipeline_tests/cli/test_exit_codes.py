@@ -16,6 +16,7 @@ def test_the_numbers_are_those_of_the_readme() -> None:
         "PARTLY_COMMITTED": 3,
         "REFUSED": 4,
         "OUTCOME_UNKNOWN": 5,
+        "INTERRUPTED": 130,
     }
 
 

@@ -43,6 +43,20 @@ def test_a_value_may_hold_the_separators() -> None:
     assert selected_nodes({node_key(TABLE, odd): odd}, "path=a/b,c,n=1") == {odd}
 
 
+def test_a_lone_value_may_hold_what_looks_like_another_pair() -> None:
+    odd, plain = node("2024-01-01", 1, "a/b c=d"), node("2024-01-01", 1, "a")
+    nodes = {node_key(TABLE, item): item for item in (odd, plain)}
+    assert selected_nodes(nodes, "region=a/b c=d") == {odd}
+    assert selected_nodes(nodes, "region=a/b c=d,bucket=1") == {odd}
+    assert selected_nodes(nodes, "bucket=1/region=a") == {plain}
+
+
+def test_a_text_with_two_readings_is_refused_with_both() -> None:
+    one, other = node("2024-01-01", 1, "a/bucket=1"), node("2024-01-01", 1, "a")
+    with pytest.raises(ConfigError, match="may mean region is 'a/bucket=1' or region is 'a' and bucket is '1': name all fields"):
+        selected_nodes({node_key(TABLE, item): item for item in (one, other)}, "region=a/bucket=1")
+
+
 def test_an_unknown_field_is_answered_with_the_fields_there_are() -> None:
     with pytest.raises(ConfigError, match="'dya', but the partition fields are bucket, day, region"):
         selected_nodes(NODES, "dya=2024-01-01")

@@ -8,7 +8,7 @@ from enum import Enum
 import typer
 from rich.console import RenderableType
 
-from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.app import GLOBAL_HELP, Interrupted, app
 from compaction_pipeline.cli.compaction_answer import (
     CompactionAnswer,
     TableBefore,
@@ -16,16 +16,21 @@ from compaction_pipeline.cli.compaction_answer import (
     dry_run_answer,
     error_answer,
     exit_code_of_plan,
+    interrupted_answer,
+    interrupted_in_words,
 )
 from compaction_pipeline.cli.exit_codes import exit_code_of
+from compaction_pipeline.cli.following import Following
 from compaction_pipeline.cli.render import left_alone, left_alone_table, plan_tasks_table, record_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.cli.where import selected_nodes
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.model.plan import CompactionPlan, PlanRequest
+from compaction_pipeline.core.fragmentation.triggers import files_of
+from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, TaskStatus
+from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.services.read_history import SHOWN
 
 
 class TypeChoice(str, Enum):
@@ -38,7 +43,10 @@ class TypeChoice(str, Enum):
 
 _TYPE = typer.Option(None, "--type", case_sensitive=False, help="Only this kind of work, thresholds ignored; a gain is still needed.")
 _WHERE = typer.Option(
-    None, "--where", metavar="PARTITION", help="Only these partitions: field=value, several joined by ',' or '/', or a node's key."
+    None,
+    "--where",
+    metavar="PARTITION",
+    help="Only these partitions: field=value, several joined by ',' or '/', or a node's key. A value may hold ',', '/' and '='.",
 )
 
 
@@ -60,7 +68,7 @@ def plan(
     with Session(context) as session:
         session.refresh(identifier, strict=True)
         made = session.services.plan_tables.explain(identifier, _request(session, identifier, kind, where))
-        session.output.answer(_plan_value(identifier, made), *_plan_rendered(made))
+        session.output.answer(_plan_value(identifier, made), *_plan_rendered(made, where is not None))
     raise typer.Exit(exit_code_of_plan(made))
 
 
@@ -100,22 +108,24 @@ def _compacted(
     before = _before(session, table)
     if dry_run:
         made = session.services.plan_tables.explain(table, request)
-        return dry_run_answer(str(table), made, before), ["dry run: nothing is done", *_plan_rendered(made)]
+        return dry_run_answer(str(table), made, before), ["dry run: nothing is done", *_plan_rendered(made, request.nodes is not None)]
+    settings = session.services.settings
+    compact_tables = session.services.compact_tables
     with session.output.progress() as progress:
-        bar = progress.add_task(f"compacting {table}", total=None)
-        planned = 0
-
-        def on_plan(tasks: Sequence[CompactionTask]) -> None:
-            nonlocal planned
-            planned += len(tasks)
-            progress.update(bar, total=planned)
-
-        def on_result(task: CompactionTask, status: TaskStatus) -> None:
-            # A failed attempt with retries left is Pending again: the same task is still to come.
-            if status is not TaskStatus.PENDING:
-                progress.advance(bar)
-
-        compaction = session.services.compact_tables.compact(table, request, on_plan=on_plan, on_result=on_result)
+        spark = None if settings.merge_engine == "in-process" else settings.spark_remote or settings.spark_master
+        following = Following(session.output, progress, table, spark)
+        try:
+            compaction = compact_tables.compact(
+                table, request, on_plan=following.planned, on_result=following.ended, on_commit=following.committed
+            )
+        except KeyboardInterrupt:
+            records = following.own(session.stores.records.records(table, limit=SHOWN))
+            message = interrupted_in_words(records)
+            if not session.output.as_json:
+                raise Interrupted(message) from None
+            return interrupted_answer(table, message, records, before), []
+        if compaction.committed:
+            compact_tables.look_again(table)
     answer = answer_of(compaction, before)
     return answer, [*_records_rendered(compaction.records), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
 
@@ -140,13 +150,20 @@ def _records_rendered(records: Sequence[CompactionRecord]) -> list[RenderableTyp
     return [record_table(record) for record in records]
 
 
-def _plan_rendered(made: CompactionPlan) -> list[RenderableType]:
+def _plan_rendered(made: CompactionPlan, asked: bool) -> list[RenderableType]:
     rendered: list[RenderableType] = []
+    alone = [verdict for verdict in left_alone(made) if verdict.reason.code is not PlanReasonCode.NOT_REQUESTED]
+    others = len(left_alone(made)) - len(alone)
     if made.tasks:
         rendered.append(plan_tasks_table(made))
-        rendered.append(f"after it: {made.predicted_files:,} files, {made.predicted_delete_files:,} of them delete files")
-    if left_alone(made):
-        rendered.append(left_alone_table(made))
+        # Where the planner had no need to look at the other nodes its figures are of those asked for.
+        where = " in the nodes asked for" if asked and not others else ""
+        files, deletes = files_of(made.predicted_files, "data file"), files_of(made.predicted_delete_files, "delete file")
+        rendered.append(f"after it{where}: {files}, {deletes}")
+    if alone:
+        rendered.append(left_alone_table(alone))
+    if others:
+        rendered.append(f"{files_of(others, 'other node')} not asked for")
     return [*rendered, made.reason.text]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, app
-from compaction_pipeline.cli.diagnosis import Probe, Probes, diagnose, is_sound
+from compaction_pipeline.cli.diagnosis import Probe, Probes, diagnose, is_sound, verdict
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.masking import masked_text
 from compaction_pipeline.cli.render import findings_table
@@ -59,8 +59,7 @@ def doctor(context: typer.Context, spark: bool = typer.Option(False, "--spark", 
     with Session(context) as session:
         findings = diagnose(_probes(session, spark))
         sound = is_sound(findings)
-        verdict = "all is well" if sound else "something is wrong: see how to mend it above"
-        session.output.answer({"sound": sound, "findings": findings}, findings_table(findings), verdict)
+        session.output.answer({"sound": sound, "findings": findings}, findings_table(findings), verdict(findings))
     raise typer.Exit(ExitCode.DONE if sound else ExitCode.FAILED)
 
 

@@ -8,6 +8,7 @@ from compaction_pipeline.cli.app import GLOBAL_HELP, app
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.services.read_history import NodeOverview, TableDetail, TableOverview
@@ -45,6 +46,9 @@ def list_(
             session.refresh_all(catalog)
         found = session.services.read_history.tables(catalog)
         session.output.answer([table_value(item) for item in found], tables_table(found) if found else "no tables")
+        unread = sum(not item.is_read for item in found)
+        if unread and not refresh:
+            session.output.say(f"{files_of(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
 
 
 @tables.command(epilog=GLOBAL_HELP)
@@ -123,7 +127,8 @@ def table_value(item: TableOverview) -> dict[str, object]:
         "paused": item.state.paused,
         "snapshot": item.state.known_snapshot_id,
         "nodes": item.nodes,
-        **_metrics_value(item),
+        # Never read: 0 would be a claim.
+        **(_metrics_value(item) if item.is_read else dict.fromkeys(_metrics_value(item))),
     }
 
 

@@ -1,0 +1,65 @@
+"""What a person sees while a table is compacted: a bar on a terminal, and lines where stderr is a pipe or a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.progress import Progress
+
+from compaction_pipeline.cli.output import Output
+from compaction_pipeline.core.fragmentation.triggers import files_of
+from compaction_pipeline.core.model.record import CompactionRecord
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+
+
+class Following:
+    """Told of each step of one compaction; remembers what is its own. `spark`: where Spark runs, None without Spark."""
+
+    def __init__(self, output: Output, progress: Progress, table: TableIdentifier, spark: str | None) -> None:
+        self._records: set[str] = set()
+        self._tasks: set[str] = set()
+        self._output = output
+        self._progress = progress
+        self._table = table
+        self._spark = spark
+        self._bar = progress.add_task(f"compacting {table}", total=None)
+        self._planned = 0
+        self._ended = 0
+
+    def planned(self, tasks: Sequence[CompactionTask]) -> None:
+        """So many tasks are to be done, beside those told before."""
+        first = self._planned == 0
+        self._planned += len(tasks)
+        self._tasks.update(task.task_id for task in tasks)
+        self._progress.update(self._bar, total=self._planned)
+        self._line(f"{self._table}: {files_of(len(tasks), 'task')} planned")
+        if first and self._spark is not None:
+            self._progress.update(self._bar, description=f"starting Spark at {self._spark}")
+            self._line(f"starting Spark at {self._spark}")
+
+    def ended(self, task: CompactionTask, status: TaskStatus) -> None:
+        """An attempt ended."""
+        self._progress.update(self._bar, description=f"compacting {self._table}")
+        reason = task.result.error if task.result is not None else None
+        if status is TaskStatus.PENDING:
+            # Retries are left: the same task is still to come.
+            self._line(f"{task.work.node}: attempt {task.attempt} of {task.max_attempts} failed, tried again: {reason}")
+            return
+        self._ended += 1
+        self._progress.advance(self._bar)
+        how = "merged" if status is TaskStatus.PREPARED else f"failed: {reason}"
+        self._line(f"task {self._ended} of {self._planned} {how} ({task.work.node})")
+
+    def committed(self, record: CompactionRecord) -> None:
+        """A record was made."""
+        self._records.add(record.record_id)
+
+    def own(self, records: Iterable[CompactionRecord]) -> list[CompactionRecord]:
+        """Those records that this compaction made, the one included that an interrupt kept from being told; oldest first."""
+        own = [record for record in records if record.record_id in self._records or not self._tasks.isdisjoint(record.task_ids)]
+        return sorted(own, key=lambda record: record.created_at)
+
+    def _line(self, text: str) -> None:
+        if self._progress.disable:
+            self._output.say(text)
