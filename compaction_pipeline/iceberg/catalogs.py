@@ -19,7 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
@@ -51,8 +51,14 @@ class Catalogs:
     def load(self, table: TableIdentifier) -> Table:
         """The table with its newest metadata."""
         catalog = self.catalog(table.catalog)
-        with translated(f"table {table}"):
-            return catalog.load_table(iceberg_identifier(table))
+        try:
+            with translated(f"table {table}"):
+                return catalog.load_table(iceberg_identifier(table))
+        except NotFoundError as error:
+            if len(table.namespace) == 1:
+                raise
+            dotted = TableIdentifier(table.catalog, table.namespace[:1], ".".join((*table.namespace[1:], table.name)))
+            raise NotFoundError(f"{error}; a level that holds a dot stands in backticks: {dotted}") from error
 
     def tables(self, name: str) -> tuple[TableIdentifier, ...]:
         """Every table of every namespace, nested ones too, sorted.

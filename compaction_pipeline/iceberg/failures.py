@@ -34,7 +34,7 @@ def translated(what: str) -> Iterator[None]:
     except CompactionError:
         raise
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError) as error:
-        raise NotFoundError(f"{what} does not exist: {_text(error)}; it was dropped, renamed or never there") from error
+        raise NotFoundError(f"{what} does not exist: it was dropped, renamed or never there") from error
     except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError, PermissionError) as error:
         raise StorageUnavailable(f"{what}: no permission: {_text(error)}; check the catalog's credentials and rights") from error
     except (MalformedMetadata, ValidationError) as error:

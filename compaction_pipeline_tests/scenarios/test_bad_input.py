@@ -145,8 +145,9 @@ def around_merges(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("compact", "lake.db.odrers"), "table lake.db.odrers does not exist: Table does not exist: db.odrers"),
+        (("compact", "lake.db.odrers"), "table lake.db.odrers does not exist: it was dropped, renamed or never there"),
         (("plan", "lake.shpo.bad"), "table lake.shpo.bad does not exist"),
+        (("plan", "lake.db.bad.v1"), "a level that holds a dot stands in backticks: lake.db.`bad.v1`"),
         (("compact", "lake.bad"), "table 'lake.bad' has 2 level(s) but must be catalog.namespace.table, e.g. lake.shop.orders"),
         (("compact", "laek.db.bad"), "catalog 'laek' is not registered; registered: lake"),
         (("compact", "lake.db.bad", "--type", "huge"), "'huge' is not one of 'minor', 'major', 'full'"),
@@ -636,7 +637,7 @@ def test_a_java_that_is_missing_too_old_or_too_new_is_told_and_harms_nothing(
     environment = {"JAVA_HOME": home, "PATH": str(shop.folder / "nothing"), "COMPACTION_MERGE_ENGINE": "spark"}
     shop.add_catalog()
     there = shop.files(bad)
-    assert sentence in shop.says(1, "compact", "lake.db.bad", **environment)
+    assert sentence in shop.says(2, "compact", "lake.db.bad", **environment)
     assert "Java WRONG" in shop.type("doctor", **environment)[0]
     assert (shop.files(bad), bad.live_ids()) == (there, _ROWS)
     # Once there is a Java (or another engine) nobody has to wait.
