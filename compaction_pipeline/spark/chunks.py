@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, FloatType, PrimitiveType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, PrimitiveType, StringType
 
 from compaction_pipeline.spark.footer import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, MAGIC, Chunk, Column, Footer
 from compaction_pipeline.spark.metrics import leaves
@@ -178,6 +178,9 @@ def _comparable(leaf: LeafColumn, raw: bytes) -> Any:
         return struct.unpack("<f" if physical == FLOAT else "<d", raw)[0]
     if physical == BOOLEAN:
         return struct.unpack("<?", raw)[0]
+    if isinstance(leaf.kind, StringType):
+        # A bound that some writer cut inside a character is none.
+        raw.decode()
     if physical in (BYTE_ARRAY, FIXED):
         return int.from_bytes(raw, "big", signed=True) if isinstance(leaf.kind, DecimalType) else raw
     raise ValueError(f"physical type {physical} has no order")

@@ -6,6 +6,7 @@ enough moves as it is, dictionaries included, of a smaller one only columns whos
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.spark.chunks import Template
 from compaction_pipeline.spark.evolution import field_id
 from compaction_pipeline.spark.file_access import in_words
-from compaction_pipeline.spark.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start
+from compaction_pipeline.spark.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
 from compaction_pipeline.spark.read import OpenFile
 from compaction_pipeline.spark.thrift import field
 
@@ -34,6 +35,11 @@ class CopyLimits:
     verbatim: int
     page: int
     held: int
+
+    @classmethod
+    def nothing(cls) -> CopyLimits:
+        """Every row is decoded."""
+        return cls(sys.maxsize, sys.maxsize, 0)
 
     @classmethod
     def of(cls, target: int, held: int) -> CopyLimits:
@@ -129,7 +135,7 @@ class CopySource:
     def whole(self, group: Group) -> tuple[list[Chunk], list[Iterator[memoryview]]]:
         """(Chunks, the bytes of each in small parts) of all of the output's leaves. A part lives until the next one."""
         chunks = [chunk for top in range(len(self._columns)) for chunk in self.chunks(group, top)]
-        return chunks, [self._stream.parts(chunk.start, chunk.length) for chunk in chunks]
+        return chunks, [proven_pages(chunk, self._stream.parts(chunk.start, chunk.length)) for chunk in chunks]
 
     def pages(self, group: Group, columns: Sequence[int]) -> dict[int, list[tuple[Chunk, memoryview]]]:
         """The bytes of these top-level columns, without those whose pages are not what the footer says."""

@@ -225,9 +225,35 @@ def _default(field: NestedField, where: str) -> Any:
 def _repeated(column: _Column, length: int) -> Any:
     arrow = column.field.type
     if column.constant is None:
-        return pa.nulls(length, arrow)
+        return _nulls(arrow, length)
     values = pa.repeat(column.constant, length)
     return pa.ExtensionArray.from_storage(arrow, values) if isinstance(arrow, pa.BaseExtensionType) else values
+
+
+def _nulls(arrow: Any, length: int) -> Any:
+    """NULLs of a type; those of a struct stand over values of its required fields, which Arrow wants even there."""
+    if not pa.types.is_struct(arrow):
+        return pa.nulls(length, arrow)
+    inner = [_nulls(child.type, length) if child.nullable else _any_value(child.type, length) for child in children(arrow)]
+    return pa.StructArray.from_arrays(inner, fields=children(arrow), mask=pa.repeat(True, length))
+
+
+def _any_value(arrow: Any, length: int) -> Any:
+    if isinstance(arrow, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(arrow, _any_value(arrow.storage_type, length))
+    if pa.types.is_struct(arrow):
+        return pa.StructArray.from_arrays([_any_value(child.type, length) for child in children(arrow)], fields=children(arrow))
+    if _is_list(arrow) or pa.types.is_map(arrow):
+        return pa.array([[]] * length, arrow)
+    if pa.types.is_large_string(arrow) or pa.types.is_large_binary(arrow):
+        return pa.Array.from_buffers(arrow, length, [None, _zeros(8 * (length + 1)), _zeros(0)])
+    if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+        return pa.Array.from_buffers(arrow, length, [None, _zeros(4 * (length + 1)), _zeros(0)])
+    return pa.Array.from_buffers(arrow, length, [None, _zeros(-(-arrow.bit_width * length // 8))])
+
+
+def _zeros(count: int) -> Any:
+    return pa.py_buffer(bytes(count))
 
 
 def _identity(array: Any) -> Any:

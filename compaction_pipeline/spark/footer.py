@@ -1,13 +1,15 @@
 """Parquet footers (parquet.thrift: `FileMetaData`) in the form that copying column chunks needs: what PyArrow does not tell or write.
 
-A chunk's place and sizes are the footer's word; `Chunk.problem` and `checked_pages` distrust it. Names of columns do not count,
-field ids do.
+A chunk's place and sizes are the footer's word; `Chunk.problem` and `checked_pages` distrust it. Pages are copied only where their
+writer's own checksum proves them: a damaged one must fail its file's task, and not become part of a new file. Names of columns do
+not count, field ids do.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,10 @@ DICTIONARY_ENCODINGS = frozenset({2, 8})
 # PLAIN, RLE, BIT_PACKED (old level runs), DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, BYTE_STREAM_SPLIT: each page stands for itself.
 _PAGE_ENCODINGS = frozenset({0, 3, 4, 5, 6, 9})
 _VERBATIM_ENCODINGS = _PAGE_ENCODINGS | DICTIONARY_ENCODINGS
+# The longest page header that is looked for.
+_HEADER_BYTES = 16 * 1024
+# Before 2.0 Arrow wrote pages v2 that say of themselves that they are not compressed; readers mend that by `created_by`.
+_UNSOUND_ARROW = "parquet-cpp version"
 _PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?")
 # Before, sizes left out dictionary headers and pages of one encoding built on each other (PARQUET-246): readers mend that by `created_by`.
 _SOUND_PARQUET_MR = (1, 10)
@@ -137,7 +143,7 @@ class Footer:
         """False of writers whose mistakes readers mend by the writer's name, which a copy does not carry."""
         found = _PARQUET_MR.match(self.created_by)
         if found is None:
-            return True
+            return not self.created_by.startswith(_UNSOUND_ARROW)
         return found[1] is not None and (int(found[1]), int(found[2])) >= _SOUND_PARQUET_MR
 
 
@@ -191,8 +197,8 @@ def _annotation(element: Struct) -> Any:
 
 
 def checked_pages(chunk: Chunk, data: memoryview) -> None:
-    """Walk the headers of a chunk's pages. Raises ValueError unless they are data pages without a dictionary that fill the chunk
-    and hold as many values as the footer says."""
+    """Walk a chunk's pages. Raises ValueError unless they are data pages without a dictionary that fill the chunk, hold as many
+    values as the footer says, and are what their checksums say."""
     at = values = 0
     while at < len(data):
         header, at = read_struct(data, at)
@@ -201,6 +207,8 @@ def checked_pages(chunk: Chunk, data: memoryview) -> None:
             raise ValueError(f"a page of kind {kind} among data pages")
         if field(page, 2 if kind == DATA_PAGE else 4) not in _PAGE_ENCODINGS:
             raise ValueError("a page whose encoding needs other pages")
+        if at + length > len(data) or zlib.crc32(data[at : at + length]) != _crc(header):
+            raise ValueError("a page is not what its checksum says")
         values += field(page, 1)
         at += length
     if at != len(data) or values != chunk.values:
@@ -213,10 +221,54 @@ def checked_start(chunk: Chunk, data: memoryview) -> None:
     kind, _, length = _page(header)
     first_data = field(chunk.meta, 9)
     has_dictionary = chunk.start < first_data
+    _crc(header)
     if kind not in ((DICTIONARY_PAGE,) if has_dictionary else (DATA_PAGE, DATA_PAGE_V2)) or at + length > chunk.length:
         raise ValueError(f"its first page is of kind {kind}")
     if has_dictionary and chunk.start + at + length != first_data:
         raise ValueError("its dictionary does not end where its data begins")
+
+
+class DamagedPages(Exception):
+    """Pages that were to be copied are not what their headers say: found when some were written already."""
+
+
+def proven_pages(chunk: Chunk, parts: Iterable[memoryview]) -> Iterator[memoryview]:
+    """The bytes of a chunk as they are, after each was followed through pages and checksums. Raises DamagedPages."""
+    pending, left, found, wanted, values = b"", 0, 0, 0, 0
+    for part in parts:
+        at = 0
+        while at < len(part):
+            if left:
+                step = min(left, len(part) - at)
+                found = zlib.crc32(part[at : at + step], found)
+                left, at = left - step, at + step
+            else:
+                head = pending + bytes(part[at : at + _HEADER_BYTES - len(pending)])
+                try:
+                    header, end = read_struct(head)
+                    kind, page, left = _page(header)
+                    wanted, found = _crc(header), 0
+                except ValueError as error:
+                    if len(head) >= _HEADER_BYTES or at + len(head) - len(pending) < len(part):
+                        raise DamagedPages(f"no page header ({error})") from error
+                    pending, at = head, len(part)
+                    continue
+                at += end - len(pending)
+                pending = b""
+                values += 0 if kind == DICTIONARY_PAGE else field(page, 1)
+            if not left and found != wanted:
+                raise DamagedPages("a page is not what its checksum says")
+        yield part
+    if pending or left or values != chunk.values:
+        raise DamagedPages("its pages are not what the footer says")
+
+
+def _crc(header: Struct) -> int:
+    """The checksum that a page's writer gave it. Raises ValueError where it gave none: nothing would tell that it is damaged."""
+    crc = field(header, 4)
+    if not isinstance(crc, int):
+        raise ValueError("a page without a checksum")
+    return crc & 0xFFFFFFFF
 
 
 def _page(header: Struct) -> tuple[int, Struct, int]:

@@ -26,6 +26,7 @@ from compaction_pipeline.spark.copy_source import CopyLimits
 from compaction_pipeline.spark.deletes import TaskDeletes
 from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.file_access import FileAccess
+from compaction_pipeline.spark.footer import DamagedPages
 from compaction_pipeline.spark.memory import PeakMemory, tight_allocation
 from compaction_pipeline.spark.proof import CopyProof
 from compaction_pipeline.spark.read import DataReader, TableShape
@@ -77,6 +78,15 @@ def _names(task: CompactionTask, layout: TableLayout) -> OutputNames:
 
 
 def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames) -> MergeResult:
+    try:
+        return _merge_inputs(task, shape, files, names, copies=True)
+    except DamagedPages:
+        # Decoding every row tells which file is damaged, in words; or that only a checksum is.
+        files.delete_written()
+        return _merge_inputs(task, shape, files, names, copies=False)
+
+
+def _merge_inputs(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, *, copies: bool) -> MergeResult:
     work = task.work
     if task.schema_id not in shape.schemas:
         raise MergeFailed(f"schema {task.schema_id} of the plan's snapshot is not in the table's metadata; plan the task again")
@@ -90,7 +100,7 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
     if router.passes_through and router.partition is not None:
         read = CopyProof()
         writer = Assembler(files, schema, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.partition, read)
-        limits = CopyLimits.of(work.target_size_bytes, writer.limit_bytes)
+        limits = CopyLimits.of(work.target_size_bytes, writer.limit_bytes) if copies else CopyLimits.nothing()
         merge = CopyMerge(reader, deletes, schema, progress, writer, read, limits)
         outputs = merge.merge(work.inputs)
         return _result(task, outputs, (merge.rows_read, merge.by_position, merge.by_equality), read.value, writer.digest.value)

@@ -344,6 +344,8 @@ def parquet_writer(stream: Any, schema: Any, options: ParquetOptions, dictionary
         data_page_size=options.page_bytes,
         dictionary_pagesize_limit=options.dictionary_bytes,
         store_schema=False,
+        # The next merge copies pages only where a checksum proves them.
+        write_page_checksum=True,
         store_decimal_as_integer=True,
         write_statistics=True,
         metadata_collector=footers,

@@ -99,7 +99,7 @@ class Table:
         self.written += 1
         path = self.folder / f"in-{self.written}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, path, **({"compression": "zstd", "store_schema": False} | options))
+        pq.write_table(table, path, **({"compression": "zstd", "store_schema": False, "write_page_checksum": True} | options))
         return LiveFile(
             path=str(path),
             content=content,

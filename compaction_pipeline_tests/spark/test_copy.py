@@ -482,8 +482,61 @@ def test_empty_files_and_row_groups_are_no_rows(tmp_path: Path) -> None:
     table = Table(tmp_path)
     schema = arrow_schema(SIMPLE.fields)
     path = Path(table.append(_noise(300), use_dictionary=False).path)
-    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=False, use_dictionary=False) as writer:
+    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=False, use_dictionary=False, write_page_checksum=True) as writer:
         for rows in ([], _noise(300), []):
             writer.write_table(pa.Table.from_pylist(rows, schema))
     table.append([], use_dictionary=False)
     assert rows_of(_succeeded(table.merge(target=TARGET)).outputs) == _noise(300)
+
+
+# ---- pages that are damaged, or that nothing proves
+
+
+def _damage(path: str, chunk: int = 0) -> None:
+    """Turn some bits in the middle of a chunk around."""
+    data = bytearray(Path(path).read_bytes())
+    found = _footer(path).groups[0].chunks[chunk]
+    middle = found.start + found.length // 2
+    data[middle : middle + 50] = bytes(byte ^ 0x01 for byte in data[middle : middle + 50])
+    Path(path).write_bytes(data)
+
+
+@pytest.mark.parametrize(("rows", "target"), [(1_000, MIB), (30_000, TARGET)], ids=["side by side", "whole"])
+def test_a_damaged_page_fails_its_task_and_is_not_copied(tmp_path: Path, rows: int, target: int) -> None:
+    table = Table(tmp_path, properties={"write.parquet.compression-codec": "gzip"})
+    files = [table.append(_noise(rows, seed), use_dictionary=False, compression="gzip") for seed in range(3)]
+    _damage(files[2].path)
+    result = table.merge(target=target)
+    assert f"file {files[2].path}: unreadable" in (result.error or "")
+    assert not list((tmp_path / "table").rglob("*.parquet")), "nothing of it is left"
+
+
+@pytest.mark.parametrize("rows", [1_000, 30_000], ids=["side by side", "whole"])
+def test_a_checksum_that_only_is_wrong_holds_nothing_up(tmp_path: Path, rows: int) -> None:
+    table = Table(tmp_path, properties={"write.parquet.compression-codec": "none"})
+    files = [table.append(_noise(rows, seed), use_dictionary=False, compression="none") for seed in range(2)]
+    # A value more in an uncompressed page is read by everybody who does not look at checksums.
+    _damage(files[1].path)
+    result = _succeeded(table.merge(target=TARGET))
+    assert sorted(map(repr, rows_of(result.outputs))) == sorted(
+        map(repr, [row for file in files for row in pq.read_table(file.path).to_pylist()])
+    )
+    assert not any(_copied(files[1:], result.outputs)[:1])
+
+
+@pytest.mark.parametrize("rows", [1_000, 30_000], ids=["side by side", "whole"])
+def test_pages_without_a_checksum_are_decoded(tmp_path: Path, rows: int) -> None:
+    table = Table(tmp_path)
+    files = [table.append(_noise(rows, seed), use_dictionary=False, write_page_checksum=False) for seed in range(2)]
+    result = _succeeded(table.merge(target=TARGET))
+    assert not any(_copied(files, result.outputs))
+    # What is written has checksums: the next merge copies it.
+    outputs = [LiveFile(one.path, FileContent.DATA, 0, (), one.file_size_bytes, one.record_count, 1) for one in result.outputs]
+    assert all(_copied(outputs, _succeeded(replace(table, inputs=outputs).merge(target=TARGET)).outputs))
+
+
+@pytest.mark.parametrize(
+    ("created_by", "trusted"), [("parquet-cpp version 1.5.1-SNAPSHOT", False), ("parquet-cpp-arrow version 2.0.0", True)]
+)
+def test_writers_whose_pages_readers_mend_by_their_name_are_not_copied(created_by: str, trusted: bool) -> None:
+    assert Footer((), (), (), (), created_by).trustworthy is trusted

@@ -35,7 +35,7 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.model.node import PartitionValue
-from compaction_pipeline_tests.spark.files import Table, integer, long, text
+from compaction_pipeline_tests.spark.files import SIMPLE, Table, integer, long, text
 
 
 def _field(number: int, name: str, kind: Any, **options: Any) -> NestedField:
@@ -131,6 +131,21 @@ def test_nested_types_evolve_inside(tmp_path: Path) -> None:
     assert merged[2] == {"l": None, "id": 2, "s": None, "m": None}
     assert merged[3] == {"l": [], "id": 3, "s": {"renamed": None, "a": None, "new": None}, "m": []}
     assert merged[4]["l"] == [{"x": 1.0, "y": 2.0}]
+
+
+def test_a_struct_that_a_file_lacks_is_null_though_its_fields_are_required(tmp_path: Path) -> None:
+    inner = StructType(
+        NestedField(4, "x", LongType(), required=True),
+        NestedField(5, "u", FixedType(4), required=True),
+        NestedField(6, "names", ListType(7, StringType(), element_required=True), required=True),
+        NestedField(8, "s", StructType(NestedField(9, "price", DecimalType(20, 2), required=True)), required=True),
+        NestedField(10, "yes", BooleanType(), required=True),
+    )
+    table = Table(tmp_path, [SIMPLE, Schema(*SIMPLE.fields, NestedField(3, "s", inner, required=False))])
+    table.append([{"id": 1, "name": "a"}], schema=SIMPLE)
+    value = {"x": 5, "u": bytes(4), "names": ["n"], "s": {"price": Decimal("1.50")}, "yes": True}
+    table.append([{"id": 2, "name": "b", "s": value}, {"id": 3, "name": "b", "s": None}])
+    assert [row["s"] for row in table.merged_rows()] == [None, value, None]
 
 
 def test_nested_rows_survive_deletes_between_them(tmp_path: Path) -> None:
