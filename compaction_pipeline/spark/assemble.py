@@ -50,6 +50,12 @@ class Segment:
         pages = sum(len(piece.data) for pieces in self.pieces.values() for piece in pieces)
         return pages + sum(int(part.batch.nbytes) for part in self.parts)
 
+    @property
+    def unpacked_bytes(self) -> int:
+        """Bytes of memory of a reader that decompressed the pages."""
+        pages = sum(piece.chunk.uncompressed for pieces in self.pieces.values() for piece in pieces)
+        return pages + sum(int(part.batch.nbytes) for part in self.parts)
+
     def split(self, rows: int) -> tuple[Segment, Segment]:
         """The first rows and the others; of a segment that is decoded in whole, in one part."""
         [part] = self.parts
@@ -97,6 +103,7 @@ class Assembler:
         self._next_row = 0
         self._held: list[Segment] = []
         self._held_bytes = 0
+        self._held_unpacked_bytes = 0
         self._held_file_bytes = 0.0
         self._file: AssembledFile | None = None
         self._bytes_per_row = progress.bytes_per_row
@@ -183,9 +190,13 @@ class Assembler:
             self._hold(first)
 
     def _hold(self, segment: Segment) -> None:
-        if self._held and self._held_bytes + segment.held_bytes > self.limit_bytes and segment.pieces:
+        full = self._held_bytes + segment.held_bytes > self.limit_bytes
+        # Pages that compress well would else make row groups that readers cannot hold.
+        wide = self._held_unpacked_bytes + segment.unpacked_bytes > self.options.row_group_bytes
+        if self._held and segment.pieces and (full or wide):
             self._flush()
         self._held.append(segment)
+        self._held_unpacked_bytes += segment.unpacked_bytes
         self._held_bytes += segment.held_bytes
         self._held_file_bytes += segment.file_bytes
         if self._held_bytes >= self.limit_bytes:
@@ -219,7 +230,7 @@ class Assembler:
             return
         file = self._opened()
         segments, self._held = self._held, []
-        self._held_bytes, self._held_file_bytes = 0, 0.0
+        self._held_bytes, self._held_unpacked_bytes, self._held_file_bytes = 0, 0, 0.0
         rows = sum(segment.rows for segment in segments)
         content = _Group(self, segments, self._next_row)
         with file.group(rows) as group:

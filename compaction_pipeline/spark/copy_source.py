@@ -26,6 +26,9 @@ _TAIL_BYTES = 64 * 1024
 _HEADER_BYTES = 16 * 1024
 _STREAMED_BYTES = MIB
 _GAP_BYTES = 128 * 1024
+# Reading a byte of a footer takes as long as decoding about 25 of data.
+_SMALL_FOOTER_BYTES = 16 * 1024
+_FOOTER_SHARE = 50
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,8 @@ class ByteStream:
         length = int.from_bytes(tail[-8:-4], "little")
         if tail[-4:] != MAGIC or length + 12 > self.size:
             raise ValueError("no plain Parquet footer")
+        if length > _SMALL_FOOTER_BYTES and _FOOTER_SHARE * length > self.size:
+            raise ValueError("to read the footer takes longer than to decode the rows")
         if length + 8 <= len(tail):
             return Footer.of(bytes(tail[len(tail) - 8 - length : -8]))
         return Footer.of(bytes(self.read(self.size - 8 - length, length)))

@@ -24,11 +24,10 @@ _PAGE_ENCODINGS = frozenset({0, 3, 4, 5, 6, 9})
 _VERBATIM_ENCODINGS = _PAGE_ENCODINGS | DICTIONARY_ENCODINGS
 # The longest page header that is looked for.
 _HEADER_BYTES = 16 * 1024
-# Before 2.0 Arrow wrote pages v2 that say of themselves that they are not compressed; readers mend that by `created_by`.
-_UNSOUND_ARROW = "parquet-cpp version"
-_PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?")
-# Before, sizes left out dictionary headers and pages of one encoding built on each other (PARQUET-246): readers mend that by `created_by`.
-_SOUND_PARQUET_MR = (1, 10)
+_WRITER = re.compile(r"(parquet-mr|parquet-cpp-arrow|parquet-cpp)(?: version (\d+)\.(\d+))?")
+# Before, sizes left out dictionary headers, pages of one encoding built on each other (PARQUET-246), compressed pages v2 said that they
+# are not (ARROW-10353), bounds of decimals were wrong (PARQUET-1655): readers mend that by `created_by`.
+_SOUND = {"parquet-mr": (1, 10), "parquet-cpp-arrow": (4, 0), "parquet-cpp": (1 << 30, 0)}
 
 
 @dataclass(frozen=True)
@@ -141,10 +140,8 @@ class Footer:
     @property
     def trustworthy(self) -> bool:
         """False of writers whose mistakes readers mend by the writer's name, which a copy does not carry."""
-        found = _PARQUET_MR.match(self.created_by)
-        if found is None:
-            return not self.created_by.startswith(_UNSOUND_ARROW)
-        return found[1] is not None and (int(found[1]), int(found[2])) >= _SOUND_PARQUET_MR
+        found = _WRITER.match(self.created_by)
+        return found is None or (found[2] is not None and (int(found[2]), int(found[3])) >= _SOUND[found[1]])
 
 
 def _columns(elements: Sequence[Struct]) -> tuple[tuple[Column, ...], int]:

@@ -45,6 +45,7 @@ from compaction_pipeline.core.model.task import CompactionType, MergeResult
 from compaction_pipeline.spark.copy_source import CopySource
 from compaction_pipeline.spark.evolution import arrow_schema
 from compaction_pipeline.spark.footer import Footer
+from compaction_pipeline.spark.kernel import merge_task
 from compaction_pipeline.spark.thrift import Struct, field, read_struct, write_struct
 from compaction_pipeline_tests.spark.files import MIB, SIMPLE, Table, integer, long, rows_of, text
 
@@ -478,6 +479,26 @@ def test_footers_that_cannot_be_trusted_are_not_copied_by(tmp_path: Path, change
     assert rows_of(result.outputs) == rows
 
 
+def test_row_groups_whose_pages_compress_well_do_not_grow_beyond_what_readers_hold(tmp_path: Path) -> None:
+    table = Table(tmp_path, properties={"write.parquet.row-group-size-bytes": "100000"})
+    for number in range(8):
+        table.append([{"id": number, "name": "x" * 20}] * 1000, use_dictionary=False)
+    result = _succeeded(table.merge())
+    assert pq.read_metadata(result.outputs[0].path).num_row_groups == 3
+
+
+def test_a_file_io_of_python_streams_copies_too(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    for seed in range(2):
+        table.append([{**row, "name": f"n{row['id'] % 9}"} for row in _noise(800, seed)], use_dictionary=["name"])
+    table.append(_noise(20_000, 2), use_dictionary=False)
+    (tmp_path / "table" / "data").mkdir(parents=True)
+    file_io = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
+    result = _succeeded(merge_task(table.task(target=TARGET), table.layout(), file_io))
+    assert _copied(table.inputs, result.outputs) == [True, False] * 2 + [True, True]
+    _assert_like(result, _decoded(table, target=TARGET), SIMPLE)
+
+
 def test_empty_files_and_row_groups_are_no_rows(tmp_path: Path) -> None:
     table = Table(tmp_path)
     schema = arrow_schema(SIMPLE.fields)
@@ -536,7 +557,8 @@ def test_pages_without_a_checksum_are_decoded(tmp_path: Path, rows: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("created_by", "trusted"), [("parquet-cpp version 1.5.1-SNAPSHOT", False), ("parquet-cpp-arrow version 2.0.0", True)]
+    ("created_by", "trusted"),
+    [("parquet-cpp version 1.5.1-SNAPSHOT", False), ("parquet-cpp-arrow version 3.0.0", False), ("parquet-cpp-arrow version 4.0.0", True)],
 )
 def test_writers_whose_pages_readers_mend_by_their_name_are_not_copied(created_by: str, trusted: bool) -> None:
     assert Footer((), (), (), (), created_by).trustworthy is trusted
