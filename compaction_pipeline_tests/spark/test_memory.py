@@ -59,3 +59,20 @@ def _stays_within_the_bound(table: Table, *, rows: int, keys: int) -> None:
     assert result.error is None
     assert result.rows_deleted_by_equality == min(rows // 2, keys)
     assert result.peak_memory_bytes <= BOUND
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("row_group_rows", [200_000, 2_000_000])
+def test_memory_stays_within_the_bound_where_bytes_are_copied(tmp_path: Path, row_group_rows: int) -> None:
+    """Many small files whose pages are put together; a row group that moves as it is."""
+    table = Table(tmp_path)
+    schema = pa.schema([arrow_field(field) for field in SIMPLE.fields])
+    for number in range(2_400_000 // row_group_rows):
+        values = np.random.default_rng(number).integers(0, 1 << 60, row_group_rows)
+        names = pa.array(values).cast(pa.string())
+        rows = pa.Table.from_arrays([pa.array(values), names], schema=schema)
+        table.append(rows, use_dictionary=False, row_group_size=row_group_rows)
+    result = _merge_in_a_fresh_process(table)
+    assert result.error is None
+    assert len(result.outputs[0].split_offsets) == (4 if row_group_rows == 200_000 else 1)
+    assert result.peak_memory_bytes <= BOUND // 2
