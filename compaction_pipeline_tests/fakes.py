@@ -10,12 +10,16 @@ from itertools import count
 from threading import RLock
 
 from compaction_pipeline.core.errors import ConfigError, IllegalTransition, NotFoundError, StaleAttempt
+from compaction_pipeline.core.files.delete_reach import DeleteReach
+from compaction_pipeline.core.files.live_files import files_by_node
+from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.lifecycle.timeouts import is_expired
 from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.node import TableNode, node_key
-from compaction_pipeline.core.model.plan import InUse
+from compaction_pipeline.core.model.plan import InUse, NodeFigures
+from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
@@ -195,6 +199,28 @@ class FakeFileStore:
             *own,
             *(file for file in others if file.referenced_data_file in paths or (file.is_data and file.path in paths | named)),
         )
+
+    def figures(
+        self, table: TableIdentifier, small_bytes: int, undersized_bytes: int, nodes: Collection[TableNode] | None = None
+    ) -> Mapping[TableNode, NodeFigures]:
+        groups = files_by_node(self.files(table))
+        return {
+            node: NodeFigures(
+                node_metrics(
+                    group, DeleteReach({}, frozenset()), TableProperties(target_size_bytes=2 * small_bytes, fragment_ratio=2), False, 0
+                ),
+                sum(1 for file in group.data if small_bytes < file.file_size_bytes <= undersized_bytes),
+                max(file.data_sequence_number for file in (*group.data, *group.deletes)),
+            )
+            for node, group in groups.items()
+            if nodes is None or node in nodes
+        }
+
+    def crossed(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
+        every = self.files(table)
+        named = {(file.referenced_data_file, file.node) for file in every if file.referenced_data_file is not None}
+        found = {file.node for file in every for path, node in named if path == file.path and node != file.node and file.is_data}
+        return found if nodes is None else found & set(nodes)
 
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
         return any(file.content is FileContent.EQUALITY_DELETES and file.spec_id in unpartitioned_spec_ids for file in self.files(table))

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import InUse, NodeMetrics, NodeVerdict, PlanReason
+from compaction_pipeline.core.model.plan import InUse, NodeFigures, NodeMetrics, NodeVerdict, PlanReason
 from compaction_pipeline.core.model.record import CommitFigures, CompactionRecord
 from compaction_pipeline.core.model.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier, TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
@@ -240,6 +240,17 @@ class FileStore(Protocol):
         data files, data files that one of their position deletes names, and data files of the same path. Global equality deletes do
         not: see `has_global_deletes`.
         """
+
+    def figures(
+        self, table: TableIdentifier, small_bytes: int, undersized_bytes: int, nodes: Collection[TableNode] | None = None
+    ) -> Mapping[TableNode, NodeFigures]:
+        """Sums of every node that holds files, or of these: a million files are counted without being read.
+
+        A file of at most `small_bytes` is small, a data file of more and at most `undersized_bytes` undersized.
+        """
+
+    def crossed(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
+        """All nodes, or those of these, of which a data file is named by a position delete of another node."""
 
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
         """Whether an equality delete of one of these specs is indexed: it reaches every node, so none can be looked at alone."""

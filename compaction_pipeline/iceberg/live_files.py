@@ -60,7 +60,7 @@ def _told_apart(metadata: TableMetadata, manifest: ManifestFile) -> StructType:
 
 
 def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: PartitionReader) -> LiveFile:
-    if entry.format.upper() != FileFormat.PARQUET:
+    if entry.format != "PARQUET" and entry.format.upper() != FileFormat.PARQUET:
         raise TableRefused(f"live file {entry.path} is {entry.format.upper()} but only Parquet files are compacted")
     if entry.key_metadata:
         raise TableRefused(f"live file {entry.path} is encrypted: such a file cannot be read or written")

@@ -26,8 +26,11 @@ from pyiceberg.types import (
     FixedType,
     FloatType,
     IcebergType,
+    IntegerType,
+    LongType,
     NestedField,
     PrimitiveType,
+    StringType,
     StructType,
     TimestampType,
     TimestamptzType,
@@ -76,19 +79,27 @@ def partition_struct(metadata: TableMetadata, spec_id: int) -> StructType:
     return StructType(*[NestedField(field.field_id, field.name, field.field_type, required=False) for field in resolved.fields])
 
 
+_PLAIN = (IntegerType, LongType, StringType, DateType, TimestampType, TimestamptzType, TimeType)
+
+
 class PartitionReader:
     """Turns the partition records of one spec into `Partition`s; equal records share one object."""
 
     def __init__(self, struct: StructType) -> None:
         self._fields = [(field.name, str(field.field_type), field.field_type) for field in struct.fields]
         self._seen: dict[tuple[object, ...], Partition] = {}
+        # Values of these types are equal only when they are the same.
+        self._plain = all(isinstance(kind, _PLAIN) for _, _, kind in self._fields)
 
     def read(self, record: Record | Sequence[object]) -> Partition:
         """The values of one record, in the order of the spec's fields."""
         if not self._fields:
             return ()
-        # repr tells 0.0 from -0.0 and 1 from True, which hash alike.
-        key = tuple(repr(record[position]) for position in range(len(self._fields)))
+        if self._plain and isinstance(record, tuple) and len(record) == len(self._fields):
+            key = record
+        else:
+            # repr tells 0.0 from -0.0 and 1 from True, which hash alike.
+            key = tuple(repr(record[position]) for position in range(len(self._fields)))
         partition = self._seen.get(key)
         if partition is None:
             partition = tuple(

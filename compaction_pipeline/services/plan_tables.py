@@ -42,6 +42,8 @@ CONFLICT = "conflict: "
 _UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and none changed since it was judged")
 PART_FILES = 50_000
 """Files held in memory at a time while a table is planned; a larger node is held by itself."""
+FEW_NODES = 500
+"""Up to so many nodes are looked up one by one; beyond that the whole table is read through, which costs less."""
 _UNLIMITED = Budget(1 << 30, 1 << 60)
 _OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
 
@@ -160,7 +162,7 @@ class PlanTables:
             nodes = self._worth_planning(table, nodes, properties)
             if not nodes:
                 return CompactionPlan((), state.plan_reason or _UNCHANGED), state
-        for files, decided_nodes in self._parts(state, nodes):
+        for files, decided_nodes in self._parts(state, nodes, properties, request, planning):
             younger = next((file for file in files.files if file.data_sequence_number > state.known_sequence_number), None)
             if younger is not None and _same_index(state, self._tables.state(table)):
                 self._tables.update(table, {"complete": False})
@@ -176,8 +178,10 @@ class PlanTables:
             decided = _without(decided, self._failing(table))
         return decided, state
 
-    def _parts(self, state: TableState, nodes: Sequence[NodeState]) -> Iterator[tuple[TableFiles, Collection[TableNode] | None]]:
-        """The files of these nodes, in parts that fit in memory, and which nodes each part decides."""
+    def _parts(
+        self, state: TableState, nodes: Sequence[NodeState], properties: TableProperties, request: PlanRequest, planning: Planning
+    ) -> Iterator[tuple[TableFiles, Collection[TableNode] | None]]:
+        """The files of these nodes, in parts that fit in memory, and which nodes each part decides; most may be decided by sums."""
         assert state.layout is not None
         if self._files.has_global_deletes(state.table, state.layout.unpartitioned_spec_ids):
             # Whether such a delete may go depends on the data files of every node.
@@ -185,7 +189,7 @@ class PlanTables:
             return
         part: list[TableNode] = []
         held = 0
-        for node in nodes:
+        for node in nodes if request.force else self._not_decided_by_figures(state, nodes, properties, planning):
             if part and held + node.metrics.files > PART_FILES:
                 yield _table_files(state, self._files.files(state.table, part)), frozenset(part)
                 part, held = [], 0
@@ -193,6 +197,24 @@ class PlanTables:
             held += node.metrics.files
         if part:
             yield _table_files(state, self._files.files(state.table, part)), frozenset(part)
+
+    def _not_decided_by_figures(
+        self, state: TableState, nodes: Sequence[NodeState], properties: TableProperties, planning: Planning
+    ) -> Sequence[NodeState]:
+        """The nodes whose files must be read; the others stand in the plan already."""
+        table = state.table
+        some = [node.node for node in nodes] if len(nodes) <= FEW_NODES else None
+        figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)
+        worked = {task.work.node for task in self._tasks.tasks(table, _OPEN)}
+        by_files = worked.union(self._files.crossed(table, some))
+        return [
+            node
+            for node in nodes
+            if node.node in by_files
+            or (sums := figures.get(node.node)) is None
+            or sums.max_sequence_number > state.known_sequence_number
+            or not planning.add_by_figures(node.node, sums)
+        ]
 
     def _worth_planning(self, table: TableIdentifier, nodes: Sequence[NodeState], properties: TableProperties) -> Sequence[NodeState]:
         """Nodes that a tick may find due though nobody wrote to them: the files of the others need not be read."""

@@ -12,10 +12,11 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from sqlalchemy import Connection, Engine, Row, Select, String, delete, func, insert, select, text, type_coerce, update
+from sqlalchemy import Connection, Engine, Row, Select, String, and_, case, delete, func, insert, select, text, type_coerce, update
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.node import Partition, TableNode
+from compaction_pipeline.core.model.plan import NodeFigures, NodeMetrics
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
@@ -82,6 +83,65 @@ class SqlFileStore:
             reader = _Reader(connection, identifier, partitions)
             result = connection.execution_options(stream_results=True, yield_per=_ROWS_AT_A_TIME).execute(query)
             return tuple(reader.file(row) for row in result)
+
+    def figures(
+        self, table: TableIdentifier, small_bytes: int, undersized_bytes: int, nodes: Collection[TableNode] | None = None
+    ) -> Mapping[TableNode, NodeFigures]:
+        file, identifier = schema.live_file.c, str(table)
+        small = file.file_size_bytes <= small_bytes
+        sums = (
+            select(
+                file.partition_id,
+                _COLUMNS[_CONTENT],
+                func.count().label("files"),
+                func.sum(file.file_size_bytes).label("size"),
+                func.sum(case((small, 1), else_=0)).label("small_files"),
+                func.sum(case((small, file.file_size_bytes), else_=0)).label("small_size"),
+                func.sum(case((and_(~small, file.file_size_bytes <= undersized_bytes), 1), else_=0)).label("undersized"),
+                func.sum(file.record_count).label("rows"),
+                func.max(file.data_sequence_number).label("sequence"),
+            )
+            .select_from(schema.live_file)
+            .group_by(file.partition_id, file.content)
+        )
+        with reading(self._engine) as connection:
+            if nodes is None:
+                # In the order in which they lie.
+                manifests = select(schema.manifest.c.manifest_id).where(schema.manifest.c.identifier == identifier)
+                known = {row.partition_id: TableNode(row.spec_id, row.value) for row in connection.execute(_partitions(identifier))}
+                rows = list(connection.execute(sums.where(file.manifest_id.in_(manifests))))
+            else:
+                by_digest = {_digest(node): node for node in nodes}
+                known = {number: by_digest[digest] for digest, number in _partition_ids(connection, identifier, list(by_digest)).items()}
+                rows = [row for batch in batches(sorted(known)) for row in connection.execute(sums.where(file.partition_id.in_(batch)))]
+        by_node: dict[TableNode, dict[str, Row[Any]]] = {}
+        for row in rows:
+            by_node.setdefault(known[row.partition_id], {})[row.content] = row
+        return {node: _figures(contents) for node, contents in by_node.items()}
+
+    def crossed(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
+        identifier, own, other = str(table), schema.live_file.c, schema.live_file.alias("other")
+        query = (
+            select(own.partition_id)
+            .distinct()
+            .select_from(schema.live_file.join(other, other.c.referenced_hash == own.path_hash))
+            .where(other.c.referenced_hash.is_not(None), other.c.partition_id != own.partition_id)
+            .where(other.c.referenced_data_file == own.path, own.content == FileContent.DATA)
+        )
+        with reading(self._engine) as connection:
+            if nodes is None:
+                known = {row.partition_id: TableNode(row.spec_id, row.value) for row in connection.execute(_partitions(identifier))}
+                if not _references(connection):
+                    return frozenset()
+                return frozenset(known[number] for number in connection.execute(query).scalars() if number in known)
+            by_digest = {_digest(node): node for node in nodes}
+            known = {number: by_digest[digest] for digest, number in _partition_ids(connection, identifier, list(by_digest)).items()}
+            found = [
+                number
+                for batch in batches(sorted(known))
+                for number in connection.execute(query.where(own.partition_id.in_(batch))).scalars()
+            ]
+        return frozenset(known[number] for number in found)
 
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
         query = (
@@ -234,6 +294,40 @@ def _live_at(connection: Connection, identifier: str, paths: Collection[str]) ->
 
 def _path_hash(path: str) -> int:
     return crc32(path.encode(errors="surrogatepass"))
+
+
+def _figures(contents: Mapping[str, Row[Any]]) -> NodeFigures:
+    """One row a content."""
+    data = contents.get(FileContent.DATA.value)
+    deletes = [row for content, row in contents.items() if content != FileContent.DATA.value]
+
+    def files(content: FileContent) -> int:
+        row = contents.get(content.value)
+        return 0 if row is None else int(row.files)
+
+    # PostgreSQL sums to decimals.
+    return NodeFigures(
+        NodeMetrics(
+            data_files=files(FileContent.DATA),
+            small_data_files=0 if data is None else int(data.small_files),
+            small_data_bytes=0 if data is None else int(data.small_size),
+            data_bytes=0 if data is None else int(data.size),
+            position_delete_files=files(FileContent.POSITION_DELETES),
+            equality_delete_files=files(FileContent.EQUALITY_DELETES),
+            small_delete_files=sum(int(row.small_files) for row in deletes),
+            small_delete_bytes=sum(int(row.small_size) for row in deletes),
+            delete_bytes=sum(int(row.size) for row in deletes),
+            rows=0 if data is None else int(data.rows),
+        ),
+        undersized_files=0 if data is None else int(data.undersized),
+        max_sequence_number=max(int(row.sequence) for row in contents.values()),
+    )
+
+
+def _references(connection: Connection) -> bool:
+    """Whether any position delete that names its data file is indexed, of whatever table."""
+    query = select(schema.live_file.c.partition_id).where(schema.live_file.c.referenced_hash.is_not(None)).limit(1)
+    return connection.execute(query).first() is not None
 
 
 def _partitions(identifier: str) -> Select[Any]:

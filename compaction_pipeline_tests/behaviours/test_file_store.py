@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.node import PartitionValue, TableNode
+from compaction_pipeline.core.model.plan import NodeFigures, NodeMetrics
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.builders import TABLE, data, equality, position
@@ -170,3 +171,36 @@ def test_a_global_delete_is_found_as_long_as_it_is_listed(stores: Stores) -> Non
     assert not stores.files.has_global_deletes(OTHER, {5})
     stores.files.apply(TABLE, ["m2"], {})
     assert not stores.files.has_global_deletes(TABLE, {5})
+
+
+def test_sums_of_nodes_are_those_of_their_files(stores: Stores) -> None:
+    files = [
+        *(data(f"a{number}", kb, seq=number, day="1", rows=number) for number, kb in enumerate((1, 125, 126, 750, 751), 1)),
+        equality("e", 9, kb=2, day="1"),
+        position("p", of="a1", kb=200, day="1"),
+        data("b", 10, day="2", rows=5),
+        position("q", kb=1, day="3"),
+    ]
+    stores.files.apply(TABLE, [], listed("m1", *files))
+    stores.files.apply(OTHER, [], listed("m1", data("c", 10, day="2")))
+    figures = stores.files.figures(TABLE, 125_000, 750_000)
+    assert figures[of("1")] == NodeFigures(
+        NodeMetrics(5, 2, 126_000, 1_753_000, 1, 1, 1, 2_000, 202_000, 15), undersized_files=2, max_sequence_number=9
+    )
+    assert figures[of("2")] == NodeFigures(NodeMetrics(1, 1, 10_000, 10_000, rows=5), 0, 1)
+    assert figures[of("3")].metrics == NodeMetrics(
+        position_delete_files=1, small_delete_files=1, small_delete_bytes=1_000, delete_bytes=1_000
+    )
+    assert set(figures) == {of("1"), of("2"), of("3")}
+    assert stores.files.figures(TABLE, 125_000, 750_000, [of("2"), of("9")]) == {of("2"): figures[of("2")]}
+    assert stores.files.figures(TABLE, 125_000, 750_000, []) == {}
+
+
+def test_a_node_is_crossed_when_a_delete_of_another_names_its_file(stores: Stores) -> None:
+    own = [data("a", day="1"), position("p", of="a", day="1"), data("b", day="2")]
+    stores.files.apply(TABLE, [], listed("m1", *own, position("gone", of="x", day="2")))
+    assert not stores.files.crossed(TABLE)
+    stores.files.apply(OTHER, [], listed("m1", position("o", of="b", day="1"), data("c", day="1"), position("r", of="c", day="2")))
+    stores.files.apply(TABLE, [], listed("m2", position("q", of="b", day="1")))
+    assert set(stores.files.crossed(TABLE)) == set(stores.files.crossed(TABLE, [of("1"), of("2")])) == {of("2")}
+    assert not stores.files.crossed(TABLE, [of("1")])

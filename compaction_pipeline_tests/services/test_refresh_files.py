@@ -270,19 +270,32 @@ def figures(house: House, table: LakeTable) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_only_nodes_whose_files_changed_are_read_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_nodes_whose_files_changed_are_measured_and_without_deletes_by_sums(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = days(house, 3, 2)
     house.services.refresh_files.refresh(table.identifier)
     assert figures(house, table) == {"day=0": (3, 0), "day=1": (2, 0)}
-    read: list[object] = []
+    asked: list[object] = []
     store = type(house.services.stores.files)
-    files = store.files
-    monkeypatch.setattr(store, "files", lambda self, name, nodes=None: read.append(nodes) or files(self, name, nodes))
+    sums = store.figures
+    monkeypatch.setattr(store, "files", None)
+    monkeypatch.setattr(store, "figures", lambda self, *sizes: asked.append(sizes[-1]) or sums(self, *sizes))
     row_delta(table.table, [table.data_file([{"id": 9, "day": 1}], Record(1)), table.data_file([{"id": 9, "day": 2}], Record(2))])
     changed = house.services.refresh_files.refresh(table.identifier).changed
     assert sorted(map(str, changed)) == ["day=1", "day=2"]
-    assert [sorted(map(str, nodes)) for nodes in read] == [["day=1", "day=2"]]  # type: ignore[call-overload]
+    assert [sorted(map(str, nodes)) for nodes in asked] == [["day=1", "day=2"]]  # type: ignore[call-overload]
     assert figures(house, table) == {"day=0": (3, 0), "day=1": (3, 0), "day=2": (1, 0)}
+
+
+def test_a_node_with_deletes_is_measured_by_its_files(house: House) -> None:
+    table = days(house, 2, 1)
+    (one, _), (two,) = ([file.path for file in table.files() if str(file.node) == f"day={day}"] for day in (0, 1))
+    table.delete_positions((one, 0), partition=Record(0))
+    # Named from another partition: Java applies it all the same.
+    table.delete_positions((two, 0), partition=Record(0))
+    house.services.refresh_files.refresh(table.identifier)
+    estimates = {str(state.node): state.metrics.deleted_rows_estimate for state in house.services.stores.tables.nodes(table.identifier)}
+    assert estimates == {"day=0": 1, "day=1": 1}
+    assert figures(house, table) == {"day=0": (2, 2), "day=1": (1, 0)}
 
 
 def test_a_node_without_files_is_gone(house: House) -> None:

@@ -23,6 +23,10 @@ _COVERS: Mapping[CompactionType, tuple[CompactionType, ...]] = {
 }
 
 
+_Sum = tuple[int, int]
+"""Number of files and their bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trigger:
     """Whether a type is due, and the sentence that says why or why not."""
@@ -39,22 +43,27 @@ def minor_trigger(
     `deletes` are the delete files that the node's readers open: its own and global ones that reach its data.
     """
     limit = properties.fragment_size_bytes
-    least, volume = properties.minor_file_count, properties.minor_total_size_bytes
     small_data = [file.file_size_bytes for file in data if file.file_size_bytes <= limit]
     small_deletes = [file.file_size_bytes for file in deletes if file.file_size_bytes <= limit]
-    for word, sizes in (("data", small_data), ("delete", small_deletes)):
-        if len(sizes) >= least:
-            return Trigger(True, f"{len(sizes)} small {word} files, {least} are enough")
-        if sizes and sum(sizes) >= volume:
-            return Trigger(
-                True, f"{human_bytes(sum(sizes))} in {files_of(len(sizes), f'small {word} file')}, {human_bytes(volume)} are enough"
-            )
-    small = len(small_data) + len(small_deletes)
+    return minor_trigger_of(node, (len(small_data), sum(small_data)), (len(small_deletes), sum(small_deletes)), history, properties, now)
+
+
+def minor_trigger_of(
+    node: TableNode, small_data: _Sum, small_deletes: _Sum, history: NodeHistory, properties: TableProperties, now: datetime
+) -> Trigger:
+    """The same from the numbers and bytes of small files."""
+    least, volume = properties.minor_file_count, properties.minor_total_size_bytes
+    for word, (count, size) in (("data", small_data), ("delete", small_deletes)):
+        if count >= least:
+            return Trigger(True, f"{count} small {word} files, {least} are enough")
+        if count and size >= volume:
+            return Trigger(True, f"{human_bytes(size)} in {files_of(count, f'small {word} file')}, {human_bytes(volume)} are enough")
+    small = small_data[0] + small_deletes[0]
     if small >= 2 and interval_passed(node, CompactionType.MINOR, properties.minor_interval, history, now):
         return Trigger(True, f"{small} small files and no minor for {human_time(properties.minor_interval)}")
-    amounts = [f"{files_of(len(small_data), 'small data file')} of {least} needed; {human_bytes(sum(small_data))} of {human_bytes(volume)}"]
-    if small_deletes:
-        amounts.append(f"{files_of(len(small_deletes), 'small delete file')} of {least}; {human_bytes(sum(small_deletes))}")
+    amounts = [f"{files_of(small_data[0], 'small data file')} of {least} needed; {human_bytes(small_data[1])} of {human_bytes(volume)}"]
+    if small_deletes[0]:
+        amounts.append(f"{files_of(small_deletes[0], 'small delete file')} of {least}; {human_bytes(small_deletes[1])}")
     return Trigger(False, "; ".join(amounts))
 
 

@@ -138,6 +138,18 @@ class NodeMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeFigures:
+    """Sums over the files of a node, made where they are stored. `metrics` has no estimate of deleted rows, which needs the files.
+
+    Undersized is larger than small, and too small for a right file; the sequence number is the highest of all its files.
+    """
+
+    metrics: NodeMetrics
+    undersized_files: int = 0
+    max_sequence_number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeVerdict:
     """What was decided for one node and why. `type` is the type that is due or planned, None when left alone."""
 

@@ -42,6 +42,11 @@ class TableProperties:
     unknown: tuple[str, ...] = ()
 
     @property
+    def undersized_bytes(self) -> int:
+        """A file of more than a small one's bytes and at most these is undersized."""
+        return int(self.min_target_size_ratio * self.target_size_bytes)
+
+    @property
     def fragment_size_bytes(self) -> int:
         """A file of at most this size is small (a "fragment")."""
         return self.target_size_bytes // self.fragment_ratio

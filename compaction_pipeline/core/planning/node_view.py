@@ -46,7 +46,7 @@ class NodeView:
     undersized: list[LiveFile] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        fragment, most = self.properties.fragment_size_bytes, self._undersized_bytes
+        fragment, most = self.properties.fragment_size_bytes, self.properties.undersized_bytes
         self.node_bytes = sum(file.file_size_bytes for file in self.files.data)
         self.fragments = [file for file in self.available if file.file_size_bytes <= fragment]
         self.undersized = [file for file in self.available if fragment < file.file_size_bytes <= most]
@@ -55,13 +55,9 @@ class NodeView:
     def node(self) -> TableNode:
         return self.files.node
 
-    @property
-    def _undersized_bytes(self) -> int:
-        return int(self.properties.min_target_size_ratio * self.properties.target_size_bytes)
-
     def is_undersized(self, size_bytes: int) -> bool:
         """Larger than a fragment, and too small for a right file."""
-        return self.properties.fragment_size_bytes < size_bytes <= self._undersized_bytes
+        return self.properties.fragment_size_bytes < size_bytes <= self.properties.undersized_bytes
 
     def deleted(self, data: Sequence[LiveFile]) -> dict[str, float]:
         """Rows thought deleted of these data files, when they are all that is left of the node."""

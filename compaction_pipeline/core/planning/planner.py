@@ -15,13 +15,14 @@ from datetime import datetime
 from compaction_pipeline.core.files.delete_reach import DeleteReach
 from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
-from compaction_pipeline.core.fragmentation.triggers import Trigger, files_of, full_trigger, human_time, minor_trigger
+from compaction_pipeline.core.fragmentation.triggers import Trigger, files_of, full_trigger, human_time, minor_trigger, minor_trigger_of
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import (
     Budget,
     CompactionPlan,
     InUse,
+    NodeFigures,
     NodeHistory,
     NodeMetrics,
     NodeVerdict,
@@ -124,9 +125,27 @@ class Planning:
             kept = {work.node for work in self._tasks}
             self._files = {node: held for node, held in self._files.items() if node in kept}
 
+    def add_by_figures(self, node: TableNode, figures: NodeFigures) -> bool:
+        """Decide a node that sums tell to be left alone. False: the node must come with its files.
+
+        Only for a node of which no file is in a task, and that no delete of another node reaches.
+        """
+        request, properties, metrics = self._request, self._properties, figures.metrics
+        if request.force or not properties.enabled or metrics.delete_files or node in self._in_use.exclusive_nodes:
+            return False
+        # Segments wear by deletes only, and one that is alone cannot be joined: no MAJOR. Of too few small files no MINOR.
+        small = (metrics.small_data_files, metrics.small_data_bytes)
+        minor = minor_trigger_of(node, small, (0, 0), self._history, properties, self._now)
+        full = full_trigger(node, self._history, properties, self._now)
+        if figures.undersized_files > 1 or minor.due or full.due:
+            return False
+        self._decisions[node] = _Decision(PlanReasonCode.NOT_FRAGMENTED, minor.text)
+        self._metrics[node] = metrics
+        return True
+
     def plan(self) -> CompactionPlan:
         """The plan of all parts together."""
-        if self._part is None or not self._decisions:
+        if not self._decisions:
             return _EMPTY_TABLE if self._request.nodes is None else CompactionPlan((), _NONE_ASKED_FOR)
         tasks = self._tasks if self._gains else self._drop()
         held = self._hold_back()
@@ -147,15 +166,17 @@ class Planning:
             predicted_bytes=size,
         )
 
-    def _predicted(self, part: _Part, planned: tuple[TaskWork, ...]) -> tuple[int, int, int]:
+    def _predicted(self, part: _Part | None, planned: tuple[TaskWork, ...]) -> tuple[int, int, int]:
         """Data files, delete files and bytes after these tasks."""
-        if part.reach.everywhere.deletes:
+        after: list[LiveFile] = []
+        if part is not None and part.reach.everywhere.deletes:
             after = list(predicted_after(part.files, planned).files)
             apart: Collection[TableNode] = ()
         else:
             nodes = {work.node: None for work in planned}
             held = tuple(file for node in nodes for file in self._files.get(node, ()))
-            after = list(predicted_after(replace(part.files, files=held), planned).files) if held else []
+            if part is not None and held:
+                after = list(predicted_after(replace(part.files, files=held), planned).files)
             apart = [node for node in self._metrics if node not in self._files or node not in nodes]
         data = sum(1 for file in after if file.is_data) + sum(self._metrics[node].data_files for node in apart)
         deletes = sum(1 for file in after if not file.is_data) + sum(self._metrics[node].delete_files for node in apart)

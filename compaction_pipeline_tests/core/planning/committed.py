@@ -13,6 +13,8 @@ from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.plan import TableFiles
 from compaction_pipeline.core.model.task import TaskAction, TaskWork
 
+_OUTPUT = "merged-"
+
 
 def reaches(delete: LiveFile, data: LiveFile, unpartitioned_spec_ids: frozenset[int]) -> bool:
     """The spec's rule, word by word."""
@@ -33,8 +35,7 @@ def reaches(delete: LiveFile, data: LiveFile, unpartitioned_spec_ids: frozenset[
 def triple(files: TableFiles) -> tuple[int, int, int]:
     """Equality-delete files; pairs of a data file and a delete that applies to it; files.
 
-    A position delete of many files and of the data file's own sequence is no pair: outputs carry that sequence, and it cannot
-    name them.
+    A position delete of many files and of an output's own sequence is no pair: it was there before the output, and cannot name it.
     """
     data = [file for file in files.files if file.is_data]
     deletes = [file for file in files.files if not file.is_data]
@@ -47,6 +48,7 @@ def triple(files: TableFiles) -> tuple[int, int, int]:
             delete.content is FileContent.POSITION_DELETES
             and delete.referenced_data_file is None
             and delete.data_sequence_number == file.data_sequence_number
+            and file.path.startswith(_OUTPUT)
         )
     )
     equalities = sum(1 for file in deletes if file.content is FileContent.EQUALITY_DELETES)
@@ -116,7 +118,7 @@ def _merged(files: TableFiles, work: TaskWork, number: int, kept: float) -> list
     sizes = [work.target_size_bytes] * (count - 1)
     return [
         LiveFile(
-            path=f"merged-{files.sequence_number}-{number}-{part}",
+            path=f"{_OUTPUT}{files.sequence_number}-{number}-{part}",
             content=FileContent.DATA,
             spec_id=work.output_spec_id,
             partition=work.node.partition,
