@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline_tests.interop.racing import Lagging
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 
 _PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.46.1.3"
@@ -93,5 +95,13 @@ def warehouse(tmp_path: Path, spark_catalog: Any) -> Warehouse:
 def compactions(warehouse: Warehouse) -> Iterator[Compactions]:
     """The product on that catalog; it merges in this process."""
     product = Compactions(warehouse)
+    yield product
+    product.close()
+
+
+@pytest.fixture
+def lagging_compactions(warehouse: Warehouse) -> Iterator[Compactions]:
+    """The product on that catalog, with merges that take long: table `t` moves on meanwhile."""
+    product = Compactions(warehouse, Lagging(InProcessMergeEngine(), lambda: warehouse.table().metadata_location))
     yield product
     product.close()

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -61,19 +60,20 @@ def expected_rows(*streams: int) -> list[Row]:
     return list(rows.values())
 
 
-@dataclass(frozen=True)
 class Job:
     """A streaming job that ends by itself."""
 
-    result: Any
+    def __init__(self, result: Any) -> None:
+        # Asked for at once: when the job is over its cluster is gone, and answers nothing new.
+        self._end = result.getJobClient().get().getJobExecutionResult()
 
     @property
     def running(self) -> bool:
-        return not self.result.getJobClient().get().getJobStatus().get().isGloballyTerminalState()
+        return not self._end.isDone()
 
     def wait(self) -> None:
         """Wait for its end; raises what it failed with."""
-        getattr(self.result, "await")()
+        self._end.get()
 
 
 class Flink:

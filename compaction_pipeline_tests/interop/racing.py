@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult
+from compaction_pipeline.core.ports import MergeEngine
 from compaction_pipeline.services.compact_tables import Compaction
 from compaction_pipeline_tests.interop.warehouse import Compactions
 
@@ -51,6 +53,31 @@ class Tally:
             f"{self.compactions} compactions, {self.commits} commits of ours with {self.committed} tasks ({self.salvaged} salvaged beside "
             f"conflicts), {self.conflicts} tasks lost to conflicts ({lost:.0%} of {self.merged_bytes:,} bytes)"
         )
+
+
+class Lagging:
+    """An engine whose every other merge takes until the table has moved on, as large merges do; at most some seconds."""
+
+    def __init__(self, engine: MergeEngine, head: Callable[[], object], commits: int = 3, seconds: float = 6) -> None:
+        self._engine = engine
+        self._head = head
+        self._commits = commits
+        self._seconds = seconds
+        self._merges = itertools.count()
+
+    def ready(self) -> None:
+        self._engine.ready()
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        yield from self._engine.merge(tasks, layout, file_io)
+        if next(self._merges) % 2 == 0:
+            seen, deadline = {self._head()}, time.monotonic() + self._seconds
+            while len(seen) <= self._commits and time.monotonic() < deadline:
+                threading.Event().wait(0.05)
+                seen.add(self._head())
+
+    def close(self) -> None:
+        self._engine.close()
 
 
 def compact_while(running: Callable[[], bool], compactions: Compactions, table: str = "t") -> Tally:

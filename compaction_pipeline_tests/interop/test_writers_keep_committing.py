@@ -68,12 +68,12 @@ class SparkUpserts:
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
-def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse, compactions: Compactions, say: Say) -> None:
+def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, say: Say) -> None:
     upserts = SparkUpserts(warehouse, Random(seconds))
     for _ in range(3):
         upserts.write()
     with working(seconds, upserts.write) as running:
-        tally = compact_while(running, compactions)
+        tally = compact_while(running, lagging_compactions)
     say(f"Spark, {seconds} s: {upserts.commits} statements, {upserts.overtaken} overtaken and run again; {tally}")
     assert tally.committed > 2
     warehouse.check(upserts.rows.values())
@@ -81,14 +81,14 @@ def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse,
 
 @pytest.mark.parametrize("seconds", SECONDS)
 def test_no_stream_of_flink_fails_and_its_rows_stay_exact(
-    seconds: int, warehouse: Warehouse, compactions: Compactions, flink_jvm: Any, say: Say
+    seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, flink_jvm: Any, say: Say
 ) -> None:
     flink = Flink(flink_jvm, warehouse.name, warehouse.flink_catalog)
     flink.create("t", "partitioned")
     last = 200 * seconds
     started = time.monotonic()
     job = flink.write(["t"], last, 200)
-    tally = compact_while(lambda: job.running, compactions)
+    tally = compact_while(lambda: job.running, lagging_compactions)
     job.wait()
     operations = [snapshot.summary.operation.value for snapshot in warehouse.table().metadata.snapshots]
     commits = len(operations) - operations.count("replace")
