@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline_tests.interop.flink import Flink, expected_rows
+from compaction_pipeline_tests.interop.flink import SHAPES, Flink, expected_rows
 from compaction_pipeline_tests.interop.racing import Say, compact_while, working
 from compaction_pipeline_tests.interop.test_tables_written_by_spark import made
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
@@ -21,7 +21,7 @@ from compaction_pipeline_tests.reference_reader import Row
 
 pytestmark = pytest.mark.interop
 
-SECONDS = [30, pytest.param(300, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+LONG = [pytest.mark.long, pytest.mark.timeout(900)]
 _KEYS = 600
 _PARTITIONS = 6
 OVERTAKEN = "missing data files"
@@ -67,7 +67,7 @@ class SparkUpserts:
         self.commits += 1
 
 
-@pytest.mark.parametrize("seconds", SECONDS)
+@pytest.mark.parametrize("seconds", [30, pytest.param(300, marks=LONG)])
 def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, say: Say) -> None:
     upserts = SparkUpserts(warehouse, Random(seconds))
     for _ in range(3):
@@ -79,12 +79,12 @@ def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse,
     warehouse.check(upserts.rows.values())
 
 
-@pytest.mark.parametrize("seconds", SECONDS)
+@pytest.mark.parametrize(("shape", "seconds"), [("partitioned", 30), *(pytest.param(shape, 300, marks=LONG) for shape in SHAPES)])
 def test_no_stream_of_flink_fails_and_its_rows_stay_exact(
-    seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, flink_jvm: Any, say: Say
+    shape: str, seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, flink_jvm: Any, say: Say
 ) -> None:
     flink = Flink(flink_jvm, warehouse.name, warehouse.flink_catalog)
-    flink.create("t", "partitioned")
+    flink.create("t", shape)
     last = 200 * seconds
     started = time.monotonic()
     job = flink.write(["t"], last, 200)
@@ -92,6 +92,6 @@ def test_no_stream_of_flink_fails_and_its_rows_stay_exact(
     job.wait()
     operations = [snapshot.summary.operation.value for snapshot in warehouse.table().metadata.snapshots]
     commits = len(operations) - operations.count("replace")
-    say(f"Flink, {time.monotonic() - started:.0f} s: {last} changes, {commits} commits of other kinds than replace; {tally}")
+    say(f"Flink, {shape}, {time.monotonic() - started:.0f} s: {last} changes, {commits} commits of other kinds than replace; {tally}")
     assert tally.committed > 2
     warehouse.check(expected_rows(last))
