@@ -36,7 +36,7 @@ ONE_PASS_SHARE = 0.8
 """Delete sets estimated at most at this share of the task's memory are held whole."""
 _MANY_KEYS = 65_536
 """Fewer keys are cheaper put into a set than told apart by a pass over the rows."""
-_ROWS_PER_KEY = 4
+_ROWS_PER_KEY = 2
 """With more rows than that per key most keys can be expected to have one."""
 
 Mask = NDArray[np.bool_]

@@ -126,7 +126,12 @@ class HashFilter:
     def add(self, hashes: NDArray[np.uint64]) -> None:
         for start in range(0, len(hashes), _FILTER_STEP):
             slots = hashes[start : start + _FILTER_STEP] >> self._shift
-            np.bitwise_or.at(self._bits, (slots >> np.uint64(3)).view(np.int64), _bit(slots))
+            places, bits = (slots >> np.uint64(3)).view(np.int64), slots.astype(np.uint8) & np.uint8(7)
+            # One bit after the other: a byte may be named twice then, while `bitwise_or.at` would take five times as long.
+            places = places[np.argsort(bits, kind="stable")]
+            ends = np.cumsum(np.bincount(bits, minlength=8))
+            for bit, named in enumerate(np.split(places, ends[:-1])):
+                self._bits[named] |= np.uint8(1 << bit)
 
     def may_hold(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """False only for hashes that were never added."""
