@@ -90,8 +90,9 @@ class Shop:
         services = open_services(settings)
         services.compact_tables.keep()
         services.explore_catalogs.explore()
-        swept = services.compact_tables.sweep(None, timedelta(minutes=1))
-        services.compact_tables.plan_due([one.table for one in swept.refreshed], timedelta(minutes=1))
+        services.compact_tables.sweep(None, timedelta(minutes=1))
+        # Also those that stood still: time alone may make them due, and a task's failure is told by the next plan.
+        services.compact_tables.plan_due([state.table for state in services.stores.tables.states()], timedelta(minutes=1))
         services.compact_tables.drain(until=lambda: False, linger=timedelta(0))
         services.close()
 
