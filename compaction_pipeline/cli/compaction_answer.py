@@ -104,13 +104,15 @@ def error_answer(table: str, message: str, code: ExitCode, before: TableBefore) 
     return replace(unchanged, reason=message, error=message)
 
 
-def interrupted_answer(table: TableIdentifier, message: str, records: Sequence[CompactionRecord], before: TableBefore) -> CompactionAnswer:
-    """`compact` was interrupted: what it had committed by then counts."""
+def interrupted_answer(
+    table: TableIdentifier, message: str, tasks: int, records: Sequence[CompactionRecord], before: TableBefore
+) -> CompactionAnswer:
+    """`compact` was interrupted: what it had planned and committed by then counts."""
     plan = CompactionPlan((), PlanReason(PlanReasonCode.PLANNED, message))
     answer = answer_of(Compaction(table, plan, tuple(records)), before)
     if records and records[-1].ended_at is None:
         answer = replace(answer, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
-    return replace(answer, exit_code=ExitCode.INTERRUPTED, reason=message, error=message)
+    return replace(answer, tasks=tasks, exit_code=ExitCode.INTERRUPTED, reason=message, error=message)
 
 
 def interrupted_in_words(records: Sequence[CompactionRecord]) -> str:

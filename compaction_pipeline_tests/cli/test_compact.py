@@ -206,7 +206,7 @@ def test_an_interrupt_is_told_and_leaves_the_table_free_for_the_next(desk: Desk,
     with desk.meanwhile(lambda: signal.raise_signal(number)):
         answer = desk.json("compact", TABLE, code=130)
     assert (answer["error"], answer["exit_code"]) == ("interrupted; nothing was committed; run the command again", 130)
-    assert (answer["committed"], answer["files_after"]) == (0, 24)
+    assert (answer["tasks"], answer["committed"], answer["files_after"]) == (2, 0, 24)
     assert desk.json("compact", TABLE)["committed"] == 2
     assert len(desk.ids(table)) == 24
 

@@ -123,7 +123,7 @@ def _compacted(
             message = interrupted_in_words(records)
             if not session.output.as_json:
                 raise Interrupted(message) from None
-            return interrupted_answer(table, message, records, before), []
+            return interrupted_answer(table, message, following.tasks(records), records, before), []
         if compaction.committed:
             compact_tables.look_again(table)
     answer = answer_of(compaction, before)
