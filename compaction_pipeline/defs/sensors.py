@@ -6,7 +6,6 @@ Each takes ≤ 20 s a tick and keeps its place in the cursor, asks for at most o
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from hashlib import sha256
@@ -14,13 +13,9 @@ from hashlib import sha256
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.fragmentation.clock import may_be_due
-from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask
-from compaction_pipeline.core.ports import NodeState
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keys import (
@@ -57,7 +52,7 @@ def _new_nodes(instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.A
 
 
 def _new_tables(instance: dg.DagsterInstance, services: Services) -> list[dg.AddDynamicPartitionsRequest]:
-    wanted = (table_key(state.table) for state in services.stores.tables.states())
+    wanted = map(table_key, services.stores.tables.seen())
     return additions(tables, wanted, instance.get_dynamic_partitions(str(tables.name)))
 
 
@@ -83,7 +78,8 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
     nodes = changed_nodes(services, changed)
     tasks = sum(len(plan.tasks) for _, plan in planned)
     problems = [refresh for refresh in sweep.refreshed if refresh.problem]
-    text = f"{len(sweep.refreshed) + sweep.unmoved} table(s) looked at, {len(nodes)} node(s) changed in {len(changed)}, {tasks} task(s) planned"
+    looked_at = len(sweep.refreshed) + sweep.unmoved
+    text = f"{looked_at} table(s) looked at, {len(nodes)} node(s) changed in {len(changed)}, {tasks} task(s) planned"
     if problems:
         text += f"; {len(problems)} table(s) with a problem, e.g. {problems[0].table}: {problems[0].problem}"
     if sweep.cursor:
@@ -114,10 +110,9 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
     if not _has_catalog(services):
         return dg.SensorResult(skip_reason=NO_CATALOG)
     cursor = json.loads(context.cursor or "{}")
-    order = _from(cursor.get("table"), _worth_planning(services))
+    order = _from(cursor.get("table"), services.plan_tables.worth_planning())
     planned = services.compact_tables.plan_due(order, BUDGET * 0.8)
     status = services.read_history.status()
-    nodes = services.read_history.worst_nodes(limit=MOST_NODES)
     fingerprint = status_fingerprint(status)
     serving = active_run(context.instance, COMPACT_JOB)
     wants_run = bool(status.queue.pending) and serving is None
@@ -125,30 +120,11 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
         skip_reason=None if wants_run else why_no_run(status, serving),
         cursor=json.dumps({"table": str(order[len(planned) % len(order)]) if order else None, "health": fingerprint}),
-        dynamic_partitions_requests=_new_nodes(context.instance, (node.key for node in nodes if needs_care(node))),
+        dynamic_partitions_requests=_new_nodes(context.instance, (node.key for node in status.needing if needs_care(node))),
         asset_events=[]
         if fingerprint == cursor.get("health")
         else [dg.AssetObservation(TABLE_HEALTH, description=why_no_run(status, serving), metadata=_health(context, status))],
     )
-
-
-def _worth_planning(services: Services) -> list[TableIdentifier]:
-    """Tables that time alone may have made due; the files of the others need not be read."""
-    nodes: dict[TableIdentifier, list[NodeState]] = defaultdict(list)
-    for node in services.stores.tables.nodes():
-        nodes[node.table].append(node)
-    return [
-        state.table
-        for state in services.stores.tables.states()
-        if state.complete and may_be_due(nodes[state.table], _properties(services, state.table))
-    ]
-
-
-def _properties(services: Services, table: TableIdentifier) -> TableProperties:
-    try:
-        return services.plan_tables.properties(table)
-    except CompactionError:
-        return TableProperties()  # The plan says what is wrong, and the table shows it.
 
 
 def _from(start: str | None, names: Sequence[TableIdentifier]) -> list[TableIdentifier]:

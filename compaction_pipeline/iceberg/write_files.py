@@ -71,7 +71,9 @@ def write_parquet_file(
     path = load_location_provider(table.metadata.location, table.metadata.properties).new_data_location(f"{name}.parquet")
     output = table.io.new_output(path)
     with output.create(overwrite=True) as stream:
-        pq.write_table(rows, stream, **{"compression": "zstd", "store_decimal_as_integer": True, "write_page_checksum": True, **(parquet or {})})
+        pq.write_table(
+            rows, stream, **{"compression": "zstd", "store_decimal_as_integer": True, "write_page_checksum": True, **(parquet or {})}
+        )
     with output.to_input_file().open() as stream:
         metadata = pq.read_metadata(stream)
     # Cut path bounds would hide from a reader which file the positions are of.

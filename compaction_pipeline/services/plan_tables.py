@@ -7,6 +7,7 @@ the table's state, which must be equal and complete; a file younger than the sna
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -85,6 +86,18 @@ class PlanTables:
         if state.layout is None:
             raise NotFoundError(f"table {table} was not read yet: {state.problem or state.refusal or 'run refresh first'}")
         return resolve_properties(state.layout.properties, self._catalogs.entry(table.catalog).properties)
+
+    def worth_planning(self) -> Sequence[TableIdentifier]:
+        """Tables that time alone may have made due; the nodes of the others need not be looked at one by one."""
+        nodes: dict[TableIdentifier, list[NodeState]] = defaultdict(list)
+        for node in self._tables.nodes():
+            nodes[node.table].append(node)
+        catalogs = {entry.name: entry.properties for entry in self._catalogs.entries()}
+        return [
+            state.table
+            for state in self._tables.states()
+            if state.complete and may_be_due(nodes[state.table], _properties_or_defaults(state, catalogs.get(state.table.catalog, {})))
+        ]
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
         """The plan that would be made now; writes nothing. Raises NotFoundError."""
@@ -311,6 +324,14 @@ class PlanTables:
         ]
         if changed:
             self._tables.save_nodes(table, changed)
+
+
+def _properties_or_defaults(state: TableState, of_catalog: Mapping[str, str]) -> TableProperties:
+    """The properties in force; the defaults for a table that has one out of bounds: its plan says what is wrong, and the table shows it."""
+    try:
+        return resolve_properties(state.layout.properties if state.layout is not None else {}, of_catalog)
+    except CompactionError:
+        return TableProperties()
 
 
 def _failing_text(verdict: NodeVerdict) -> str | None:

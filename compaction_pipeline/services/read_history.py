@@ -137,6 +137,8 @@ class Status:
     records: tuple[CompactionRecord, ...]
     nodes: int
     due: int
+    # Every node that is not healthy, worst first; of `worst` there are a few.
+    needing: tuple[NodeOverview, ...] = ()
 
 
 class ReadHistory:
@@ -156,18 +158,19 @@ class ReadHistory:
         """Catalogs, tables, the worst nodes, what runs, the queue and the newest records."""
         catalogs = {entry.name: entry for entry in self._catalogs.entries()}
         by_table = self._by_table(self._tables.states(), catalogs)
-        nodes = [node for _, _, overviews in by_table for node in overviews]
+        nodes = worst_first(node for _, _, overviews in by_table for node in overviews)
         return Status(
             at=self._clock(),
             catalogs=tuple(catalogs.values()),
             tables=tuple(_table_overview(state, observe, overviews) for state, observe, overviews in by_table),
-            worst=worst_first(nodes)[:SHOWN],
+            worst=nodes[:SHOWN],
             executing=self.executing(),
             queue=self.queue_counts(),
             unsettled=tuple(self._records.records(unsettled=True)),
             records=self.records(limit=SHOWN),
             nodes=len(nodes),
             due=sum(node.health is HealthStatus.DUE for node in nodes),
+            needing=tuple(node for node in nodes if node.health is not HealthStatus.HEALTHY),
         )
 
     def tables(self, catalog: str | None = None) -> tuple[TableOverview, ...]:

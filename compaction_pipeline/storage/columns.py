@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -58,13 +59,16 @@ class Json(TypeDecorator[Any]):
     impl = Text
     cache_ok = True
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, *, remembered: int = 0) -> None:
+        """`remembered`: so many values are kept by their text. Only for values that nothing in them can be changed of."""
         super().__init__()
         self.kind = kind
+        self.remembered = remembered
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        self._read = lru_cache(remembered)(self._adapter.validate_json) if remembered else self._adapter.validate_json
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else self._adapter.dump_json(value).decode()
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else self._adapter.validate_json(value)
+        return None if value is None else self._read(value)

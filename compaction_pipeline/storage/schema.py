@@ -20,6 +20,9 @@ from compaction_pipeline.storage.columns import Json, Member, Moment
 
 metadata = MetaData()
 
+# What every tick reads of all tables, and what stands still on most: texts that were read before are not read again.
+_TABLES, _NODES = 4_096, 32_768
+
 catalog = Table(
     "compaction_catalog",
     metadata,
@@ -38,7 +41,7 @@ table_state = Table(
     Column("known_snapshot_id", BigInteger),
     Column("known_sequence_number", BigInteger, nullable=False),
     Column("complete", Boolean, nullable=False),
-    Column("layout", Json(TableLayout)),
+    Column("layout", Json(TableLayout, remembered=_TABLES)),
     Column("paused", Boolean, nullable=False),
     Column("dropped", Boolean, nullable=False),
     Column("refusal", Text),
@@ -46,7 +49,7 @@ table_state = Table(
     Column("warning", Text),
     Column("last_planned_at", Moment),
     Column("last_committed_at", Moment),
-    Column("plan_reason", Json(PlanReason)),
+    Column("plan_reason", Json(PlanReason, remembered=_TABLES)),
     Column("refreshed_at", Moment),
     Column("last_old_spec_delete_at", Moment),
     Column("metadata_location", Text),
@@ -57,9 +60,9 @@ node = Table(
     metadata,
     Column("key", String(512), primary_key=True),
     Column("identifier", String, nullable=False),
-    Column("node", Json(TableNode), nullable=False),
-    Column("metrics", Json(NodeMetrics), nullable=False),
-    Column("verdict", Json(NodeVerdict)),
+    Column("node", Json(TableNode, remembered=_NODES), nullable=False),
+    Column("metrics", Json(NodeMetrics, remembered=_NODES), nullable=False),
+    Column("verdict", Json(NodeVerdict, remembered=_NODES)),
     Column("first_seen", Moment),
     Column("last_done", Text, nullable=False),
     Column("changed_snapshot_id", BigInteger),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -22,6 +23,7 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, upsert, writing
 from compaction_pipeline.storage.removal import remove_table
 
+_identifier = lru_cache(65_536)(TableIdentifier.parse)
 _LAST_DONE: TypeAdapter[dict[CompactionType, datetime]] = TypeAdapter(dict[CompactionType, datetime])
 _FIELDS = tuple(field.name for field in fields(TableState) if field.name != "table")
 _UPDATABLE = frozenset(_FIELDS) - {"paused"}
@@ -45,7 +47,7 @@ class SqlTableStore:
         query = select(columns.identifier, columns.metadata_location, columns.complete, columns.refusal).where(columns.dropped.is_(False))
         with reading(self._engine) as connection:
             return {
-                TableIdentifier.parse(row.identifier): row.metadata_location if row.complete or row.refusal is not None else None
+                _identifier(row.identifier): row.metadata_location if row.complete or row.refusal is not None else None
                 for row in connection.execute(query)
             }
 
@@ -144,12 +146,12 @@ def _unknown(table: TableIdentifier) -> NotFoundError:
 
 
 def _state(row: Row[Any]) -> TableState:
-    return TableState(TableIdentifier.parse(row.identifier), **{name: getattr(row, name) for name in _FIELDS})
+    return TableState(_identifier(row.identifier), **{name: getattr(row, name) for name in _FIELDS})
 
 
 def _node(row: Row[Any]) -> NodeState:
     return NodeState(
-        TableIdentifier.parse(row.identifier),
+        _identifier(row.identifier),
         row.node,
         row.key,
         row.metrics,
