@@ -1,7 +1,6 @@
 """What the benchmarks share: CPU and memory of a process tree, a Spark session that knows Iceberg, and rounds that alternate.
 
-CPU is that of this process and all its descendants (JVM, Python workers, `dagster dev`'s children), those that ended included where
-their parent lives.
+CPU is that of this process and all its descendants (JVM, Python workers, `dagster dev`'s children), those that ended included.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ class Cost:
 def measured(*, pid: int | None = None) -> Iterator[Cost]:
     """Measure a block. `pid`: the tree of this process instead of our own."""
     cost, stopped = Cost(), threading.Event()
-    watcher = threading.Thread(target=_watch, args=(cost, stopped, pid), daemon=True)
-    started, cpu = time.monotonic(), cpu_seconds(pid)
+    watcher = threading.Thread(target=_watch, args=(cost, stopped, pid, cpu_seconds(pid)), daemon=True)
+    started = time.monotonic()
     watcher.start()
     try:
         yield cost
     finally:
-        cost.seconds, cost.cpu_seconds = time.monotonic() - started, cpu_seconds(pid) - cpu
+        cost.seconds = time.monotonic() - started
         stopped.set()
         watcher.join()
 
@@ -120,10 +119,15 @@ def load_average() -> str:
     return "load average " + " ".join(f"{one:.1f}" for one in os.getloadavg())
 
 
-def _watch(cost: Cost, stopped: threading.Event, pid: int | None) -> None:
+def _watch(cost: Cost, stopped: threading.Event, pid: int | None, cpu: float) -> None:
     while True:
+        last = stopped.wait(0.05)
         cost.peak_rss_bytes = max(cost.peak_rss_bytes, rss_bytes(pid))
-        if stopped.wait(0.05):
+        # A sum that falls lost a process whose parent does not account for it: PySpark's daemon lets idle workers go that way.
+        now = cpu_seconds(pid)
+        cost.cpu_seconds += max(0.0, now - cpu)
+        cpu = now
+        if last:
             return
 
 

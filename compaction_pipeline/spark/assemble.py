@@ -9,7 +9,6 @@ straight to the file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,16 +17,16 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeFailed
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.core.model.data_file import OutputFile
 from compaction_pipeline.core.model.node import Partition
-from compaction_pipeline.spark.chunks import Piece, Template, file_end, footer_of, in_memory, moved_chunk, row_group
+from compaction_pipeline.spark.assembled_file import AssembledFile, FileKind
+from compaction_pipeline.spark.chunks import Piece, Template, footer_of, in_memory
 from compaction_pipeline.spark.evolution import Projection, arrow_schema
 from compaction_pipeline.spark.file_access import FileAccess, in_words
-from compaction_pipeline.spark.footer import MAGIC, Chunk
-from compaction_pipeline.spark.metrics import MetricsModes, NanCounter, column_metrics, leaves
+from compaction_pipeline.spark.footer import Chunk
+from compaction_pipeline.spark.metrics import MetricsModes, NanCounter, leaves
 from compaction_pipeline.spark.proof import CopyProof, Part, checksum, handed_digest, part_of
 from compaction_pipeline.spark.read import MAX_BATCH_ROWS
-from compaction_pipeline.spark.thrift import Struct
 from compaction_pipeline.spark.write import FileSizing, OutputNames, ParquetOptions, Progress, parquet_writer, rejoined
 
 
@@ -85,12 +84,14 @@ class Assembler:
     ) -> None:
         self.options = ParquetOptions.of(properties)
         self.arrow = arrow_schema(schema.fields)
-        self.leaves = leaves(schema)
-        self.modes = MetricsModes.of(schema, properties)
-        self.template = Template.of(footer_of(_empty(self.arrow, self.options))[0], schema, self.options.codec)
-        self.schema = schema
-        self.partition = partition
-        self.spec_id = spec_id
+        self.kind = FileKind(
+            Template.of(footer_of(_empty(self.arrow, self.options))[0], schema, self.options.codec),
+            schema,
+            leaves(schema),
+            MetricsModes.of(schema, properties),
+            spec_id,
+            partition,
+        )
         self.digest = CopyProof()
         self.outputs: list[OutputFile] = []
         self._source = source
@@ -206,9 +207,9 @@ class Assembler:
 
     def _opened(self) -> AssembledFile:
         if self._file is None:
-            path = self._names.path(self.partition, self._numbers)
+            path = self._names.path(self.kind.partition, self._numbers)
             self._numbers += 1
-            self._file = AssembledFile(self, self._files, path)
+            self._file = AssembledFile(self.kind, self._files, path)
         return self._file
 
     def _roll(self) -> None:
@@ -250,12 +251,12 @@ class Assembler:
     def dictionary_columns(self) -> frozenset[int]:
         """Leaves that are dictionary-encoded where they are encoded anew."""
         voted = self._progress.dictionary_columns()
-        return frozenset(number for number, leaf in enumerate(self.leaves) if leaf.field_id in voted)
+        return frozenset(number for number, leaf in enumerate(self.kind.leaves) if leaf.field_id in voted)
 
     def encoded(self, table: Any, columns: Sequence[int], dictionaries: frozenset[int], first: int) -> dict[int, Piece]:
         """A piece per leaf of these top-level columns, encoded by Arrow; `first` is the number of the first row."""
-        positions = [number for number, leaf in enumerate(self.template.leaves) if leaf.top in columns]
-        paths = [self.leaves[number].parquet_path for number in positions if number in dictionaries]
+        positions = [number for number, leaf in enumerate(self.kind.template.leaves) if leaf.top in columns]
+        paths = [self.kind.leaves[number].parquet_path for number in positions if number in dictionaries]
         sink = pa.BufferOutputStream()
         writer = parquet_writer(sink, table.schema, self.options, paths, [])
         writer.write_table(table, row_group_size=max(table.num_rows, 1))
@@ -286,7 +287,7 @@ class _Group:
     def pieces(self, nans: NanCounter, source: CopyProof, digest: CopyProof) -> list[list[Piece]]:
         """The pieces of every leaf, in the order of the rows."""
         owner = self._owner
-        count = len(owner.template.columns)
+        count = len(owner.kind.template.columns)
         together, found = [], {}
         for top in range(count):
             copied = [segment for segment in self._segments if top in segment.pieces]
@@ -300,12 +301,12 @@ class _Group:
         if together:
             encoded = self._encoded_together(together, nans)
             for top in together:
-                found[top] = [[encoded[leaf]] for leaf in owner.template.columns[top].leaves]
+                found[top] = [[encoded[leaf]] for leaf in owner.kind.template.columns[top].leaves]
         self._prove(source, digest)
         return [pieces for top in range(count) for pieces in found[top]]
 
     def _wants_dictionary(self, top: int) -> bool:
-        return any(leaf in self._dictionaries for leaf in self._owner.template.columns[top].leaves)
+        return any(leaf in self._dictionaries for leaf in self._owner.kind.template.columns[top].leaves)
 
     def _decode(self, top: int, source: CopyProof, digest: CopyProof) -> None:
         """Decode a column of the segments that hold it as bytes: most files have a dictionary for it, so the new one gets one."""
@@ -314,11 +315,11 @@ class _Group:
         groups = [(self._segments[number].rows, self._segments[number].pieces[top]) for number in copied]
         firsts = [self._first + sum(segment.rows for segment in self._segments[:number]) for number in copied]
         for first, (_, pieces) in zip(firsts, groups, strict=True):
-            for leaf, piece in zip(owner.template.columns[top].leaves, pieces, strict=True):
+            for leaf, piece in zip(owner.kind.template.columns[top].leaves, pieces, strict=True):
                 digest.add_bytes(leaf, first, piece.rows, len(piece.data), checksum(piece.data))
-        with in_words("pages held in memory", "unreadable"), pa.BufferReader(in_memory(owner.template, [top], groups)) as file:
+        with in_words("pages held in memory", "unreadable"), pa.BufferReader(in_memory(owner.kind.template, [top], groups)) as file:
             parquet = pq.ParquetFile(file)
-            projection = Projection(parquet.schema_arrow, [owner.schema.fields[top]], {}, "held in memory")
+            projection = Projection(parquet.schema_arrow, [owner.kind.schema.fields[top]], {}, "held in memory")
             for place, number in enumerate(copied):
                 segment, first, parts = self._segments[number], firsts[place], []
                 for batch in parquet.iter_batches(MAX_BATCH_ROWS, row_groups=[place], use_threads=False):
@@ -351,7 +352,7 @@ class _Group:
         """A column of bytes; what is decoded between them is encoded without a dictionary."""
         owner = self._owner
         arrow = owner.arrow.field(top)
-        placed: list[list[Piece]] = [[] for _ in owner.template.columns[top].leaves]
+        placed: list[list[Piece]] = [[] for _ in owner.kind.template.columns[top].leaves]
         row = self._first
         for segment in self._segments:
             pieces: Sequence[Piece]
@@ -368,7 +369,7 @@ class _Group:
                     nans.add_column(top, column)
                 table = pa.Table.from_arrays([column], schema=pa.schema([arrow]))
                 encoded = owner.encoded(table, [top], frozenset(), row)
-                pieces = [encoded[leaf] for leaf in owner.template.columns[top].leaves]
+                pieces = [encoded[leaf] for leaf in owner.kind.template.columns[top].leaves]
             for place, piece in zip(placed, pieces, strict=True):
                 place.append(piece)
             row += segment.rows
@@ -391,146 +392,6 @@ class _Group:
                 [self._owner.arrow.field(top).with_type(array.type) for top, array in zip(part.columns, arrays, strict=True)]
             )
             digest.add(handed_digest(part, pa.RecordBatch.from_arrays(arrays, schema=schema), firsts.pop(), source))
-
-
-class AssembledFile:
-    """A data file that is being put together. What went to the stream is noted, and must be what the footer says in the end."""
-
-    def __init__(self, owner: Assembler, files: FileAccess, path: str) -> None:
-        self.path = path
-        self.rows = 0
-        self.position = 0
-        self.nans = NanCounter(owner.schema, owner.modes)
-        self._owner = owner
-        self._stack = ExitStack()
-        self._stream = self._stack.enter_context(files.output(path))
-        self.groups: list[Struct] = []
-        # (Rows, (start, length, values) of each chunk) of each row group, as they went to the stream.
-        self.log: list[tuple[int, list[tuple[int, int, int]]]] = []
-        self.write(MAGIC)
-
-    def write(self, data: Any, before: int = 0) -> int:
-        """Put bytes into the stream; the checksum of what went there, going on from the one given."""
-        with in_words(f"new file {self.path}", "cannot be written"):
-            self._stream.write(data)
-        self.position += len(data)
-        return checksum(data, before)
-
-    def group(self, rows: int) -> GroupWriter:
-        """A context manager that writes one row group."""
-        return GroupWriter(self, self._owner.template, rows)
-
-    def add_nans(self, counts: Mapping[int, int]) -> None:
-        for number, count in counts.items():
-            self.nans.counts[number] += count
-
-    def close(self) -> OutputFile:
-        """Write the footer, read it back as PyArrow sees it, and compare it with what went to the stream."""
-        end = file_end(self._owner.template, self.groups)
-        self.write(end)
-        with in_words(f"new file {self.path}", "cannot be written"):
-            if self._stream.tell() != self.position:
-                raise MergeFailed(f"new file {self.path}: {self._stream.tell()} bytes were written, not {self.position}; nothing is used")
-            self._stack.close()
-            metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
-        self._check(metadata)
-        owner = self._owner
-        metrics = column_metrics(metadata, owner.leaves, owner.modes)
-        without_nan = [
-            {number: bound for number, bound in bounds.items() if not self.nans.counts.get(number)}
-            # Bounds leave NaN out, and Java skips an equality delete by them: one of a NaN would not reach the row any more.
-            for bounds in (metrics.lower_bounds, metrics.upper_bounds)
-        ]
-        return OutputFile(
-            path=self.path,
-            content=FileContent.DATA,
-            spec_id=owner.spec_id,
-            partition=owner.partition,
-            file_size_bytes=self.position,
-            record_count=metadata.num_rows,
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts=self.nans.counts,
-            lower_bounds=without_nan[0],
-            upper_bounds=without_nan[1],
-            split_offsets=tuple(metrics.split_offsets),
-        )
-
-    def _check(self, metadata: Any) -> None:
-        said = []
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            chunks = [group.column(index) for index in range(group.num_columns)]
-            said.append((group.num_rows, [(_start(chunk), chunk.total_compressed_size, chunk.num_values) for chunk in chunks]))
-        if said != self.log or metadata.num_rows != self.rows:
-            raise MergeFailed(f"new file {self.path}: its footer does not describe what was written; nothing of it is used")
-
-    def abandon(self) -> None:
-        # A stream that failed (disk full) fails again on close; the file goes anyway.
-        with suppress(Exception):
-            self._stack.close()
-
-
-def _start(chunk: Any) -> int:
-    dictionary = chunk.dictionary_page_offset
-    return int(dictionary if chunk.has_dictionary_page and dictionary else chunk.data_page_offset)
-
-
-class GroupWriter:
-    """One row group of a file; its chunks are written one after the other."""
-
-    def __init__(self, file: AssembledFile, template: Template, rows: int) -> None:
-        self._file = file
-        self._template = template
-        self._rows = rows
-        self._start = file.position
-        self._columns: list[Struct] = []
-        self._log: list[tuple[int, int, int]] = []
-
-    def __enter__(self) -> GroupWriter:
-        return self
-
-    def chunk(self, leaf: int, sources: Sequence[Chunk]) -> ChunkWriter:
-        """A context manager that takes the bytes of a leaf's chunk, which are those of the sources."""
-        out = ChunkWriter(self._file)
-        self._columns.append(moved_chunk(sources, self._template.leaves[leaf], self._template.codec, self._file.position))
-        self._log.append((out.start, 0, sum(source.values for source in sources)))
-        out.ended = self._note
-        return out
-
-    def _note(self, length: int) -> None:
-        start, _, values = self._log[-1]
-        self._log[-1] = (start, length, values)
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is not None:
-            return
-        file = self._file
-        file.groups.append(row_group(self._columns, self._rows, self._start, len(file.groups)))
-        file.log.append((self._rows, self._log))
-        file.rows += self._rows
-
-
-class ChunkWriter:
-    """The bytes of one chunk on their way to the stream."""
-
-    def __init__(self, file: AssembledFile) -> None:
-        self.start = file.position
-        self.length = 0
-        self.ended: Any = None
-        self._file = file
-
-    def __enter__(self) -> ChunkWriter:
-        return self
-
-    def write(self, data: memoryview, before: int = 0) -> int:
-        self.length += len(data)
-        return self._file.write(data, before)
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is None:
-            self.ended(self.length)
 
 
 def _empty(schema: Any, options: ParquetOptions) -> Any:

@@ -79,7 +79,7 @@ class CopyMerge:
         for number in opened.dictionary_encoded:
             votes[number] = votes.get(number, 0) + 1
         each = _FileMerge(self, self._reader, file, opened, self._deletes.of(file, opened))
-        source = CopySource.of(opened, self.writer.template, self.ids)
+        source = CopySource.of(opened, self.writer.kind.template, self.ids)
         begun = 0
         for group in source.groups if source is not None else ():
             assert source is not None
@@ -187,7 +187,7 @@ class _FileMerge:
     def copy_whole(self, source: CopySource, group: Group) -> None:
         """The row group as it is."""
         merge = self._merge
-        nans = NanCounter(merge.schema, merge.writer.modes)
+        nans = NanCounter(merge.schema, merge.writer.kind.modes)
         floats = sorted(nans.columns)
         if floats:
             self._count_nans(group, floats, nans)
@@ -203,14 +203,14 @@ class _FileMerge:
     def copy_columns(self, source: CopySource, group: Group, way: Way) -> None:
         """A segment: the bytes of some columns, the others decoded."""
         merge, first = self._merge, self._merge.next_row
-        template = merge.writer.template
+        template = merge.writer.kind.template
         pieces: dict[int, tuple[Piece, ...]] = {}
         for top, pairs in source.pages(group, way.columns).items():
             pieces[top] = tuple(Piece(data, chunk, group.rows) for chunk, data in pairs)
             for leaf, piece in zip(template.columns[top].leaves, pieces[top], strict=True):
                 merge.read.add_bytes(leaf, first, group.rows, len(piece.data), checksum(piece.data))
         decoded = tuple(top for top in self._all if top not in pieces)
-        counted = {top: NanCounter(merge.schema, merge.writer.modes) for top in pieces}
+        counted = {top: NanCounter(merge.schema, merge.writer.kind.modes) for top in pieces}
         counted = {top: nans for top, nans in counted.items() if top in nans.columns}
         parts = self._parts(group, first, decoded, counted)
         merge.count(group.rows, group.rows)

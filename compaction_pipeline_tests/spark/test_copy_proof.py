@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compaction_pipeline.spark import assemble
-from compaction_pipeline.spark.assemble import Assembler, ChunkWriter, Segment
+from compaction_pipeline.spark import assemble, assembled_file
+from compaction_pipeline.spark.assemble import Assembler, Segment
+from compaction_pipeline.spark.assembled_file import ChunkWriter
 from compaction_pipeline.spark.chunks import Piece
 from compaction_pipeline.spark.thrift import field
 from compaction_pipeline_tests.spark.files import MIB, Table
@@ -116,30 +117,30 @@ def _written(change: Callable[[memoryview], memoryview]) -> _Break:
 
 
 def _offset_off_by_one(patch: pytest.MonkeyPatch) -> None:
-    moved = assemble.moved_chunk
+    moved = assembled_file.moved_chunk
 
     def broken(*arguments: Any) -> Any:
         column = moved(*arguments)
         field(column, 3)[9] = (6, field(field(column, 3), 9) + 1)
         return column
 
-    patch.setattr(assemble, "moved_chunk", broken)
+    patch.setattr(assembled_file, "moved_chunk", broken)
 
 
 def _one_row_more(patch: pytest.MonkeyPatch) -> None:
-    group = assemble.row_group
-    patch.setattr(assemble, "row_group", lambda columns, rows, *others: group(columns, rows + 1, *others))
+    group = assembled_file.row_group
+    patch.setattr(assembled_file, "row_group", lambda columns, rows, *others: group(columns, rows + 1, *others))
 
 
 def _one_value_more(patch: pytest.MonkeyPatch) -> None:
-    moved = assemble.moved_chunk
+    moved = assembled_file.moved_chunk
 
     def broken(*arguments: Any) -> Any:
         column = moved(*arguments)
         field(column, 3)[5] = (6, field(field(column, 3), 5) + 1)
         return column
 
-    patch.setattr(assemble, "moved_chunk", broken)
+    patch.setattr(assembled_file, "moved_chunk", broken)
 
 
 _BREAKS: dict[str, _Break] = {
