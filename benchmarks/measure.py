@@ -71,13 +71,16 @@ def rss_bytes(pid: int | None = None) -> int:
     return total
 
 
-def alternating(runs: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: int = 1) -> dict[str, list[Cost]]:
-    """Costs of each side, one after the other, round by round; warm-up rounds (imports, JIT) are not counted."""
+def alternating(
+    runs: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: int = 1, tidy: Callable[[], object] = lambda: None
+) -> dict[str, list[Cost]]:
+    """Costs of each side, one after the other, round by round; warm-up rounds (imports, JIT) and tidying after each are not counted."""
     costs: dict[str, list[Cost]] = {name: [] for name in runs}
     for number in range(-warm_up, rounds):
         for name, run in runs.items():
             with measured() as cost:
                 run()
+            tidy()
             label = "warm-up" if number < 0 else f"round {number + 1}"
             print(f"{label:8} {name:12} {cost.seconds:7.2f} s {cost.cpu_seconds:7.2f} CPU-s {cost.peak_rss_bytes / MB:7.0f} MB", flush=True)
             if number >= 0:

@@ -75,7 +75,6 @@ def compare(rows: Rows, files: int, rows_per_file: int, rounds: int, properties:
         def ours(engine: MergeEngine) -> None:
             results: list[MergeResult] = merged(engine, tasks, layout)
             peaks.append(max(result.peak_memory_bytes for result in results))
-            shutil.rmtree(output)
 
         spark, alone = SparkMergeEngine(opened.sessions), InProcessMergeEngine()
         runs = {
@@ -83,7 +82,9 @@ def compare(rows: Rows, files: int, rows_per_file: int, rounds: int, properties:
             "ours": lambda: ours(spark),
             "without Spark": lambda: ours(alone),
         }
-        costs = {name: median(each) for name, each in alternating(runs, rounds).items()}
+        costs = {
+            name: median(each) for name, each in alternating(runs, rounds, tidy=lambda: shutil.rmtree(output, ignore_errors=True)).items()
+        }
         for name, cost in costs.items():
             print(f"{name:14} {megabytes / cost.cpu_seconds:6.1f} MB per CPU-second, {cost.seconds:.2f} s")
         print(f"peak of a task {max(peaks) / MB:.0f} MB; {load_average()}")

@@ -8,10 +8,11 @@ not count, field ids do.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from isal import isal_zlib
 
 from compaction_pipeline.spark.thrift import I32, STRUCT, Struct, field, read_struct
 
@@ -204,7 +205,7 @@ def checked_pages(chunk: Chunk, data: memoryview) -> None:
             raise ValueError(f"a page of kind {kind} among data pages")
         if field(page, 2 if kind == DATA_PAGE else 4) not in _PAGE_ENCODINGS:
             raise ValueError("a page whose encoding needs other pages")
-        if at + length > len(data) or zlib.crc32(data[at : at + length]) != _crc(header):
+        if at + length > len(data) or isal_zlib.crc32(data[at : at + length]) != _crc(header):
             raise ValueError("a page is not what its checksum says")
         values += field(page, 1)
         at += length
@@ -237,7 +238,7 @@ def proven_pages(chunk: Chunk, parts: Iterable[memoryview]) -> Iterator[memoryvi
         while at < len(part):
             if left:
                 step = min(left, len(part) - at)
-                found = zlib.crc32(part[at : at + step], found)
+                found = isal_zlib.crc32(part[at : at + step], found)
                 left, at = left - step, at + step
             else:
                 head = pending + bytes(part[at : at + _HEADER_BYTES - len(pending)])

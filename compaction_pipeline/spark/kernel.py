@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.model.data_file import OutputFile
@@ -99,12 +100,19 @@ def _merge_inputs(task: CompactionTask, shape: TableShape, files: FileAccess, na
     sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
     if router.passes_through and router.partition is not None:
         read = CopyProof()
-        writer = Assembler(files, schema, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.partition, read)
+        # Spark declares columns of expressions without NULL as required, whatever the table says. Their bytes fit only the like.
+        written = _with_required(schema, reader.never_null(work.inputs, schema))
+        writer = Assembler(files, written, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.partition, read)
         limits = CopyLimits.of(work.target_size_bytes, writer.limit_bytes) if copies else CopyLimits.nothing()
         merge = CopyMerge(reader, deletes, schema, progress, writer, read, limits)
         outputs = merge.merge(work.inputs)
         return _result(task, outputs, (merge.rows_read, merge.by_position, merge.by_equality), read.value, writer.digest.value)
     return _merge_rows(task, shape, files, names, reader, deletes, progress, router, sizing)
+
+
+def _with_required(schema: Schema, ids: frozenset[int]) -> Schema:
+    fields = [field.model_copy(update={"required": True}) if field.field_id in ids else field for field in schema.fields]
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
 def _merge_rows(

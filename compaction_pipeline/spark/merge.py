@@ -20,6 +20,7 @@ from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult
 from compaction_pipeline.spark.kernel import merge_task
 from compaction_pipeline.spark.session import SparkSessions
+from compaction_pipeline.spark.worker import rest
 
 _RESULT = TypeAdapter(MergeResult)
 _RESULT_SCHEMA = "result string"
@@ -90,6 +91,7 @@ def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, st
             if batch.num_rows:
                 result = merge_task(task, layout, file_io)
                 yield pa.RecordBatch.from_pydict({"result": [_RESULT.dump_json(result).decode()]})
+        rest()
 
     return merge
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import struct
 import weakref
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from compaction_pipeline.core.model.task import Digest
@@ -80,7 +80,7 @@ class CopyProof:
 
 def checksum(data: memoryview, before: int = 0) -> int:
     """Of bytes, going on from those before."""
-    return zlib.crc32(data, before)
+    return isal_zlib.crc32(data, before)
 
 
 def _folded(*numbers: int) -> Digest:

@@ -101,6 +101,15 @@ class OpenFile:
         return int(max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, self.batch_bytes // row_bytes)))
 
     @property
+    def never_null(self) -> frozenset[int]:
+        """Ids of the primitive columns at the top that the file itself declares as required."""
+        schema = self.parquet.schema
+        if len(schema) != len(self.schema):
+            return frozenset()
+        ids = (field_id(each) for number, each in enumerate(self.schema) if schema.column(number).max_definition_level == 0)
+        return frozenset(number for number in ids if number is not None)
+
+    @property
     def dictionary_encoded(self) -> frozenset[int]:
         """Ids of leaf columns that the file dictionary-encodes to good effect."""
         metadata = self.parquet.metadata
@@ -127,6 +136,16 @@ class DataReader:
         `keep_dictionaries`: text of few values is read as Arrow dictionaries: far cheaper to read, digest and write again.
         """
         return _Opened(self._files, self._shape, file, self._memory_bytes, keep_dictionaries)
+
+    def never_null(self, files: Sequence[LiveFile], schema: Schema) -> frozenset[int]:
+        """Ids of the schema's optional columns that every one of these files declares as required; opens as few of them as tell."""
+        found = frozenset(field.field_id for field in schema.fields if field.optional and field.field_type.is_primitive)
+        for file in files:
+            if not found:
+                break
+            with self.open(file) as opened:
+                found &= opened.never_null
+        return found
 
     def projection(self, opened: OpenFile, file: LiveFile, fields: Sequence[NestedField], *, keep_dictionaries: bool = False) -> Projection:
         """The file's columns as these fields."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -240,6 +240,14 @@ def _random_row(rng: Random) -> dict[str, Any]:
     return row
 
 
+def _never_null(rng: Random, name: str) -> Any:
+    return next(row[name] for row in iter(lambda: _random_row(rng), None) if row[name] is not None)
+
+
+def _requiring(schema: Schema, ids: Collection[int]) -> Schema:
+    return Schema(*[each.model_copy(update={"required": True}) if each.field_id in ids else each for each in schema.fields])
+
+
 @settings(max_examples=max(5, settings.default.max_examples // 8), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1 << 30))
 def test_a_merge_that_copies_has_the_rows_and_metrics_of_one_that_decodes(
@@ -247,10 +255,14 @@ def test_a_merge_that_copies_has_the_rows_and_metrics_of_one_that_decodes(
 ) -> None:
     rng = Random(seed)
     table = Table(tmp_path_factory.mktemp("copy"), [EVERY_TYPE])
+    never_null = data.draw(st.sets(st.integers(1, len(_KINDS)), max_size=4))
     for _ in range(data.draw(st.integers(1, 4))):
         rows = [_random_row(rng) for _ in range(data.draw(st.sampled_from([0, 1, 20, 60])))]
+        # Most files of a table declare the same columns as required, some none.
+        declared = never_null if data.draw(st.sampled_from([True, True, True, False])) else set()
         file = table.append(
-            rows,
+            [row | {f"c{number - 1}": _never_null(rng, f"c{number - 1}") for number in declared} for row in rows],
+            schema=_requiring(EVERY_TYPE, declared),
             use_dictionary=data.draw(st.booleans()),
             compression=data.draw(st.sampled_from(["zstd", "zstd", "snappy"])),
             data_page_version=data.draw(st.sampled_from(["1.0", "2.0"])),
@@ -355,6 +367,18 @@ def test_a_column_that_was_required_is_decoded_where_it_may_be_null_now(tmp_path
     result = _succeeded(table.merge(target=TARGET))
     assert _copied(table.inputs, result.outputs)[:2] == [False, True]
     assert rows_of(result.outputs) == [*_noise(1000), {"id": None, "name": "x" * 200}]
+
+
+@pytest.mark.parametrize("target", [TARGET, 32 * MIB])
+def test_columns_that_every_file_declares_as_required_stay_so_and_are_copied(tmp_path: Path, target: int) -> None:
+    table = Table(tmp_path)
+    for seed in range(3):
+        table.append(_noise(3000, seed), schema=_requiring(SIMPLE, {1, 2}), use_dictionary=False)
+    table.delete_positions([(table.inputs[1].path, 7)])
+    result = _succeeded(table.merge(target=target))
+    assert _copied(table.inputs, result.outputs) == [True, True, False, False, True, True]
+    assert rows_of(result.outputs) == [row for seed in range(3) for row in _noise(3000, seed) if row != _noise(3000, 1)[7]]
+    assert [field.nullable for field in pq.read_schema(result.outputs[0].path)] == [False, False]
 
 
 _NESTED = Schema(

@@ -1,0 +1,28 @@
+"""What a Spark worker keeps between two tasks."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+from zipimport import zipimporter
+
+import pytest
+
+from compaction_pipeline.spark import worker
+
+
+def test_archives_are_not_read_again_and_their_modules_still_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The whole process would be frozen.
+    monkeypatch.setattr(worker, "_freeze", lambda: None)
+    archive = tmp_path / "modules.zip"
+    with ZipFile(archive, "w") as file:
+        file.writestr("rested_before.py", "value = 1")
+        file.writestr("rested_after.py", "value = 2")
+    monkeypatch.syspath_prepend(str(archive))
+    assert importlib.import_module("rested_before").value == 1
+    assert any(isinstance(importer, zipimporter) for importer in sys.path_importer_cache.values())
+    worker.rest()
+    assert not any(isinstance(importer, zipimporter) for importer in sys.path_importer_cache.values())
+    assert importlib.import_module("rested_after").value == 2
