@@ -173,7 +173,9 @@ class PlanTables:
         ticking = not asked and not request.force and request.nodes is None
         if ticking and nodes:
             nodes = self._worth_planning(table, nodes, properties)
-            if not nodes:
+            # What waits for a slot or for the pause between two plans was judged, and would only be judged again.
+            idle = not budget.task_slots or _pausing(state, properties, self._clock())
+            if not nodes or (idle and all(_is_judged(node) for node in nodes)):
                 return CompactionPlan((), state.plan_reason or _UNCHANGED), state
         for files, decided_nodes in self._parts(state, nodes, properties, request, planning):
             younger = next((file for file in files.files if file.data_sequence_number > state.known_sequence_number), None)
@@ -233,14 +235,7 @@ class PlanTables:
         """Nodes that a tick may find due though nobody wrote to them: the files of the others need not be read."""
         # A task's end changes what may be taken of its node, and may change no file.
         worked = {task.work.node for task in self._tasks.tasks(table, (*_OPEN, TaskStatus.FAILED))}
-        return [
-            node
-            for node in nodes
-            if node.node in worked
-            or may_be_due([node], properties)
-            # Judged by other files than those that it has now.
-            or (node.verdict is not None and node.verdict.metrics != node.metrics)
-        ]
+        return [node for node in nodes if node.node in worked or may_be_due([node], properties) or not _is_judged(node)]
 
     def _hindrance(self, state: TableState, explain: bool) -> PlanReason | None:
         if state.refusal is not None:
@@ -324,6 +319,15 @@ class PlanTables:
         ]
         if changed:
             self._tables.save_nodes(table, changed)
+
+
+def _is_judged(node: NodeState) -> bool:
+    """By the files that it has now."""
+    return node.verdict is not None and node.verdict.metrics == node.metrics
+
+
+def _pausing(state: TableState, properties: TableProperties, now: datetime) -> bool:
+    return state.last_planned_at is not None and now - state.last_planned_at < properties.min_plan_interval
 
 
 def _properties_or_defaults(state: TableState, of_catalog: Mapping[str, str]) -> TableProperties:
