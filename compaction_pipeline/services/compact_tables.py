@@ -333,8 +333,8 @@ class CompactTables:
 
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
         """Refresh tables in order from `cursor` on until the budget is used; a table that fails harms no other."""
-        deadline = self._clock() + budget
         unmoved = self._refresh_files.unmoved()
+        deadline = self._clock() + budget
         names = sorted((table for table in self._tables.seen() if table not in unmoved), key=str)
         start = next((i for i, table in enumerate(names) if cursor is not None and str(table) >= cursor), 0)
         refreshed: list[Refresh] = []

@@ -96,7 +96,12 @@ class PlanTables:
         return [
             state.table
             for state in self._tables.states()
-            if state.complete and may_be_due(nodes[state.table], _properties_or_defaults(state, catalogs.get(state.table.catalog, {})))
+            if state.complete
+            and may_be_due(
+                nodes[state.table],
+                _properties_or_defaults(state, catalogs.get(state.table.catalog, {})),
+                global_deletes=self._has_global_deletes(state),
+            )
         ]
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
@@ -172,7 +177,7 @@ class PlanTables:
         )
         ticking = not asked and not request.force and request.nodes is None
         if ticking and nodes:
-            nodes = self._worth_planning(table, nodes, properties)
+            nodes = self._worth_planning(state, nodes, properties)
             # What waits for a slot or for the pause between two plans was judged, and would only be judged again.
             idle = not budget.task_slots or _pausing(state, properties, self._clock())
             if not nodes or (idle and all(_is_judged(node) for node in nodes)):
@@ -231,11 +236,22 @@ class PlanTables:
             or not planning.add_by_figures(node.node, sums)
         ]
 
-    def _worth_planning(self, table: TableIdentifier, nodes: Sequence[NodeState], properties: TableProperties) -> Sequence[NodeState]:
+    def _worth_planning(self, state: TableState, nodes: Sequence[NodeState], properties: TableProperties) -> Sequence[NodeState]:
         """Nodes that a tick may find due though nobody wrote to them: the files of the others need not be read."""
         # A task's end changes what may be taken of its node, and may change no file.
-        worked = {task.work.node for task in self._tasks.tasks(table, (*_OPEN, TaskStatus.FAILED))}
-        return [node for node in nodes if node.node in worked or may_be_due([node], properties) or not _is_judged(node)]
+        worked = {task.work.node for task in self._tasks.tasks(state.table, (*_OPEN, TaskStatus.FAILED))}
+        reached = self._has_global_deletes(state)
+        return [node for node in nodes if node.node in worked or may_be_due([node], properties, global_deletes=reached)]
+
+    def _has_global_deletes(self, state: TableState) -> bool:
+        """Whether deletes of an unpartitioned spec reach nodes of others. A table of one spec is not asked for them."""
+        layout = state.layout
+        return (
+            layout is not None
+            and len(layout.specs) > 1
+            and bool(layout.unpartitioned_spec_ids)
+            and self._files.has_global_deletes(state.table, layout.unpartitioned_spec_ids)
+        )
 
     def _hindrance(self, state: TableState, explain: bool) -> PlanReason | None:
         if state.refusal is not None:

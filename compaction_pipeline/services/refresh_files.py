@@ -11,7 +11,7 @@ import gc
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
@@ -115,7 +115,7 @@ class RefreshFiles:
             self._tables.forget(table)
             raise
         except TableRefused as refusal:
-            self._note(table, {"refusal": str(refusal), "complete": False})
+            self._note(table, {"refusal": str(refusal), "complete": False, "metadata_location": None})
             return Refresh(table, complete=False, problem=str(refusal))
         except CompactionError as error:
             log.warning("table=%s not refreshed: %s", table, error)
@@ -139,6 +139,8 @@ class RefreshFiles:
         if _measures_differ(state.layout, head.layout):
             # Before the layout is stored: whoever finds it stored finds the nodes touched too.
             self._files.touch(table)
+            # Thresholds are others now: every node is judged anew.
+            self._tables.save_nodes(table, [replace(node, verdict=None) for node in self._tables.nodes(table)])
         if head.refusal is not None:
             self._tables.update(
                 table,

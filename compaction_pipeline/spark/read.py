@@ -106,8 +106,9 @@ class OpenFile:
         schema = self.parquet.schema
         if len(schema) != len(self.schema):
             return frozenset()
-        ids = (field_id(each) for number, each in enumerate(self.schema) if schema.column(number).max_definition_level == 0)
-        return frozenset(number for number in ids if number is not None)
+        # As `Projection` finds them: of two columns of one id the last counts.
+        by_id = {field_id(each): number for number, each in enumerate(self.schema)}
+        return frozenset(each for each, number in by_id.items() if each is not None and schema.column(number).max_definition_level == 0)
 
     @property
     def dictionary_encoded(self) -> frozenset[int]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.model.plan import PlanReasonCode
+from compaction_pipeline.core.model.task import TaskStatus
 from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.test_compact_tables import Broken
 
 
 def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +32,88 @@ def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypa
     replanned = services.plan_tables.plan(table.identifier)
     assert len(replanned.tasks) == len(replanned.plan.replaces) == 1
     assert len(replanned.tasks[0].work.inputs) == 32
+
+
+# ---- nodes that time, or what happened meanwhile, makes due: ticks must come back to them
+
+SEGMENTS = {"self-optimizing.target-size": "4096"}
+"""A file of some rows is no fragment; three quarters of its rows deleted make it due for MAJOR."""
+
+
+def _ticks(house: House) -> PlanReasonCode | None:
+    """A tick over the tables that stood still; None when it does not come to the table."""
+    plans = house.services.plan_tables
+    codes = [plans.plan(table).plan.reason.code for table in plans.worth_planning()]
+    return codes[0] if codes else None
+
+
+def _read_and_plan(house: House, table: LakeTable) -> None:
+    house.services.explore_catalogs.explore()
+    house.services.compact_tables.refresh(table.identifier)
+    house.services.plan_tables.plan(table.identifier)
+
+
+def _worn_segment(house: House, **thresholds: str) -> LakeTable:
+    properties = {f"self-optimizing.major.trigger.{name.replace('_', '-')}": value for name, value in thresholds.items()}
+    table = house.lake.table("t", properties=SEGMENTS | properties)
+    file = table.ids(*range(20))
+    table.delete_positions(*[(file.path, number) for number in range(15)])
+    return table
+
+
+def test_the_minor_interval_counts_small_files_of_both_kinds(house: House) -> None:
+    table = house.lake.table("t")
+    table.ids(0, 1)
+    table.delete_ids(0)
+    _read_and_plan(house, table)
+    house.pass_time(2 * 3600)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_the_minor_interval_counts_deletes_that_lie_elsewhere(house: House) -> None:
+    table = house.lake.table("t")
+    with table.table.update_spec() as update:
+        update.add_field("id", IdentityTransform(), "p")
+    table.table.refresh()
+    table.insert({"id": 1, "name": "a"}, {"id": 1, "name": "b"}, partition=Record(1), spec_id=1)
+    table.delete_ids(1, spec_id=0)
+    _read_and_plan(house, table)
+    house.pass_time(2 * 3600)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_a_node_that_changed_and_was_not_planned_at_once_is_planned_later(house: House) -> None:
+    table = house.lake.table("t", properties=SEGMENTS)
+    file = table.ids(*range(20))
+    _read_and_plan(house, table)
+    table.delete_positions(*[(file.path, number) for number in range(15)])
+    # A person looks between the commit and the tick: what changed is read, and not planned.
+    house.services.compact_tables.explain(table.identifier)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_thresholds_that_were_set_on_a_quiet_table_are_acted_on(house: House) -> None:
+    table = _worn_segment(house, duplicate_ratio="0.9")
+    _read_and_plan(house, table)
+    assert _ticks(house) is None
+    with table.table.transaction() as transaction:
+        transaction.set_properties({"self-optimizing.major.trigger.duplicate-ratio": "0.1"})
+    house.services.compact_tables.refresh(table.identifier)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+@pytest.mark.parametrize("status", [TaskStatus.FAILED, TaskStatus.CANCELED])
+def test_a_task_that_ended_without_a_commit_is_planned_again(house: House, status: TaskStatus) -> None:
+    house.services.engine_override = Broken()
+    table = _worn_segment(house)
+    _read_and_plan(house, table)
+    [task] = house.services.stores.tasks.tasks(table.identifier)
+    house.pass_time(70)
+    assert _ticks(house) is PlanReasonCode.FILES_IN_USE
+    if status is TaskStatus.CANCELED:
+        house.services.stores.tasks.cancel([task.task_id], "interrupted", house.now)
+    else:
+        house.services.compact_tables.drain(until=lambda: False, linger=timedelta(0))
+    assert house.services.stores.tasks.task(task.task_id).status is status
+    house.pass_time(2 * 3600)
+    assert _ticks(house) is PlanReasonCode.PLANNED

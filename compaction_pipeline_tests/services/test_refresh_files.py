@@ -11,7 +11,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable
+from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.task import CompactionType
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
@@ -357,3 +357,20 @@ def test_a_global_delete_counts_in_every_node_and_no_longer_when_it_is_gone(hous
     table.table.manage_snapshots().rollback_to_snapshot(before).commit()
     house.services.refresh_files.refresh(table.identifier)
     assert figures(house, table) == {"day=0": (1, 0), "day=1": (2, 0)}
+
+
+def test_a_refused_table_whose_pointer_is_set_back_is_looked_at_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=2)
+    services = house.services
+    services.compact_tables.refresh(table.identifier)
+    # The catalog names newer metadata for a while, of a type that we do not know.
+    with monkeypatch.context() as patch:
+        patch.setattr(type(services.scan), "head", _refused)
+        patch.setattr(services.refresh_files, "unmoved", lambda: frozenset())
+        assert services.compact_tables.sweep(None, timedelta(seconds=20)).refreshed[0].problem == "a type of tomorrow"
+    [refresh] = services.compact_tables.sweep(None, timedelta(seconds=20)).refreshed
+    assert refresh.complete
+
+
+def _refused(*_: object) -> NoReturn:
+    raise TableRefused("a type of tomorrow")

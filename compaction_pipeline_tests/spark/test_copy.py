@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -379,6 +380,16 @@ def test_columns_that_every_file_declares_as_required_stay_so_and_are_copied(tmp
     assert _copied(table.inputs, result.outputs) == [True, True, False, False, True, True]
     assert rows_of(result.outputs) == [row for seed in range(3) for row in _noise(3000, seed) if row != _noise(3000, 1)[7]]
     assert [field.nullable for field in pq.read_schema(result.outputs[0].path)] == [False, False]
+
+
+def test_of_two_columns_of_one_id_the_one_that_is_read_says_whether_it_may_be_null(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.properties["schema.name-mapping.default"] = json.dumps(
+        [{"field-id": 1, "names": ["id", "old_id"]}, {"field-id": 2, "names": ["name"]}]
+    )
+    fields = [pa.field("old_id", pa.int64(), nullable=False), pa.field("id", pa.int64()), pa.field("name", pa.string())]
+    table.append(pa.table([[1, 2], [None, 2], ["x", "y"]], schema=pa.schema(fields)))
+    assert rows_of(_succeeded(table.merge(target=TARGET)).outputs) == [{"id": None, "name": "x"}, {"id": 2, "name": "y"}]
 
 
 _NESTED = Schema(

@@ -12,16 +12,20 @@ _SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN})
 _LEAST_FILES = 2  # `minor.trigger.interval` wants at least two small files.
 
 
-def may_be_due(nodes: Iterable[NodeState], properties: TableProperties) -> bool:
+def may_be_due(nodes: Iterable[NodeState], properties: TableProperties, *, global_deletes: bool = False) -> bool:
     """Whether a plan made now could differ from the last one though no file changed.
 
+    `global_deletes`: the table has deletes that count in nodes where they do not lie.
     True when a node was not judged yet, or is due or held back; or when an interval may end: two small files, or a full interval.
     """
+    least = 1 if global_deletes else _LEAST_FILES
     return any(
         node.verdict is None
         or node.verdict.type is not None
         or node.verdict.reason.code not in _SETTLED
-        or max(node.metrics.small_data_files, node.metrics.small_delete_files) >= _LEAST_FILES
+        or node.metrics.small_files >= least
+        # Judged by other files than those that it has now.
+        or node.verdict.metrics != node.metrics
         or (properties.full_interval is not None and node.metrics.files > 0)
         for node in nodes
     )

@@ -459,6 +459,9 @@ class _Part:
                 decision.code = PlanReasonCode.FILES_IN_USE
                 decision.text += f"; {busy} of {files_of(len(view.files.data), 'data file')} are in running or waiting tasks"
             elif busy:
+                if any(file.path in self.in_use.paths or file.path in self.in_use.pending for file in view.files.data):
+                    # Judged again until the tasks are gone: they may end without changing a file.
+                    decision.code = PlanReasonCode.FILES_IN_USE
                 decision.text += f"; {busy} of {files_of(len(view.files.data), 'data file')} are in running or waiting tasks"
             elif decision.type or decision.minor_due:
                 decision.code = PlanReasonCode.NO_GAIN

@@ -29,6 +29,16 @@ def test_a_settled_node_without_two_small_files_is_left_alone() -> None:
 def test_two_small_files_may_be_due_when_the_interval_ends() -> None:
     assert may_be_due([judged(PlanReasonCode.NOT_FRAGMENTED, data_files=9, small_data_files=2)], TableProperties())
     assert may_be_due([judged(PlanReasonCode.NOT_FRAGMENTED, position_delete_files=2, small_delete_files=2)], TableProperties())
+    both = judged(PlanReasonCode.NOT_FRAGMENTED, data_files=1, small_data_files=1, position_delete_files=1, small_delete_files=1)
+    assert may_be_due([both], TableProperties())
+    one = judged(PlanReasonCode.NOT_FRAGMENTED, data_files=1, small_data_files=1)
+    assert may_be_due([one], TableProperties(), global_deletes=True)
+    assert not may_be_due([one], TableProperties())
+
+
+def test_a_node_that_was_judged_by_other_files_is_judged_again() -> None:
+    node = judged(PlanReasonCode.NOT_FRAGMENTED, data_files=9)
+    assert may_be_due([replace(node, metrics=replace(node.metrics, data_files=8))], TableProperties())
 
 
 def test_a_node_that_was_held_back_or_not_judged_is_planned_again() -> None:
