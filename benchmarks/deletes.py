@@ -23,7 +23,7 @@ import pyarrow as pa
 from generate import ORDERS, GeneratedTable, Warehouse, merged, total_bytes, warehouse
 from measure import MB, alternating, load_average, median
 
-from compaction_pipeline.spark.copy_source import CopySource
+from compaction_pipeline.spark.copy.source import CopySource
 from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
 
 EQUALITY_FILES = 10

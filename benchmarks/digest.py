@@ -26,12 +26,12 @@ from measure import MB, alternating, load_average, median
 
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, Digest
-from compaction_pipeline.spark import assemble, assembled_file, copy_merge
-from compaction_pipeline.spark.assemble import Assembler, Segment
-from compaction_pipeline.spark.chunks import Piece
-from compaction_pipeline.spark.copy_source import CopySource
+from compaction_pipeline.spark.copy import assemble, assembled_file, merge
+from compaction_pipeline.spark.copy.assemble import Assembler, Segment
+from compaction_pipeline.spark.copy.chunks import Piece
+from compaction_pipeline.spark.copy.proof import Part
+from compaction_pipeline.spark.copy.source import CopySource
 from compaction_pipeline.spark.merge import InProcessMergeEngine
-from compaction_pipeline.spark.proof import Part
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def _no_proof() -> Iterator[None]:
         "checksum": lambda *_: 0,
     }
     with ExitStack() as stack:
-        for module in (assemble, assembled_file, copy_merge):
+        for module in (assemble, assembled_file, merge):
             for name, function in free.items():
                 if hasattr(module, name):
                     stack.enter_context(patch.object(module, name, function))

@@ -20,16 +20,16 @@ from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.model.data_file import OutputFile
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, Digest, MergeResult, TaskAction
-from compaction_pipeline.spark.assemble import Assembler
 from compaction_pipeline.spark.convert import convert_deletes
-from compaction_pipeline.spark.copy_merge import CopyMerge
-from compaction_pipeline.spark.copy_source import CopyLimits
+from compaction_pipeline.spark.copy.assemble import Assembler
+from compaction_pipeline.spark.copy.footer import DamagedPages
+from compaction_pipeline.spark.copy.merge import CopyMerge
+from compaction_pipeline.spark.copy.proof import CopyProof
+from compaction_pipeline.spark.copy.source import CopyLimits
 from compaction_pipeline.spark.deletes import TaskDeletes
 from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.file_access import FileAccess
-from compaction_pipeline.spark.footer import DamagedPages
 from compaction_pipeline.spark.memory import PeakMemory, tight_allocation
-from compaction_pipeline.spark.proof import CopyProof
 from compaction_pipeline.spark.read import DataReader, TableShape
 from compaction_pipeline.spark.route import RowRouter
 from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
-from compaction_pipeline.spark.assemble import Assembler, Segment
-from compaction_pipeline.spark.chunks import Piece
-from compaction_pipeline.spark.copy_source import CopyLimits, CopySource, Way
+from compaction_pipeline.spark.copy.assemble import Assembler, Segment
+from compaction_pipeline.spark.copy.chunks import Piece
+from compaction_pipeline.spark.copy.footer import Group
+from compaction_pipeline.spark.copy.proof import CopyProof, Part, checksum, ordered_digest, part_of
+from compaction_pipeline.spark.copy.source import CopyLimits, CopySource, Way
 from compaction_pipeline.spark.deletes import FileMasks, TaskDeletes
 from compaction_pipeline.spark.evolution import Projection
-from compaction_pipeline.spark.footer import Group
 from compaction_pipeline.spark.metrics import NanCounter
-from compaction_pipeline.spark.proof import CopyProof, Part, checksum, ordered_digest, part_of
 from compaction_pipeline.spark.read import DataReader, OpenFile
 from compaction_pipeline.spark.write import Progress
 

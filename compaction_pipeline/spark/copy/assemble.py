@@ -19,13 +19,13 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.model.data_file import OutputFile
 from compaction_pipeline.core.model.node import Partition
-from compaction_pipeline.spark.assembled_file import AssembledFile, FileKind
-from compaction_pipeline.spark.chunks import Piece, Template, footer_of, in_memory
+from compaction_pipeline.spark.copy.assembled_file import AssembledFile, FileKind
+from compaction_pipeline.spark.copy.chunks import Piece, Template, footer_of, in_memory
+from compaction_pipeline.spark.copy.footer import Chunk
+from compaction_pipeline.spark.copy.proof import CopyProof, Part, checksum, handed_digest, part_of
 from compaction_pipeline.spark.evolution import Projection, arrow_schema
 from compaction_pipeline.spark.file_access import FileAccess, in_words
-from compaction_pipeline.spark.footer import Chunk
 from compaction_pipeline.spark.metrics import MetricsModes, NanCounter, leaves
-from compaction_pipeline.spark.proof import CopyProof, Part, checksum, handed_digest, part_of
 from compaction_pipeline.spark.read import MAX_BATCH_ROWS
 from compaction_pipeline.spark.write import FileSizing, OutputNames, ParquetOptions, Progress, parquet_writer, rejoined
 

@@ -43,11 +43,11 @@ from pyiceberg.types import (
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.model.task import CompactionType, MergeResult
-from compaction_pipeline.spark.copy_source import CopySource
+from compaction_pipeline.spark.copy.footer import Footer
+from compaction_pipeline.spark.copy.source import CopySource
+from compaction_pipeline.spark.copy.thrift import Struct, field, read_struct, write_struct
 from compaction_pipeline.spark.evolution import arrow_schema
-from compaction_pipeline.spark.footer import Footer
 from compaction_pipeline.spark.kernel import merge_task
-from compaction_pipeline.spark.thrift import Struct, field, read_struct, write_struct
 from compaction_pipeline_tests.spark.files import MIB, SIMPLE, Table, integer, long, rows_of, text
 
 TARGET = 1 * MIB

@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from compaction_pipeline.core.errors import MergeFailed
-from compaction_pipeline.spark.chunks import Template
+from compaction_pipeline.spark.copy.chunks import Template
+from compaction_pipeline.spark.copy.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
+from compaction_pipeline.spark.copy.thrift import field
 from compaction_pipeline.spark.evolution import field_id
 from compaction_pipeline.spark.file_access import in_words
-from compaction_pipeline.spark.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
 from compaction_pipeline.spark.read import OpenFile
-from compaction_pipeline.spark.thrift import field
 
 MIB = 1024 * 1024
 _TAIL_BYTES = 64 * 1024

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compaction_pipeline.spark import assemble, assembled_file
-from compaction_pipeline.spark.assemble import Assembler, Segment
-from compaction_pipeline.spark.assembled_file import ChunkWriter
-from compaction_pipeline.spark.chunks import Piece
-from compaction_pipeline.spark.thrift import field
+from compaction_pipeline.spark.copy import assemble, assembled_file
+from compaction_pipeline.spark.copy.assemble import Assembler, Segment
+from compaction_pipeline.spark.copy.assembled_file import ChunkWriter
+from compaction_pipeline.spark.copy.chunks import Piece
+from compaction_pipeline.spark.copy.thrift import field
 from compaction_pipeline_tests.spark.files import MIB, Table
 
 _Break = Callable[[pytest.MonkeyPatch], None]

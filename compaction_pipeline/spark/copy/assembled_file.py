@@ -14,12 +14,12 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.model.data_file import FileContent, OutputFile
 from compaction_pipeline.core.model.node import Partition
-from compaction_pipeline.spark.chunks import Template, file_end, moved_chunk, row_group
+from compaction_pipeline.spark.copy.chunks import Template, file_end, moved_chunk, row_group
+from compaction_pipeline.spark.copy.footer import MAGIC, Chunk
+from compaction_pipeline.spark.copy.proof import checksum
+from compaction_pipeline.spark.copy.thrift import Struct
 from compaction_pipeline.spark.file_access import FileAccess, in_words
-from compaction_pipeline.spark.footer import MAGIC, Chunk
 from compaction_pipeline.spark.metrics import Leaf, MetricsModes, NanCounter, column_metrics
-from compaction_pipeline.spark.proof import checksum
-from compaction_pipeline.spark.thrift import Struct
 
 
 @dataclass(frozen=True)

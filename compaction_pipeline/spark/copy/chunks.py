@@ -17,9 +17,9 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, DoubleType, FloatType, PrimitiveType, StringType
 
-from compaction_pipeline.spark.footer import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, MAGIC, Chunk, Column, Footer
+from compaction_pipeline.spark.copy.footer import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, MAGIC, Chunk, Column, Footer
+from compaction_pipeline.spark.copy.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, field, write_struct
 from compaction_pipeline.spark.metrics import leaves
-from compaction_pipeline.spark.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, field, write_struct
 
 CREATED_BY = b"compaction-pipeline version 1.0.0 (build copied)"
 """Of the form that readers parse; they know no mistakes of this writer."""
