@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
 
-from compaction_pipeline_tests.reference_reader import Row, canonical
+from compaction_pipeline_tests.reference_reader import Row, canonical, live_entries, metadata_of
 
 
 def java_rows(spark: Any, metadata_location: str) -> list[Row]:
@@ -15,6 +15,21 @@ def java_rows(spark: Any, metadata_location: str) -> list[Row]:
     # One Spark task: the tables are small, and a task for each file takes longer than its rows.
     frame = spark.read.format("iceberg").option("split-size", 1 << 30).option("file-open-cost", 1).load(metadata_location).coalesce(1)
     return frame_rows(frame)
+
+
+def java_can_read(table: Any) -> bool:
+    """Whether Java puts no two columns of one name together: beside the current ones it reads those of equality deletes that were
+    dropped since (`DeleteFilter.fileProjection`), and refuses the table where a new column has the name of such a one.
+    """
+    metadata = metadata_of(table)
+    if "schemas" not in metadata:
+        return True
+    [current] = [schema for schema in metadata["schemas"] if schema["schema-id"] == metadata["current-schema-id"]]
+    ids = {field["id"] for field in current["fields"]}
+    wanted = {number for entry in live_entries(metadata) for number in entry.file.get("equality_ids") or ()}
+    dropped = {(field["id"], field["name"]) for schema in metadata["schemas"] for field in schema["fields"] if field["id"] in wanted - ids}
+    names = [field["name"] for field in current["fields"]] + [name for _, name in dropped]
+    return len(set(names)) == len(names)
 
 
 def frame_rows(frame: Any) -> list[Row]:
