@@ -3,9 +3,9 @@
     python benchmarks/delete_volume.py                     # the least task memory, 128 MiB; about 2 GB of disk, 10 minutes
     python benchmarks/delete_volume.py --times 0.1 1 2
 
-A volume is the bytes of its keys, 8 a key; half of the table's rows have one, the other keys have no row. The peer, Iceberg's
-`rewrite_data_files`, runs in a process of its own with Spark's default heap (`--peer-heap`), and is given up where it dies or takes more
-than `--patience` seconds. The last line is `ratio <most memory of a worker / bound>`.
+A volume is the bytes of its keys, 8 a key. The keys of every delete file span those of the table; most of them have no row. The peer,
+Iceberg's `rewrite_data_files`, runs in a process of its own with Spark's default heap (`--peer-heap`), and is given up where it dies or
+takes more than `--patience` seconds. The last line is `ratio <most memory of a worker / bound>`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,13 +54,15 @@ def _compare(opened: Warehouse, folder: Path, arguments: argparse.Namespace) -> 
     engine = SparkMergeEngine(opened.sessions)
     # What a worker loads when it is first used is no part of a task.
     merged(engine, table.tasks(memory_bytes=bound), table.layout(folder / "ours"))
-    keys, most, alive = 0, 0, True
-    for times in arguments.times:
-        wanted = int(times * bound / KEY_BYTES)
-        for part in _keys(keys, wanted, bound // KEY_BYTES):
-            table.delete_by_equality(part)
-        keys = wanted
-        peak = _ours(engine, table, folder / "ours", bound, times, min(keys, rows // 2))
+    volumes = [int(times * bound / KEY_BYTES) for times in arguments.times]
+    files = -(-volumes[-1] // (bound // KEY_BYTES)) + len(volumes)
+    written, gone, most, alive = 0, 0, 0, True
+    for times, begin, end in zip(arguments.times, [0, *volumes], volumes, strict=False):
+        for start in range(begin, end, bound // KEY_BYTES):
+            keys = _keys(written, files, min(end - start, bound // KEY_BYTES))
+            table.delete_by_equality(pa.table({"id": keys}))
+            written, gone = written + 1, gone + int((keys < rows).sum())
+        peak = _ours(engine, table, folder / "ours", bound, times, gone)
         most = max(most, peak)
         # Where it died once it dies again.
         alive = alive and _survives(folder, arguments, times)
@@ -69,9 +70,9 @@ def _compare(opened: Warehouse, folder: Path, arguments: argparse.Namespace) -> 
     print(f"ratio {most / bound:.2f}")
 
 
-def _keys(begin: int, end: int, per_file: int) -> Iterator[pa.Table]:
-    for start in range(begin, end, per_file):
-        yield pa.table({"id": np.arange(start, min(start + per_file, end), dtype=np.int64) * 2})
+def _keys(number: int, files: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Even keys of one delete file: every file spans the ids of the table, so that none can be left out by its bounds."""
+    return (np.arange(count, dtype=np.int64) * files + number) * 2
 
 
 def _ours(engine: SparkMergeEngine, table: GeneratedTable, output: Path, bound: int, times: float, expected: int) -> int:
