@@ -345,6 +345,8 @@ class CompactTables:
                 refresh = self._refresh_files.refresh(table, deadline)
             except NotFoundError:
                 continue
+            except Exception as error:
+                refresh = Refresh(table, complete=False, problem=self._unexpected(table, "refreshed", error))
             refreshed.append(refresh)
             if not refresh.complete and not refresh.busy and refresh.problem is None:
                 return Sweep(tuple(refreshed), str(table), len(unmoved))
@@ -367,7 +369,16 @@ class CompactTables:
             except CompactionError as error:
                 log.warning("table=%s not planned: %s", table, error)
                 self._tables.update(table, {"problem": str(error)})
+            except Exception as error:
+                self._unexpected(table, "planned", error)
         return planned
+
+    def _unexpected(self, table: TableIdentifier, verb: str, error: Exception) -> str:
+        """Show an error that nobody foresaw on its table, and keep it there: the tables behind it have their turn."""
+        log.exception("table=%s not %s", table, verb)
+        problem = f"not {verb}, {type(error).__name__}: {error}; please report this"
+        self._tables.update(table, {"problem": problem})
+        return problem
 
     def plan_nodes(self, table: TableIdentifier, request: PlanRequest) -> Planned:
         """Refresh a table and plan these nodes into the queue, as a person's run config asks."""
@@ -406,9 +417,18 @@ class CompactTables:
 
     def commit_due(self, run_id: str | None = None) -> Iterator[CompactionRecord]:
         """Commit every table whose interval passed; the records as they are made."""
+        failures: list[Exception] = []
         for table in self._commit_tables.due():
-            commit = self._commit_tables.commit(table, run_id=run_id)
+            try:
+                commit = self._commit_tables.commit(table, run_id=run_id)
+            except Exception as error:
+                # The others have their turn first.
+                log.exception("table=%s not committed", table)
+                failures.append(error)
+                continue
             if commit.record is not None:
                 yield commit.record
             else:
                 log.info("table=%s not committed: %s", table, commit.reason)
+        if failures:
+            raise failures[0]

@@ -152,7 +152,7 @@ def test_a_property_out_of_bounds_is_bad_input_and_stops_that_table_only(desk: D
     desk.table(files=12, **{"self-optimizing.fragment-ratio": "1"})
     desk.table(files=12, name="devices")
     desk.add_catalog()
-    assert desk.json("compact", TABLE, code=2)["reason"] == "'self-optimizing.fragment-ratio' is 1 but must be ≥ 2"
+    assert desk.json("compact", TABLE, code=2)["reason"] == "'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31"
     assert desk.json("compact", "lake.shop.devices")["committed"] == 2
 
 

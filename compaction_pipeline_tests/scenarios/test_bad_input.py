@@ -375,7 +375,7 @@ def test_a_table_that_is_never_compacted_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("key", "value", "rule"),
     [
-        ("self-optimizing.fragment-ratio", "1", "is 1 but must be ≥ 2"),
+        ("self-optimizing.fragment-ratio", "1", "is 1 but must be ≥ 2 and < 2^31"),
         ("self-optimizing.target-size", "big", "is 'big' but must be "),
         ("self-optimizing.execute.num-retries", "-1", "is -1 but must be ≥ 0"),
     ],

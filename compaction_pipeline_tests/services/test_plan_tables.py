@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.model.plan import PlanReasonCode
+from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import TaskStatus
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -117,3 +120,28 @@ def test_a_task_that_ended_without_a_commit_is_planned_again(house: House, statu
     assert house.services.stores.tasks.task(task.task_id).status is status
     house.pass_time(2 * 3600)
     assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_a_fault_that_nobody_foresaw_holds_up_no_other_table(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = house.fragmented("a"), house.fragmented("b")
+    services = house.services
+    with monkeypatch.context() as patch:
+        patch.setattr(services.refresh_files, "refresh", _failing_for(bad, services.refresh_files.refresh))
+        swept = services.compact_tables.sweep(None, timedelta(seconds=20))
+        assert [refresh.problem is None for refresh in swept.refreshed] == [False, True]
+        assert swept.cursor is None
+    services.compact_tables.sweep(None, timedelta(seconds=20))
+    monkeypatch.setattr(services.stores.files, "files", _failing_for(bad, services.stores.files.files))
+    [(table, planned)] = services.compact_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
+    assert table == good.identifier
+    assert planned.tasks
+    assert "OverflowError: a number too large" in (services.stores.tables.state(bad.identifier).problem or "")
+
+
+def _failing_for(bad: LakeTable, real: Callable[..., Any]) -> Callable[..., Any]:
+    def failing(table: TableIdentifier, *arguments: Any) -> Any:
+        if table == bad.identifier:
+            raise OverflowError("a number too large")
+        return real(table, *arguments)
+
+    return failing

@@ -14,6 +14,7 @@ from math import isfinite
 from compaction_pipeline.core.errors import ConfigError
 
 MIB = 1024 * 1024
+_NEVER_MS = 100 * 365 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def _boolean(text: str) -> bool:
 
 
 def _milliseconds(text: str) -> timedelta:
-    return timedelta(milliseconds=int(text))
+    # Long.MAX_VALUE is "never" to many; a date and it could not be added up.
+    return timedelta(milliseconds=min(int(text), _NEVER_MS))
 
 
 def _optional_milliseconds(text: str) -> timedelta | None:
@@ -90,20 +92,28 @@ def _positive(value: object) -> bool:
     return isinstance(value, (int, float)) and value > 0 and isfinite(value)
 
 
+def _whole(least: int, most: int) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, int) and least <= value <= most
+
+
 def _not_negative(value: object) -> bool:
     return isinstance(value, timedelta) and value >= timedelta(0)
 
 
+# What the state database and Java can hold too.
+_MOST, _MOST_BYTES = 2**31 - 1, 2**60
+_BYTES_RULE = "≥ 1 and ≤ 2^60"
+
 PROPERTIES: tuple[Property, ...] = (
     Property("self-optimizing.enabled", "enabled", _boolean, "true or false", lambda v: True, "true", "false: measured, never compacted"),
     Property("self-optimizing.group", "group", str.strip, "not empty", bool, "default", "resource group; it is the queue"),
-    Property("self-optimizing.priority", "priority", int, "a whole number", lambda v: True, "0", "higher goes first"),
+    Property("self-optimizing.priority", "priority", int, "a whole number of 32 bits", _whole(-_MOST, _MOST), "0", "higher goes first"),
     Property(
         "self-optimizing.target-size",
         "target_size_bytes",
         int,
-        "≥ 1",
-        _positive,
+        _BYTES_RULE,
+        _whole(1, _MOST_BYTES),
         "134217728",
         "size of a right file; without it `write.target-file-size-bytes`",
     ),
@@ -111,8 +121,8 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.fragment-ratio",
         "fragment_ratio",
         int,
-        "≥ 2",
-        lambda v: isinstance(v, int) and v >= 2,
+        "≥ 2 and < 2^31",
+        _whole(2, _MOST),
         "8",
         "a small file is ≤ target-size / ratio",
     ),
@@ -129,8 +139,8 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.minor.trigger.file-count",
         "minor_file_count",
         int,
-        "≥ 2",
-        lambda v: isinstance(v, int) and v >= 2,
+        "≥ 2 and < 2^31",
+        _whole(2, _MOST),
         "12",
         "small data files, or small delete files, of a node that make a minor due",
     ),
@@ -138,8 +148,8 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.minor.trigger.total-size",
         "minor_total_size_bytes",
         int,
-        "≥ 1",
-        _positive,
+        _BYTES_RULE,
+        _whole(1, _MOST_BYTES),
         "target-size",
         "bytes of small files of a node that make a minor due",
     ),
@@ -165,7 +175,7 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.major.trigger.duplicate-ratio",
         "major_duplicate_ratio",
         float,
-        "> 0",
+        "> 0 and finite",
         _positive,
         "0.1",
         "deleted rows / rows of one file that make a major due",
@@ -183,8 +193,8 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.max-task-size-bytes",
         "max_task_size_bytes",
         int,
-        "≥ 1",
-        _positive,
+        _BYTES_RULE,
+        _whole(1, _MOST_BYTES),
         "134217728",
         "a task reads at most max(target-size, this)",
     ),
@@ -192,8 +202,8 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.execute.num-retries",
         "num_retries",
         int,
-        "≥ 0",
-        lambda v: isinstance(v, int) and v >= 0,
+        "≥ 0 and ≤ 1000",
+        _whole(0, 1000),
         "3",
         "attempts of a task after the first",
     ),
@@ -210,8 +220,8 @@ PROPERTIES: tuple[Property, ...] = (
         "compaction.task.memory",
         "task_memory_bytes",
         int,
-        "≥ 134217728 (128 MiB)",
-        lambda v: isinstance(v, int) and v >= 128 * MIB,
+        "≥ 134217728 (128 MiB) and ≤ 2^60",
+        _whole(128 * MIB, _MOST_BYTES),
         "1073741824",
         "bound of one task's memory, whatever its deletes",
     ),
@@ -224,7 +234,15 @@ PROPERTIES: tuple[Property, ...] = (
         "86400000",
         "a full moves rows to the current partition spec only after this long without deletes of an old one",
     ),
-    Property("self-optimizing.quota", "quota", float, "> 0", _positive, "0.5", "≤ 1 a share of the group's slots, > 1 a number of slots"),
+    Property(
+        "self-optimizing.quota",
+        "quota",
+        float,
+        "> 0 and finite",
+        _positive,
+        "0.5",
+        "≤ 1 a share of the group's slots, > 1 a number of slots",
+    ),
 )
 
 # Keys that Amoro documents and that have no meaning here (yet); shown as ignored so that nobody waits for them.

@@ -12,20 +12,20 @@ from compaction_pipeline.core.model.properties import PROPERTIES, TablePropertie
 BAD = {
     "self-optimizing.enabled": ["yes", ""],
     "self-optimizing.group": ["", "  "],
-    "self-optimizing.priority": ["high", "1.5"],
-    "self-optimizing.target-size": ["0", "-1", "128MB", "nan"],
-    "self-optimizing.fragment-ratio": ["1", "0", "2.5", "inf"],
+    "self-optimizing.priority": ["high", "1.5", "2147483648"],
+    "self-optimizing.target-size": ["0", "-1", "128MB", "nan", "9" * 23],
+    "self-optimizing.fragment-ratio": ["1", "0", "2.5", "inf", "2147483648"],
     "self-optimizing.min-target-size-ratio": ["0", "1.1", "nan", "inf", "-1"],
-    "self-optimizing.minor.trigger.file-count": ["1", "x"],
-    "self-optimizing.minor.trigger.total-size": ["0", "nan"],
-    "self-optimizing.minor.trigger.interval": ["-1", "1h", "9" * 40],
+    "self-optimizing.minor.trigger.file-count": ["1", "x", "2147483648"],
+    "self-optimizing.minor.trigger.total-size": ["0", "nan", "9" * 23],
+    "self-optimizing.minor.trigger.interval": ["-1", "1h"],
     "self-optimizing.min-plan-interval": ["-1", "inf"],
     "self-optimizing.major.trigger.duplicate-ratio": ["0", "-0.1", "nan", "inf"],
     "self-optimizing.full.trigger.interval": ["never", "nan"],
-    "self-optimizing.max-task-size-bytes": ["0", "x"],
-    "self-optimizing.execute.num-retries": ["-1", "x"],
+    "self-optimizing.max-task-size-bytes": ["0", "x", "9" * 23],
+    "self-optimizing.execute.num-retries": ["-1", "x", "1001"],
     "self-optimizing.commit.interval": ["-1", "x"],
-    "compaction.task.memory": ["134217727", "1g"],
+    "compaction.task.memory": ["134217727", "1g", "9" * 23],
     "compaction.respec.quiet-interval": ["-1", "x"],
     "self-optimizing.quota": ["0", "-1", "nan", "inf"],
 }
@@ -73,6 +73,12 @@ def test_written_defaults_are_the_defaults() -> None:
 def test_a_negative_full_interval_is_off() -> None:
     assert resolve_properties({"self-optimizing.full.trigger.interval": "-7"}, {}).full_interval is None
     assert resolve_properties({"self-optimizing.full.trigger.interval": "1000"}, {}).full_interval == timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("value", [str(2**63 - 1), "9" * 40])
+def test_an_interval_longer_than_anybody_waits_is_a_hundred_years(value: str) -> None:
+    found = resolve_properties({"self-optimizing.minor.trigger.interval": value, "self-optimizing.full.trigger.interval": value}, {})
+    assert found.minor_interval == found.full_interval == timedelta(days=36_500)
 
 
 def test_known_keys_without_a_meaning_here_are_ignored_and_typos_unknown() -> None:
