@@ -107,6 +107,11 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
+def open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
+    """The state database in force. Only the folder of the default one is made: one that a person names wrongly must not appear."""
+    return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url)
+
+
 def no_step(step: str) -> None:
     """The hook of crash tests, unused in production."""
 
@@ -123,7 +128,7 @@ class Services:
 
     @cached_property
     def stores(self) -> Stores:
-        return open_stores(self.settings.state_database_url)
+        return open_state_database(self.settings)
 
     @cached_property
     def catalogs(self) -> Catalogs:

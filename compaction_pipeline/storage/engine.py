@@ -29,19 +29,23 @@ CONNECT_TIMEOUT_SECONDS = 10
 BATCH = 1_000
 """Values in one IN list; SQLite allows 32,766 variables."""
 
+VERSION_TABLE = "compaction_version"
+"""Not alembic's usual name: Dagster keeps its own version under that one, maybe in the same PostgreSQL database."""
+
 _WRITES = "compaction_writes"
 _FORMS = "sqlite:///path/to/state.db or postgresql://user:password@host/database"
 
 T = TypeVar("T")
 
 
-def open_state(url: str) -> Engine:
-    """An engine on the state database, its folder made where it is a file; nothing is created in it (see `migrations`).
+def open_state(url: str, *, make_folder: bool = False) -> Engine:
+    """An engine on the state database; nothing is created in it (see `migrations`). `make_folder`: the folder of a file is ours to make.
 
-    ConfigError for a URL of another kind, StorageUnavailable when the file cannot be opened.
+    ConfigError for a URL of another kind, a folder that is not there and (on first use) a SQLite file that belongs to another
+    program; StorageUnavailable when the file cannot be opened.
     """
     parsed = _parsed(url)
-    return _open_sqlite(parsed) if parsed.get_backend_name() == "sqlite" else _open_postgres(parsed)
+    return _open_sqlite(parsed, make_folder) if parsed.get_backend_name() == "sqlite" else _open_postgres(parsed)
 
 
 @contextmanager
@@ -102,19 +106,28 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def _open_sqlite(url: URL) -> Engine:
+def _open_sqlite(url: URL, make_folder: bool) -> Engine:
     path = Path(url.database or "").expanduser()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageUnavailable(
-            f"the folder {str(path.parent)!r} of the state database cannot be made: {error.strerror}; "
-            "set COMPACTION_HOME or COMPACTION_STATE_URL to a place that can be written"
-        ) from error
+    if make_folder:
+        _make(path.parent)
+    elif not path.parent.is_dir():
+        raise ConfigError(
+            f"COMPACTION_STATE_URL names {str(path)!r} but there is no folder {str(path.parent)!r}: correct it, or make the folder"
+        )
     engine = create_engine(url.set(database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"the folder {str(folder)!r} of the state database cannot be made: {error.strerror}; "
+            "set COMPACTION_HOME or COMPACTION_STATE_URL to a place that can be written"
+        ) from error
 
 
 def _open_postgres(url: URL) -> Engine:
@@ -128,10 +141,22 @@ def _open_postgres(url: URL) -> Engine:
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     # We say BEGIN ourselves: the driver's own starts no transaction for DDL and never takes the write lock early.
     connection.isolation_level = None
+    _refuse_another_program_s(connection)
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
+
+
+def _refuse_another_program_s(connection: sqlite3.Connection) -> None:
+    # Before the first change, the journal mode: an Iceberg catalog's file, mistyped here, must stay as it is.
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    if tables and VERSION_TABLE not in tables:
+        _, _, path = connection.execute("PRAGMA database_list").fetchone()
+        raise ConfigError(
+            f"COMPACTION_STATE_URL names {path!r}, which is the database of another program (it holds the table {tables[0]!r}); "
+            "name a file of its own, or unset it"
+        )
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -29,12 +29,14 @@ class Stores:
     close: Callable[[], None] = lambda: None
 
 
-def open_stores(url: str, *, upgrade: bool = False) -> Stores:
+def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -> Stores:
     """Open a state database, made or migrated where that is allowed (see `migrations`); `upgrade` allows it on PostgreSQL.
+
+    `make_folder`: the folder of a file is made too.
 
     Raises ConfigError for a URL or a version that cannot be used, StorageUnavailable when the database does not answer.
     """
-    engine = open_state(url)
+    engine = open_state(url, make_folder=make_folder)
     migrate(engine, upgrade=upgrade)
     return Stores(
         SqlCatalogStore(engine),

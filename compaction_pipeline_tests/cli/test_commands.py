@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,18 @@ def test_a_state_url_of_another_kind_is_bad_input_and_shows_no_password(desk: De
     assert result.exit_code == 2
     assert "COMPACTION_STATE_URL" in result.stderr
     assert "hunter2" not in result.output
+
+
+def test_a_state_url_that_names_a_catalog_s_database_or_no_folder_is_bad_input_and_makes_nothing(desk: Desk) -> None:
+    desk.table(files=1)
+    for path, why in (("catalog.db", "the database of another program"), ("nowhere/x.db", "there is no folder")):
+        result = desk.type("status", COMPACTION_STATE_URL=f"sqlite:///{desk.folder}/{path}")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert why in result.stderr
+    with closing(sqlite3.connect(desk.folder / "catalog.db")) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables == {"iceberg_tables", "iceberg_namespace_properties"}
+    assert not (desk.folder / "nowhere").exists()
 
 
 def test_a_setting_out_of_bounds_is_bad_input(desk: Desk) -> None:

@@ -14,6 +14,6 @@ __all__ = ["postgres_server", "postgres_url"]
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def state_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'folder' / 'state.db'}"
+        return f"sqlite:///{tmp_path / 'state.db'}"
     url: str = request.getfixturevalue("postgres_url")
     return url

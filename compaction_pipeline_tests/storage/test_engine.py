@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -14,9 +16,31 @@ from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import NOW, TABLE
 
 
-def test_the_folder_of_a_new_state_is_made(tmp_path: Path) -> None:
-    open_stores(f"sqlite:///{tmp_path / 'a' / 'b' / 'state.db'}")
+def test_the_folder_of_a_new_state_is_made_where_it_is_ours_to_make(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a' / 'b' / 'state.db'}"
+    with pytest.raises(ConfigError, match=r"COMPACTION_STATE_URL names '.*state\.db' but there is no folder '.*b': correct it, or make"):
+        open_stores(url)
+    assert not (tmp_path / "a").exists()
+    open_stores(url, make_folder=True)
     assert (tmp_path / "a" / "b" / "state.db").exists()
+
+
+def test_the_database_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE iceberg_tables (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(
+        ConfigError, match=r"catalog\.db', which is the database of another program \(it holds the table 'iceberg_tables'\)"
+    ):
+        open_stores(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_database_file_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "state.db").touch()
+    assert open_stores(f"sqlite:///{tmp_path / 'state.db'}").catalogs.entries() == ()
 
 
 def test_sqlite_runs_in_wal_mode_with_foreign_keys_and_a_timeout(tmp_path: Path) -> None:
@@ -59,7 +83,7 @@ def test_a_file_that_is_no_database_is_unavailable_and_left_alone(tmp_path: Path
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageUnavailable, match=r"file.*COMPACTION_HOME"):
-        open_state(f"sqlite:///{tmp_path / 'file' / 'state.db'}")
+        open_state(f"sqlite:///{tmp_path / 'file' / 'state.db'}", make_folder=True)
 
 
 def test_moments_keep_their_instant_whatever_their_zone(state_url: str) -> None:

@@ -15,8 +15,8 @@ from sqlalchemy.exc import OperationalError
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.storage.engine import open_state, reading, writing
-from compaction_pipeline.storage.migrations import HEAD, SCRIPTS, VERSION_TABLE, migrate, schema_version
+from compaction_pipeline.storage.engine import VERSION_TABLE, open_state, reading, writing
+from compaction_pipeline.storage.migrations import HEAD, SCRIPTS, migrate, schema_version
 from compaction_pipeline.storage.schema import metadata
 from compaction_pipeline.storage.stores import open_stores
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from compaction_pipeline.bootstrap import open_state_database
 from compaction_pipeline.cli.app import GLOBAL_HELP, app
 from compaction_pipeline.cli.diagnosis import Probe, Probes, diagnose, is_sound, verdict
 from compaction_pipeline.cli.exit_codes import ExitCode
@@ -21,7 +22,6 @@ from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.settings import load_settings
 from compaction_pipeline.spark.java import find_java
-from compaction_pipeline.storage.stores import open_stores
 
 _SPARK = (4, 1)
 
@@ -39,9 +39,9 @@ def upgrade(context: typer.Context) -> None:
 
       compaction-pipeline state upgrade
     """
-    url = load_settings().state_database_url
-    open_stores(url, upgrade=True)
-    shown = masked_text(url)
+    settings = load_settings()
+    open_state_database(settings, upgrade=True)
+    shown = masked_text(settings.state_database_url)
     context.obj.answer({"state": shown, "upgraded": True}, f"the state database {shown} is of this version")
 
 

@@ -17,12 +17,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
-from compaction_pipeline.storage.engine import lock, reading, shown, writing
+from compaction_pipeline.storage.engine import VERSION_TABLE, lock, reading, shown, writing
 
 HEAD = "0002"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
-VERSION_TABLE = "compaction_version"
-"""Not alembic's usual name: Dagster keeps its own version under that one, maybe in the same PostgreSQL database."""
 SCRIPTS = Path(__file__).parent
 
 

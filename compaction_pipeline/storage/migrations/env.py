@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from compaction_pipeline.storage.migrations import VERSION_TABLE
+from compaction_pipeline.storage.engine import VERSION_TABLE
 
 context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE, transactional_ddl=True)
 context.run_migrations()
