@@ -147,7 +147,7 @@ def _check_database_file(entry: CatalogEntry) -> None:
         path = make_url(uri).database
     if path and path != ":memory:" and not os.path.isfile(path.removeprefix("file:")):
         # Not NotFoundError: tables of a disk that is not mounted are not gone, and nothing known of them may be forgotten.
-        raise ConfigError(f"missing catalog {entry.name!r}: 'uri' is {uri} but there is no database file {path}: correct the path")
+        raise ConfigError(f"catalog {entry.name!r} cannot be opened: 'uri' is {uri} but there is no database file {path}: correct the path")
 
 
 def _prepare(entry: CatalogEntry, catalog: SqlCatalog) -> None:

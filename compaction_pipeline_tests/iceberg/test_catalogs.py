@@ -18,7 +18,7 @@ def catalogs_with(**properties: str) -> Catalogs:
 
 def test_a_missing_database_file_is_an_error_and_is_not_created(tmp_path: Path) -> None:
     path = tmp_path / "typo.db"
-    with pytest.raises(ConfigError, match=r"missing catalog 'lake'.*typo\.db"):
+    with pytest.raises(ConfigError, match=r"catalog 'lake' cannot be opened: .*typo\.db"):
         catalogs_with(type="sql", uri=f"sqlite:///{path}").catalog("lake")
     assert not path.exists()
 

@@ -196,7 +196,7 @@ def test_a_catalog_that_goes_missing_is_told_and_nothing_known_of_its_tables_is_
     shop.type("pause", "lake.db.bad")
     away = shop.folder / "away.db"
     (shop.folder / "catalog.db").rename(away)
-    assert "missing catalog 'lake': 'uri' is sqlite:///" in shop.says(2, "compact", "lake.db.bad")
+    assert "catalog 'lake' cannot be opened: 'uri' is sqlite:///" in shop.says(2, "compact", "lake.db.bad")
     shop.tick()
     assert not (shop.folder / "catalog.db").exists()
     assert compacted(good)
