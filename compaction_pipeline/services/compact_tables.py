@@ -182,12 +182,15 @@ class CompactTables:
             raise
 
     def look_again(self, table: TableIdentifier) -> None:
-        """Read and judge a table that was just committed, so that nobody is told what was due before; its commit stands whatever comes."""
+        """Read and judge a table that was just worked on: nobody is told what was due before, and what failed shows on its nodes.
+
+        What was committed stands whatever comes.
+        """
         try:
             if self._refresh_files.refresh(table).complete:
                 self._plan_tables.judge(table)
         except CompactionError as error:
-            log.warning("table=%s was committed but not looked at again: %s", table, error)
+            log.warning("table=%s was worked on but not looked at again: %s", table, error)
 
     def _compact(
         self,

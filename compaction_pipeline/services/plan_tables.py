@@ -119,8 +119,8 @@ class PlanTables:
             self._leases.release(name, owner)
 
     def judge(self, table: TableIdentifier) -> None:
-        """Decide every node anew and keep the verdicts; queues nothing. After a commit, so that nobody reads what was due before it."""
-        decided, state = self._decide(table, PlanRequest(), _UNLIMITED, explain=False, asked=False)
+        """Decide every node anew and keep the verdicts; queues nothing. After work, so that nobody reads what was due before it."""
+        decided, state = self._decide(table, PlanRequest(), _UNLIMITED, explain=False, asked=False, every=True)
         if state is not None:
             self._tables.update(table, {"plan_reason": decided.reason})
         self._save_verdicts(table, decided.verdicts)
@@ -147,7 +147,7 @@ class PlanTables:
         return Planned(decided, tuple(tasks))
 
     def _decide(
-        self, table: TableIdentifier, request: PlanRequest, budget: Budget, *, explain: bool, asked: bool
+        self, table: TableIdentifier, request: PlanRequest, budget: Budget, *, explain: bool, asked: bool, every: bool = False
     ) -> tuple[CompactionPlan, TableState | None]:
         state = self._tables.state(table)
         hindrance = self._hindrance(state, explain)
@@ -175,7 +175,7 @@ class PlanTables:
             budget,
             self._clock(),
         )
-        ticking = not asked and not request.force and request.nodes is None
+        ticking = not asked and not every and not request.force and request.nodes is None
         if ticking and nodes:
             nodes = self._worth_planning(state, nodes, properties)
             # What waits for a slot or for the pause between two plans was judged, and would only be judged again.

@@ -222,8 +222,13 @@ class ReadHistory:
         )
 
     def records(self, table: TableIdentifier | None = None, limit: int | None = SHOWN) -> tuple[CompactionRecord, ...]:
-        """What was done, newest first; of one table where given."""
-        return tuple(self._records.records(table, limit=limit))
+        """What was done, newest first; of one table where given. NotFoundError for a table that nobody knows."""
+        found = tuple(self._records.records(table, limit=limit))
+        if table is not None and not found:
+            # Records outlive their table; only where there are none may its name be a typing mistake.
+            self._catalogs.entry(table.catalog)
+            self._tables.state(table)
+        return found
 
     def record(self, record_id: str) -> RecordDetail:
         """One record with its tasks; NotFoundError when unknown. A unique beginning of the id is enough."""

@@ -304,3 +304,15 @@ def test_nodes_that_were_not_asked_for_are_one_line(desk: Desk) -> None:
     assert "after it in the nodes asked for: 1 data file, 0 delete files" in people
     assert "not asked for" not in people.replace("other nodes not asked for", "")
     assert "bucket=2" not in people
+
+
+def test_what_failed_shows_on_its_node_though_no_sensor_runs(desk: Desk) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    damaged = next(row["file_path"] for row in table.inspect.files().to_pylist() if row["partition"]["bucket"] == 0)
+    Path(damaged.removeprefix("file://")).write_bytes(b"PAR1 this is no Parquet file PAR1")
+    answer = desk.json("compact", TABLE, code=3)
+    assert (answer["committed"], len(answer["failed"])) == (1, 1)
+    worst = desk.json("status")["worst_nodes"][0]
+    assert (worst["health"], worst["node"]) == ("FAILING", "bucket=0")
+    assert damaged.rsplit("/", 1)[1] in worst["reason"]

@@ -124,7 +124,7 @@ def _compacted(
             if not session.output.as_json:
                 raise Interrupted(message) from None
             return interrupted_answer(table, message, following.tasks(records), records, before), []
-        if compaction.committed:
+        if compaction.committed or compaction.failed:
             compact_tables.look_again(table)
     answer = answer_of(compaction, before)
     return answer, [*_records_rendered(compaction.records), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
