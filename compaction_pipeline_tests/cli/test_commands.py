@@ -167,6 +167,9 @@ def test_records_tell_what_was_done(desk: Desk) -> None:
     assert "PREPARED" not in people
     assert listed["record_id"] in desk.type("record", "list").stdout
     assert desk.type("record", "show", "nope").exit_code == 2
+    nobody_s = desk.type("record", "list", "lake.shop.nope")
+    assert (nobody_s.exit_code, nobody_s.stdout) == (2, "")
+    assert "table lake.shop.nope is not known" in nobody_s.stderr
 
 
 def test_status_is_the_page_to_look_at_first(desk: Desk) -> None:

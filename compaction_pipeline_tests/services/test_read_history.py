@@ -75,6 +75,19 @@ def test_a_verdict_of_other_files_is_not_due(desk: Desk) -> None:
     assert "changed since it was judged (because 1)" in {node.reason for node in nodes if node.key == moved.key}.pop()
 
 
+def test_records_of_a_table_that_nobody_knows_are_an_error_and_those_of_one_that_is_gone_are_shown(desk: Desk) -> None:
+    with pytest.raises(NotFoundError, match=r"table lake\.shop\.orders is not known"):
+        desk.history.records(ORDERS)
+    desk.table(ORDERS)
+    assert desk.history.records(ORDERS) == ()
+    done = record()
+    desk.stores.records.save(done)
+    desk.stores.tables.forget(ORDERS)
+    assert desk.history.records(ORDERS) == (done,)
+    with pytest.raises(NotFoundError, match="'nowhere' is not registered"):
+        desk.history.records(TableIdentifier("nowhere", ("shop",), "orders"))
+
+
 def test_a_table_that_changed_is_not_called_unread(desk: Desk) -> None:
     desk.table(ORDERS, complete=False)
     assert desk.history.tables()[0].reason.startswith("its files were not read yet")
