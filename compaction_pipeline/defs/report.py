@@ -1,10 +1,11 @@
-"""What a run tells Dagster while it works: an event per node and per record as they are committed, and at its end the checks.
+"""What a run tells Dagster while it works: an event per node and per record as they are committed, and the checks.
 
 Keeps account of what failed; `close` raises `dg.Failure` when anything did, after everything good was told.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
 import dagster as dg
@@ -38,6 +39,7 @@ class RunReport:
         self._services = services
         self._failed: dict[str, str] = {}
         self._tasks_count = 0
+        self._evaluate_from = 0.0
         self._records: list[CompactionRecord] = []
 
     @property
@@ -81,6 +83,8 @@ class RunReport:
         self._services.stores.records.mark_mirrored([record.record_id])
         if record.conflicts:
             self._context.log.warning(f"{record.table} record={record.record_id}: {len(record.conflicts)} conflict(s), planned again")
+        if time.monotonic() >= self._evaluate_from:
+            self._evaluate()
 
     def task_failures(self, failed: Mapping[str, str]) -> None:
         """Tasks that used up their retries (task id → reason)."""
@@ -116,8 +120,7 @@ class RunReport:
         for table in {record.table: None for record in self._records if record.committed_task_ids}:
             self._look_again(table)
         self._context.log_event(dg.AssetObservation(TABLE_HEALTH, metadata=status_metadata(self._services.read_history.status())))
-        for evaluation in evaluations(self._services.judge_compaction):
-            self._context.log_event(evaluation)  # type: ignore[arg-type]  # taken since 1.12; the annotation is behind
+        self._evaluate()
         if self._failed:
             rows = [{"what": what, "reason": reason} for what, reason in self._failed.items()]
             first = rows[0]
@@ -126,6 +129,17 @@ class RunReport:
                 metadata={"failed": table_of(rows, (("what", "string", "node, task or table"), ("reason", "string", "why")))},
                 allow_retries=False,
             )
+
+    def _evaluate(self) -> None:
+        """Tell the checks: of a materialization that is newer than its checks the UI says that they were not evaluated.
+
+        A run of minutes commits all the time; a twentieth of it at most goes into judging.
+        """
+        started = time.monotonic()
+        for evaluation in evaluations(self._services.judge_compaction):
+            self._context.log_event(evaluation)  # type: ignore[arg-type]  # taken since 1.12; the annotation is behind
+        ended = time.monotonic()
+        self._evaluate_from = ended + 20 * (ended - started)
 
     def _look_again(self, table: TableIdentifier) -> None:
         """Measure a table that was just committed: what the run shows, and the checks judge, is what it left behind."""

@@ -232,6 +232,15 @@ def test_a_run_ends_with_the_checks_and_the_state_of_everything(lake: Lake, inst
     assert instance.fetch_observations(TABLE_HEALTH, limit=1).records
 
 
+def test_a_long_run_tells_the_checks_after_its_commits_not_only_at_its_end(lake: Lake, instance: dg.DagsterInstance) -> None:
+    done, judged = dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    result = launch(instance, COMPACTED_FILES, key(1), key(2))
+    told = [event.event_type for event in result.all_events if event.event_type in (done, judged)]
+    assert told[0] is done
+    assert told[-1] is judged
+    assert told.count(judged) == 2 * len(CHECKS)
+
+
 def test_housekeeping_retires_quiet_partitions_and_tables_that_are_gone(
     lake: Lake, services: Services, instance: dg.DagsterInstance
 ) -> None:
