@@ -2,13 +2,13 @@
 
 `day=2024-01-01`, several pairs joined by `,` or `/`, the text that `table show` prints for a node, or its Dagster key. Pairs
 may name some of the partition fields only; then every node that agrees is meant. A value may hold the separators where only
-one reading of the text fits a node.
+one reading of the text fits a node. What means two things (`null`: no value, or that text) is refused with both.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.model.node import PartitionValue, TableNode
@@ -28,20 +28,38 @@ def selected_nodes(nodes: Mapping[str, TableNode], where: str) -> frozenset[Tabl
         return frozenset({nodes[text]})
     same_text = frozenset(node for node in nodes.values() if str(node) == text)
     if same_text:
-        return same_text
+        return _alike(nodes, same_text, {value.name for node in same_text for value in node.partition}, where)
     fields = sorted({value.name for node in nodes.values() for value in node.partition})
     found = {reading: nodes_so_read for reading in _readings(text, fields) if (nodes_so_read := _matching(nodes, dict(reading)))}
     if len(set(found.values())) > 1:
         readings = " or ".join(" and ".join(f"{name} is {value!r}" for name, value in reading) for reading in found)
         raise ConfigError(f"--where {where!r} may mean {readings}: name all fields as `table show` prints the node, or use its key")
     if found:
-        return next(iter(found.values()))
+        reading, meant = next(iter(found.items()))
+        return _alike(nodes, meant, dict(reading).keys(), where)
     wanted = _pairs(text)
     unknown = sorted(set(wanted) - set(fields))
     if unknown:
         there = f"the partition fields are {', '.join(fields)}" if fields else "the table is not partitioned: leave --where away"
         raise ConfigError(f"--where {where!r} names the field {unknown[0]!r}, but {there}")
     raise NotFoundError(f"--where {where!r} matches no partition; there are {_listed(nodes)}")
+
+
+def _alike(nodes: Mapping[str, TableNode], meant: frozenset[TableNode], names: Collection[str], where: str) -> frozenset[TableNode]:
+    """These nodes; ConfigError where they differ in a field that was named, though its text is the same: only a key tells them apart."""
+    examples: dict[tuple[PartitionValue, ...], str] = {}
+    for key, node in sorted(nodes.items()):
+        if node in meant:
+            named = sorted((value for value in node.partition if value.name in names), key=lambda value: value.name)
+            examples.setdefault(tuple(named), key)
+    if len(examples) > 1:
+        meanings = " or ".join(f"{_spelled(values)} (e.g. {key})" for values, key in examples.items())
+        raise ConfigError(f"--where {where!r} may mean {meanings}: use a node's key, as given here")
+    return meant
+
+
+def _spelled(values: Sequence[PartitionValue]) -> str:
+    return " and ".join(f"{value.name} is {'null' if value.value is None else repr(value.value)}" for value in values)
 
 
 def _readings(text: str, fields: Sequence[str]) -> Iterator[tuple[tuple[str, str], ...]]:

@@ -12,7 +12,7 @@ from compaction_pipeline.core.model.table import TableIdentifier
 TABLE = TableIdentifier("lake", ("shop",), "orders")
 
 
-def node(day: str | None, bucket: int, region: str = "eu") -> TableNode:
+def node(day: str | None, bucket: int, region: str | None = "eu") -> TableNode:
     return TableNode(
         0, (PartitionValue("day", "date", day), PartitionValue("bucket", "int", bucket), PartitionValue("region", "string", region))
     )
@@ -55,6 +55,29 @@ def test_a_text_with_two_readings_is_refused_with_both() -> None:
     one, other = node("2024-01-01", 1, "a/bucket=1"), node("2024-01-01", 1, "a")
     with pytest.raises(ConfigError, match="may mean region is 'a/bucket=1' or region is 'a' and bucket is '1': name all fields"):
         selected_nodes({node_key(TABLE, item): item for item in (one, other)}, "region=a/bucket=1")
+
+
+@pytest.mark.parametrize("where", ["region=null", "region=null,day=2024-01-01", "day=2024-01-01/bucket=1/region=null"])
+def test_no_value_and_the_text_null_are_refused_with_the_keys_that_tell_them_apart(where: str) -> None:
+    absent, text = node("2024-01-01", 1, None), node("2024-01-01", 1, "null")
+    nodes = {node_key(TABLE, item): item for item in (absent, text, FIRST)}
+    with pytest.raises(
+        ConfigError, match=r"may mean .*region is null \(e\.g\. .*\) or .*region is 'null' \(e\.g\. .*\): use a node's key"
+    ) as refused:
+        selected_nodes(nodes, where)
+    for item in (absent, text):
+        assert f"(e.g. {node_key(TABLE, item)})" in str(refused.value)
+        assert selected_nodes(nodes, node_key(TABLE, item)) == {item}
+    assert selected_nodes(nodes, "bucket=1") == {absent, text, FIRST}
+    del nodes[node_key(TABLE, absent)]
+    assert selected_nodes(nodes, where) == {text}
+
+
+def test_a_partition_that_two_specs_share_is_no_second_meaning() -> None:
+    old = TableNode(0, (PartitionValue("n", "int", 1), PartitionValue("k", "int", 2)))
+    new = TableNode(1, (PartitionValue("n", "long", 1), PartitionValue("m", "int", 2)))
+    nodes = {node_key(TABLE, item): item for item in (old, new)}
+    assert selected_nodes(nodes, "n=1") == {old, new}
 
 
 def test_an_unknown_field_is_answered_with_the_fields_there_are() -> None:
