@@ -35,7 +35,9 @@ class Settings(BaseSettings):
     sensor_interval_seconds: int = Field(default=30, ge=1, description="snapshot, fragmentation and commit sensors")
     keeper_interval_seconds: int = Field(default=5, ge=1, description="keeper sensor")
     catalog_interval_seconds: int = Field(default=180, ge=1, description="listing of registered catalogs")
-    asset_prefix: str = Field(default="", description="prefix of every asset key, levels separated by /")
+    asset_prefix: str = Field(
+        default="", pattern=r"^([A-Za-z0-9_]+(/[A-Za-z0-9_]+)*)?$", description="prefix of every asset key, levels separated by /"
+    )
 
     @property
     def state_database_url(self) -> str:

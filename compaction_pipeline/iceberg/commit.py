@@ -180,8 +180,8 @@ class _Commit:
             elapsed_ms = (time.monotonic() - started) * 1000
             if attempt > retries or elapsed_ms >= _whole(policy, "commit.retry.total-timeout-ms", 1_800_000):
                 raise StorageUnavailable(
-                    f"table {self._table}: another writer was faster {attempt} times ('commit.retry.num-retries' is {retries}): "
-                    "nothing was committed, it is tried again at the next commit"
+                    f"table {self._table}: another writer was faster, or held the catalog's lock, {attempt} times "
+                    f"('commit.retry.num-retries' is {retries}): nothing was committed, it is tried again at the next commit"
                 )
             wait_ms = min(
                 _whole(policy, "commit.retry.min-wait-ms", 100) * 2 ** (attempt - 1), _whole(policy, "commit.retry.max-wait-ms", 60_000)

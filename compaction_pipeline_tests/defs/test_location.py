@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.definitions import defs
+from compaction_pipeline.settings import load_settings
 
 _LOAD = """
 import sys, socket
@@ -59,3 +62,10 @@ def test_our_definitions_merge_into_a_deployment_that_is_there() -> None:
 
     merged = dg.Definitions.merge(defs, dg.Definitions(assets=[report]))
     assert len(list(merged.resolve_all_asset_specs())) == 5
+
+
+@pytest.mark.parametrize("prefix", ["a b", "a//c", "/a", "lake/"])
+def test_a_prefix_that_no_asset_key_can_have_is_refused_in_words(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPACTION_ASSET_PREFIX", prefix)
+    with pytest.raises(ConfigError, match="COMPACTION_ASSET_PREFIX is"):
+        load_settings()
