@@ -34,7 +34,8 @@ class TableBefore:
 class CompactionAnswer:
     """The JSON object of `compact`. Counts are of the whole table; `rows` are those that the merges wrote.
 
-    `*_after` are None when the outcome is unknown. `reason` is None when all that was planned was committed.
+    `*_after` are None when the outcome is unknown. `reason` is None when all that was planned was committed. `reason_code` says
+    why nothing was planned, PLANNED when something was; None when an error or an interrupt ended the command.
     """
 
     table: str
@@ -58,6 +59,7 @@ class CompactionAnswer:
     failed: Mapping[str, str] = field(default_factory=dict)
     conflict_reasons: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
+    reason_code: PlanReasonCode | None = None
 
 
 def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
@@ -87,13 +89,14 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
         records=tuple(record.record_id for record in compaction.records),
         failed=dict(compaction.failed),
         conflict_reasons=dict(compaction.conflicts),
+        reason_code=_reason_code(compaction),
     )
 
 
 def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore) -> CompactionAnswer:
     """What `compact` would do: nothing is committed, so after is before."""
     unchanged = _unchanged(table, before, exit_code_of_plan(plan))
-    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, reason=plan.reason.text)
+    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, reason=plan.reason.text, reason_code=plan.reason.code)
 
 
 def error_answer(table: str, message: str, code: ExitCode, before: TableBefore) -> CompactionAnswer:
@@ -112,7 +115,7 @@ def interrupted_answer(
     answer = answer_of(Compaction(table, plan, tuple(records)), before)
     if records and records[-1].ended_at is None:
         answer = replace(answer, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
-    return replace(answer, tasks=tasks, exit_code=ExitCode.INTERRUPTED, reason=message, error=message)
+    return replace(answer, tasks=tasks, exit_code=ExitCode.INTERRUPTED, reason=message, error=message, reason_code=None)
 
 
 def interrupted_in_words(records: Sequence[CompactionRecord]) -> str:
@@ -142,7 +145,22 @@ def exit_code_of_compaction(compaction: Compaction) -> ExitCode:
     return ExitCode.PARTLY_COMMITTED if left_out or (last is not None and last.status is not RecordStatus.COMMITTED) else ExitCode.DONE
 
 
+def _reason_code(compaction: Compaction) -> PlanReasonCode:
+    if _is_held_elsewhere(compaction):
+        return PlanReasonCode.FILES_IN_USE
+    return PlanReasonCode.PLANNED if compaction.tasks else compaction.plan.reason.code
+
+
+def _is_held_elsewhere(compaction: Compaction) -> bool:
+    """Nothing was planned, for another process is at it."""
+    return compaction.waiting is not None and not compaction.tasks and not compaction.failed
+
+
 def _reason(compaction: Compaction) -> str:
+    if _is_held_elsewhere(compaction):
+        # What the plan says beside it counts files that others hold as missing: who waits needs to know only until when.
+        who = (compaction.waiting or "").removesuffix(f"; {compaction.plan.reason.text}")
+        return f"{who}; run again after that"
     last = compaction.records[-1] if compaction.records else None
     if last is None or compaction.failed or last.status is RecordStatus.UNKNOWN or not last.conflicts:
         return compaction.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from compaction_pipeline.bootstrap import open_services
+from compaction_pipeline.core.model.plan import PlanRequest
+from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 
@@ -27,6 +31,7 @@ KEYS = {
     "bytes_after",
     "rows",
     "reason",
+    "reason_code",
 }
 
 
@@ -86,6 +91,20 @@ def test_where_that_fits_nothing_is_bad_input_and_says_what_there_is(desk: Desk)
     assert "the partition fields are bucket" in unknown.stderr
     none = desk.json("compact", TABLE, "--where", "bucket=9", code=2)
     assert "bucket=0, bucket=1" in none["error"]
+
+
+def test_a_table_that_another_process_compacts_is_nothing_to_do_with_a_code_of_its_own(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    services = open_services()
+    services.compact_tables.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
+    services.close()
+    answer = desk.json("compact", TABLE)
+    assert (answer["reason_code"], answer["tasks"]) == ("FILES_IN_USE", 0)
+    assert re.fullmatch(
+        r"another process is compacting this table \(its lease ends at [0-9:]{8} UTC unless renewed\); run again after that",
+        answer["reason"],
+    )
 
 
 def test_a_dry_run_changes_nothing(desk: Desk) -> None:
