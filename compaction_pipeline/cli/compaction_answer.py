@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
@@ -118,12 +119,15 @@ def interrupted_answer(
     return replace(answer, tasks=tasks, exit_code=ExitCode.INTERRUPTED, reason=message, error=message, reason_code=None)
 
 
-def interrupted_in_words(records: Sequence[CompactionRecord]) -> str:
-    """What an interrupted `compact` leaves behind: records that it made, the last perhaps cut."""
+def interrupted_in_words(records: Sequence[CompactionRecord], kept: int) -> str:
+    """What an interrupted `compact` leaves behind: records that it made, the last perhaps cut, and tasks merged but not committed."""
     if records and records[-1].ended_at is None:
         return f"interrupted during commit {records[-1].record_id}; run the command again: it reads the table to find out how that ended"
     committed = [record.record_id for record in records if record.status is RecordStatus.COMMITTED]
     what = f"nothing more was committed after {', '.join(committed)}" if committed else "nothing was committed"
+    if kept:
+        are, them = ("is", "it") if kept == 1 else ("are", "them")
+        what += f"; {files_of(kept, 'merged task')} {are} kept: the next `compact` or tick commits {them}"
     return f"interrupted; {what}; run the command again"
 
 

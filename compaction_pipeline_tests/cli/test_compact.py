@@ -14,6 +14,7 @@ from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 
 KEYS = {
@@ -226,6 +227,24 @@ def test_an_interrupt_is_told_and_leaves_the_table_free_for_the_next(desk: Desk,
         answer = desk.json("compact", TABLE, code=130)
     assert (answer["error"], answer["exit_code"]) == ("interrupted; nothing was committed; run the command again", 130)
     assert (answer["tasks"], answer["committed"], answer["files_after"]) == (2, 0, 24)
+    assert desk.json("compact", TABLE)["committed"] == 2
+    assert len(desk.ids(table)) == 24
+
+
+def test_an_interrupt_tells_of_merged_work_that_is_kept_and_the_next_commits_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    complete = SqlTaskStore.complete
+
+    def landed(*arguments: Any) -> object:
+        complete(*arguments)
+        return signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlTaskStore, "complete", landed)
+        answer = desk.json("compact", TABLE, code=130)
+    kept = "1 merged task is kept: the next `compact` or tick commits it"
+    assert answer["error"] == f"interrupted; nothing was committed; {kept}; run the command again"
     assert desk.json("compact", TABLE)["committed"] == 2
     assert len(desk.ids(table)) == 24
 

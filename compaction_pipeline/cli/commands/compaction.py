@@ -29,7 +29,7 @@ from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.model.task import CompactionType, TaskStatus
 from compaction_pipeline.services.read_history import SHOWN
 
 
@@ -120,7 +120,8 @@ def _compacted(
             )
         except KeyboardInterrupt:
             records = following.own(session.stores.records.records(table, limit=SHOWN))
-            message = interrupted_in_words(records)
+            merged = session.stores.tasks.tasks(table, (TaskStatus.PREPARED,))
+            message = interrupted_in_words(records, sum(task.record_id is None for task in merged))
             if not session.output.as_json:
                 raise Interrupted(message) from None
             return interrupted_answer(table, message, following.tasks(records), records, before), []
