@@ -178,9 +178,8 @@ class PlanTables:
         ticking = not asked and not every and not request.force and request.nodes is None
         if ticking and nodes:
             nodes = self._worth_planning(state, nodes, properties)
-            # What waits for a slot or for the pause between two plans was judged, and would only be judged again.
             idle = not budget.task_slots or _pausing(state, properties, self._clock())
-            if not nodes or (idle and all(_is_judged(node) for node in nodes)):
+            if not nodes or (idle and self._are_told(table, nodes)):
                 return CompactionPlan((), state.plan_reason or _UNCHANGED), state
         for files, decided_nodes in self._parts(state, nodes, properties, request, planning):
             younger = next((file for file in files.files if file.data_sequence_number > state.known_sequence_number), None)
@@ -242,6 +241,11 @@ class PlanTables:
         worked = {task.work.node for task in self._tasks.tasks(state.table, (*_OPEN, TaskStatus.FAILED))}
         reached = self._has_global_deletes(state)
         return [node for node in nodes if node.node in worked or may_be_due([node], properties, global_deletes=reached)]
+
+    def _are_told(self, table: TableIdentifier, nodes: Sequence[NodeState]) -> bool:
+        """Whether all is said of nodes that wait for a slot or for the pause between two plans: they would only be judged again."""
+        failing = self._failing(table)
+        return all(_is_judged(node) and (node.failing is not None) == (node.node in failing) for node in nodes)
 
     def _has_global_deletes(self, state: TableState) -> bool:
         """Whether deletes of an unpartitioned spec reach nodes of others. A table of one spec is not asked for them."""
