@@ -189,6 +189,14 @@ def _log_to_stderr(verbosity: Verbosity) -> None:
     ours = logging.getLogger("compaction_pipeline")
     ours.handlers[:] = [handler]
     ours.setLevel(_level(verbosity))
+    logging.getLogger().removeFilter(_is_news)
+    if verbosity is not Verbosity.VERBOSE:
+        logging.getLogger().addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Py4J logs the stack of an interrupt that comes while Java is asked; the command's own answer tells of it."""
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _level(verbosity: Verbosity) -> str:

@@ -174,18 +174,22 @@ def _quiet_gateway(conf: SparkConf) -> Any:
 
 @contextmanager
 def _interrupt_waits() -> Iterator[None]:
-    """Ctrl-C is raised at the end: PySpark, cut off while a JVM starts, leaves it running for ever."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
+    """Ctrl-C, or a request to end, is raised at the end: PySpark, cut off while a JVM starts, leaves it running for ever."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    before = {number: handler for number in (signal.SIGINT, signal.SIGTERM) if (handler := signal.getsignal(number)) is not None}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if came:
-        raise KeyboardInterrupt
+        signal.raise_signal(came[0])
 
 
 @contextmanager

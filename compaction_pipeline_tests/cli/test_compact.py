@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import re
 import shutil
 import signal
@@ -296,6 +298,20 @@ def test_an_interrupt_of_any_command_is_one_sentence(desk: Desk, monkeypatch: py
     result = desk.type("status")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "error: interrupted; run the command again\n")
     assert desk.json("status", code=130) == {"error": "interrupted; run the command again", "exit_code": 130}
+
+
+def test_an_interrupt_while_java_is_asked_shows_no_stack_of_py4j(desk: Desk) -> None:
+    root, handler = logging.getLogger(), logging.StreamHandler()
+    root.addHandler(handler)
+    try:
+        for flags, lines in (((), 0), (("--verbose",), 1)):
+            handler.setStream(io.StringIO())
+            desk.type("status", *flags)
+            root.error("KeyboardInterrupt while sending command.")
+            root.error("another")
+            assert len(handler.stream.getvalue().splitlines()) == lines + 1
+    finally:
+        root.removeHandler(handler)
 
 
 # ---- what is said on the way -----------------------------------------------------------------------------------------

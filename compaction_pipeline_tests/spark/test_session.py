@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from compaction_pipeline.core.errors import ConfigError
@@ -66,3 +67,21 @@ def test_ctrl_c_is_still_the_program_s_after_a_session_was_started(tmp_path: Pat
         assert signal.getsignal(signal.SIGINT) is before
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_until_the_jvm_stands_and_goes_the_way_it_would_have_gone(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    def launched(*_: Any, **__: Any) -> object:
+        signal.raise_signal(number)
+        steps.append("the JVM stands")
+        return object()
+
+    monkeypatch.setattr(session, "launch_gateway", launched)
+    before = signal.signal(number, lambda *_: steps.append("interrupted"))
+    try:
+        session._quiet_gateway(SparkConf(loadDefaults=False))
+        assert steps == ["the JVM stands", "interrupted"]
+    finally:
+        signal.signal(number, before)
