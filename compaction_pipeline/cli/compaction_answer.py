@@ -161,10 +161,6 @@ def _is_held_elsewhere(compaction: Compaction) -> bool:
 
 
 def _reason(compaction: Compaction) -> str:
-    if _is_held_elsewhere(compaction):
-        # What the plan says beside it counts files that others hold as missing: who waits needs to know only until when.
-        who = (compaction.waiting or "").removesuffix(f"; {compaction.plan.reason.text}")
-        return f"{who}; run again after that"
     last = compaction.records[-1] if compaction.records else None
     if last is None or compaction.failed or last.status is RecordStatus.UNKNOWN or not last.conflicts:
         return compaction.reason

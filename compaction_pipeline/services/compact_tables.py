@@ -261,8 +261,8 @@ class CompactTables:
             return None
         # Who planned a task a moment ago begins with it: its Spark may be starting.
         until = max(task.lease_expires_at or expires_at(task.created_at) for task in held)
-        lead = f"another process is compacting this table (its lease ends at {until:%H:%M:%S} UTC unless renewed)"
-        return f"{lead}; {plan.reason.text}"
+        # What the plan says counts files that others hold as missing: who waits needs to know only until when.
+        return f"another process is compacting this table (its lease ends at {until:%H:%M:%S} UTC unless renewed); run again after that"
 
     def _drain_left(
         self,

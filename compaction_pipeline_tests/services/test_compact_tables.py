@@ -107,8 +107,7 @@ def test_what_a_killed_process_had_begun_is_compacted_by_the_next(house: House) 
     waits = services.compact_tables.compact(table.identifier)
     assert waits.records == ()
     ends = f"(its lease ends at {house.now + timedelta(minutes=1):%H:%M:%S} UTC unless renewed)"
-    assert waits.reason.startswith(f"another process is compacting this table {ends}; "), waits.reason
-    assert waits.reason.endswith("; 12 of 12 data files are in running or waiting tasks")
+    assert waits.reason == f"another process is compacting this table {ends}; run again after that"
     house.pass_time(3600)
     done = services.compact_tables.compact(table.identifier)
     assert [record.committed_task_ids for record in done.records] == [(task.task_id,)]
