@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.merge import InProcessMergeEngine
 from compaction_pipeline_tests.interop.racing import Lagging
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
@@ -16,10 +18,13 @@ _PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial
 
 
 @pytest.fixture(scope="session")
-def iceberg_spark() -> Iterator[Any]:
+def iceberg_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A Spark session with Iceberg's extensions; catalogs are added by `spark_catalog`."""
     from pyspark.sql import SparkSession
 
+    # The Java that the product finds, its own where the machine has none; Flink and Ivy are started by name.
+    java = find_java(os.environ, tmp_path_factory.mktemp("java")).path
+    os.environ |= {"JAVA_HOME": java, "PATH": f"{java}/bin{os.pathsep}{os.environ['PATH']}"}
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("interop")
