@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
-from compaction_pipeline.core.fragmentation.clock import may_be_due
+from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, may_be_due
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.data_file import LiveFile
@@ -178,7 +178,7 @@ class PlanTables:
         ticking = not asked and not every and not request.force and request.nodes is None
         if ticking and nodes:
             nodes = self._worth_planning(state, nodes, properties)
-            idle = not budget.task_slots or _pausing(state, properties, self._clock())
+            idle = not budget.task_slots or is_pausing(state.last_planned_at, properties, self._clock())
             if not nodes or (idle and self._are_told(table, nodes)):
                 return CompactionPlan((), state.plan_reason or _UNCHANGED), state
         for files, decided_nodes in self._parts(state, nodes, properties, request, planning):
@@ -245,7 +245,7 @@ class PlanTables:
     def _are_told(self, table: TableIdentifier, nodes: Sequence[NodeState]) -> bool:
         """Whether all is said of nodes that wait for a slot or for the pause between two plans: they would only be judged again."""
         failing = self._failing(table)
-        return all(_is_judged(node) and (node.failing is not None) == (node.node in failing) for node in nodes)
+        return all(is_judged(node) and (node.failing is not None) == (node.node in failing) for node in nodes)
 
     def _has_global_deletes(self, state: TableState) -> bool:
         """Whether deletes of an unpartitioned spec reach nodes of others. A table of one spec is not asked for them."""
@@ -339,15 +339,6 @@ class PlanTables:
         ]
         if changed:
             self._tables.save_nodes(table, changed)
-
-
-def _is_judged(node: NodeState) -> bool:
-    """By the files that it has now."""
-    return node.verdict is not None and node.verdict.metrics == node.metrics
-
-
-def _pausing(state: TableState, properties: TableProperties, now: datetime) -> bool:
-    return state.last_planned_at is not None and now - state.last_planned_at < properties.min_plan_interval
 
 
 def _properties_or_defaults(state: TableState, of_catalog: Mapping[str, str]) -> TableProperties:

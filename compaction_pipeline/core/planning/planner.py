@@ -14,6 +14,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.files.delete_reach import DeleteReach
 from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
+from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.fragmentation.triggers import Trigger, files_of, full_trigger, human_time, minor_trigger, minor_trigger_of
 from compaction_pipeline.core.model.data_file import LiveFile
@@ -217,7 +218,7 @@ class Planning:
     def _hold_back(self) -> bool:
         """Nothing is planned so soon after the last plan, unless a person asked."""
         last, least = self._history.last_planned_at, self._properties.min_plan_interval
-        if self._request.force or last is None or self._now - last >= least:
+        if self._request.force or last is None or not is_pausing(last, self._properties, self._now):
             return False
         for decision in self._decisions.values():
             if decision.code is PlanReasonCode.PLANNED:
