@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, may_be_due
+from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.data_file import LiveFile
@@ -40,6 +41,13 @@ FAILING_PAUSE = timedelta(hours=1)
 """A node whose task used up its retries is left alone this long, unless a person asks."""
 CONFLICT = "conflict: "
 """How the reason of a task that a commit rejected begins; such a node is planned again at once."""
+_WAITING = (
+    PlanReasonCode.MIN_PLAN_INTERVAL,
+    PlanReasonCode.OVER_BUDGET,
+    PlanReasonCode.FILES_IN_USE,
+    PlanReasonCode.PLANNED,
+    PlanReasonCode.FAILING,
+)
 _UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and none changed since it was judged")
 PART_FILES = 50_000
 """Files held in memory at a time while a table is planned; a larger node is held by itself."""
@@ -179,8 +187,10 @@ class PlanTables:
         if ticking and nodes:
             nodes = self._worth_planning(state, nodes, properties)
             idle = not budget.task_slots or is_pausing(state.last_planned_at, properties, self._clock())
-            if not nodes or (idle and self._are_told(table, nodes)):
+            if not nodes:
                 return CompactionPlan((), state.plan_reason or _UNCHANGED), state
+            if idle and self._are_told(table, nodes):
+                return CompactionPlan((), _what_waits(nodes) or state.plan_reason or _UNCHANGED), state
         for files, decided_nodes in self._parts(state, nodes, properties, request, planning):
             younger = next((file for file in files.files if file.data_sequence_number > state.known_sequence_number), None)
             if younger is not None and _same_index(state, self._tables.state(table)):
@@ -339,6 +349,19 @@ class PlanTables:
         ]
         if changed:
             self._tables.save_nodes(table, changed)
+
+
+def _what_waits(nodes: Sequence[NodeState]) -> PlanReason | None:
+    """What the nodes' own verdicts say of those that are due and not done, in one sentence; None when there are none."""
+    reasons = [(node.node, node.verdict.reason) for node in nodes if node.verdict is not None]
+    for code in _WAITING:
+        held = [(node, reason) for node, reason in reasons if reason.code is code]
+        if held:
+            node, reason = held[0]
+            # What was planned has its tasks by now.
+            told = PlanReasonCode.FILES_IN_USE if code is PlanReasonCode.PLANNED else code
+            return PlanReason(told, f"{files_of(len(held), 'node')} held back; {node}: {reason.text}")
+    return None
 
 
 def _properties_or_defaults(state: TableState, of_catalog: Mapping[str, str]) -> TableProperties:

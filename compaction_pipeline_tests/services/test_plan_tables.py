@@ -37,6 +37,25 @@ def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypa
     assert len(replanned.tasks[0].work.inputs) == 32
 
 
+def test_a_tick_says_what_waits_though_only_nodes_were_planned_before(house: House) -> None:
+    table = house.fragmented()
+    plans = house.services.plan_tables
+    house.services.compact_tables.refresh(table.identifier)
+    [node] = [state.node for state in house.services.stores.tables.nodes(table.identifier)]
+    changed = {table.identifier: frozenset({node})}
+    [(_, planned)] = house.services.compact_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
+    assert planned.tasks
+    reason = plans.plan(table.identifier).plan.reason
+    assert (reason.code, reason.text.split(";")[0]) == (PlanReasonCode.FILES_IN_USE, "1 node held back")
+    row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
+    house.services.compact_tables.refresh(table.identifier)
+    house.services.compact_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
+    assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
+    state = house.services.stores.tables.state(table.identifier)
+    assert state.plan_reason is not None
+    assert "at least 1 min must pass" in state.plan_reason.text
+
+
 # ---- nodes that time, or what happened meanwhile, makes due: ticks must come back to them
 
 SEGMENTS = {"self-optimizing.target-size": "4096"}
