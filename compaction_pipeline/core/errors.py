@@ -51,6 +51,10 @@ class MergeFailed(CompactionError, Retryable):
     """One attempt could not merge its files; the message is the reason kept on the attempt."""
 
 
+class DigestMismatch(MergeFailed):
+    """Rows on their way to the writer are not those that were read."""
+
+
 class CommitConflict(CompactionError, Terminal):
     """The table moved in a way that makes these tasks wrong: they are planned again."""
 

@@ -34,6 +34,7 @@ _FIELD = 0xD1342543DE82EF95
 _MASK = (1 << 64) - 1
 # Rows per step: a step's arrays stay in the CPU's cache.
 STEP_ROWS = 16384
+_NUMBER_ROWS = 4 * STEP_ROWS
 # Texts of at least so many words are rare enough to be hashed together whatever their lengths.
 _LONG_TEXT_WORDS = 12
 _SHIFT_IN, _SHIFT_A, _SHIFT_B = np.uint64(29), np.uint64(32), np.uint64(31)
@@ -111,7 +112,7 @@ class RowDigest:
 
 def _digest(batch: Any, keep: NDArray[np.bool_] | None) -> Digest:
     rows = a = b = 0
-    chained = _Chained(zip(_ids(batch.schema), batch.columns, strict=True))
+    chained = _Chained(zip(column_ids(batch.schema), batch.columns, strict=True))
     for start in range(0, batch.num_rows, STEP_ROWS):
         stop = min(start + STEP_ROWS, batch.num_rows)
         hashes = chained.hashes(start, stop)
@@ -127,7 +128,7 @@ def _digest(batch: Any, keep: NDArray[np.bool_] | None) -> Digest:
 
 def same_rows(batch: Any, other: Any) -> bool:
     """Whether two batches are the same memory, or dictionary-encoded text of the same values."""
-    if batch.num_rows != other.num_rows or _ids(batch.schema) != _ids(other.schema):
+    if batch.num_rows != other.num_rows or column_ids(batch.schema) != column_ids(other.schema):
         return False
     return all(_same_column(one, two) for one, two in zip(batch.columns, other.columns, strict=True))
 
@@ -149,17 +150,15 @@ def _same_by_dictionary(one: Any, two: Any) -> bool:
         return bool(one.null_count == len(one) == two.null_count)
     if _memory(one.indices) == _memory(two.indices) and one.dictionary.equals(two.dictionary):
         return True
-    renumbered = pc.index_in(one.dictionary, two.dictionary).fill_null(-1).to_numpy(zero_copy_only=False)
     missing = _missing(one)
     if missing is not None and not np.array_equal(missing, two.is_null().to_numpy(zero_copy_only=False)):
         return False
+    renumbered = pc.index_in(one.dictionary, two.dictionary).fill_null(-1).to_numpy(zero_copy_only=False)
     indices, others = _filled_indices(one), _filled_indices(two)
-    for start in range(0, len(indices), STEP_ROWS):
-        step = slice(start, start + STEP_ROWS)
-        differ = renumbered.take(indices[step]) != others[step]
-        if differ.any() and (missing is None or not missing[step][differ].all()):
-            return False
-    return True
+    if missing is not None:
+        indices, others = indices[~missing], others[~missing]
+    steps = [slice(start, start + _NUMBER_ROWS) for start in range(0, len(indices), _NUMBER_ROWS)]
+    return all(np.array_equal(renumbered.take(indices[step]), others[step]) for step in steps)
 
 
 def _filled_indices(array: Any) -> NDArray[Any]:
@@ -185,10 +184,11 @@ def _memory(array: Any) -> tuple[Any, ...]:
 
 def row_hashes(batch: Any, seed: int = 0) -> Words:
     """One 64-bit hash per row of a record batch."""
-    return hash_columns(zip(_ids(batch.schema), batch.columns, strict=True), batch.num_rows, seed)
+    return hash_columns(zip(column_ids(batch.schema), batch.columns, strict=True), batch.num_rows, seed)
 
 
-def _ids(schema: Any) -> list[int]:
+def column_ids(schema: Any) -> list[int]:
+    """The field ids of a schema's columns at the top; of a column without one its number."""
     return [field_id(field) or index for index, field in enumerate(schema)]
 
 

@@ -302,7 +302,7 @@ class _Group:
             encoded = self._encoded_together(together, nans)
             for top in together:
                 found[top] = [[encoded[leaf]] for leaf in owner.kind.template.columns[top].leaves]
-        self._prove(source, digest)
+        self._prove(digest)
         return [pieces for top in range(count) for pieces in found[top]]
 
     def _wants_dictionary(self, top: int) -> bool:
@@ -381,7 +381,7 @@ class _Group:
             self._handed.setdefault(id(part), {})[top] = (first, array)
             first += len(array)
 
-    def _prove(self, source: CopyProof, digest: CopyProof) -> None:
+    def _prove(self, digest: CopyProof) -> None:
         for part in (part for segment in self._segments for part in segment.parts):
             handed = self._handed.get(id(part), {})
             firsts = {first for first, _ in handed.values()}
@@ -391,7 +391,7 @@ class _Group:
             schema = pa.schema(
                 [self._owner.arrow.field(top).with_type(array.type) for top, array in zip(part.columns, arrays, strict=True)]
             )
-            digest.add(handed_digest(part, pa.RecordBatch.from_arrays(arrays, schema=schema), firsts.pop(), source))
+            digest.add(handed_digest(part, pa.RecordBatch.from_arrays(arrays, schema=schema), firsts.pop()))
 
 
 def _empty(schema: Any, options: ParquetOptions) -> Any:

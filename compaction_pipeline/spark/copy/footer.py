@@ -194,23 +194,27 @@ def _annotation(element: Struct) -> Any:
     return converted
 
 
-def checked_pages(chunk: Chunk, data: memoryview) -> None:
-    """Walk a chunk's pages. Raises ValueError unless they are data pages without a dictionary that fill the chunk, hold as many
-    values as the footer says, and are what their checksums say."""
-    at = values = 0
+def checked_pages(chunk: Chunk, data: memoryview) -> int:
+    """Walk a chunk's pages; the checksum of all its bytes. Raises ValueError unless they are data pages without a dictionary that fill
+    the chunk, hold as many values as the footer says, and are what their checksums say."""
+    at = values = whole = 0
     while at < len(data):
-        header, at = read_struct(data, at)
+        start = at
+        header, at = read_struct(data, start)
         kind, page, length = _page(header)
         if kind not in (DATA_PAGE, DATA_PAGE_V2):
             raise ValueError(f"a page of kind {kind} among data pages")
         if field(page, 2 if kind == DATA_PAGE else 4) not in _PAGE_ENCODINGS:
             raise ValueError("a page whose encoding needs other pages")
-        if at + length > len(data) or isal_zlib.crc32(data[at : at + length]) != _crc(header):
+        found = isal_zlib.crc32(data[at : at + length])
+        if at + length > len(data) or found != _crc(header):
             raise ValueError("a page is not what its checksum says")
+        whole = isal_zlib.crc32_combine(isal_zlib.crc32(data[start:at], whole), found, length)
         values += field(page, 1)
         at += length
     if at != len(data) or values != chunk.values:
         raise ValueError("its pages are not what the footer says")
+    return whole
 
 
 def checked_start(chunk: Chunk, data: memoryview) -> None:

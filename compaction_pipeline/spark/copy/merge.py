@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 
@@ -18,7 +17,7 @@ from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
 from compaction_pipeline.spark.copy.assemble import Assembler, Segment
 from compaction_pipeline.spark.copy.chunks import Piece
 from compaction_pipeline.spark.copy.footer import Group
-from compaction_pipeline.spark.copy.proof import CopyProof, Part, checksum, ordered_digest, part_of
+from compaction_pipeline.spark.copy.proof import CopyProof, Part, kept_rows, part_of
 from compaction_pipeline.spark.copy.source import CopyLimits, CopySource, Way
 from compaction_pipeline.spark.deletes import FileMasks, TaskDeletes
 from compaction_pipeline.spark.evolution import Projection
@@ -170,12 +169,7 @@ class _FileMerge:
 
     def _add_rows(self, projected: Any, keep: _Mask | None) -> None:
         merge, first = self._merge, self._merge.next_row
-        # Digested before the rows are filtered or assembled: a mistake of any of these shows.
-        if keep is None:
-            part = part_of(self._all, projected, first, merge.read)
-        else:
-            merge.read.add(ordered_digest(projected, first, keep))
-            part = Part(self._all, projected.filter(pa.array(keep)), first)
+        part = part_of(self._all, projected if keep is None else kept_rows(projected, keep), first, merge.read)
         kept = projected.num_rows if keep is None else int(keep.sum())
         merge.count(projected.num_rows, kept)
         merge.next_row += kept
@@ -205,10 +199,10 @@ class _FileMerge:
         merge, first = self._merge, self._merge.next_row
         template = merge.writer.kind.template
         pieces: dict[int, tuple[Piece, ...]] = {}
-        for top, pairs in source.pages(group, way.columns).items():
-            pieces[top] = tuple(Piece(data, chunk, group.rows) for chunk, data in pairs)
-            for leaf, piece in zip(template.columns[top].leaves, pieces[top], strict=True):
-                merge.read.add_bytes(leaf, first, group.rows, len(piece.data), checksum(piece.data))
+        for top, found in source.pages(group, way.columns).items():
+            pieces[top] = tuple(Piece(data, chunk, group.rows) for chunk, data, _ in found)
+            for leaf, (_, data, checksum) in zip(template.columns[top].leaves, found, strict=True):
+                merge.read.add_bytes(leaf, first, group.rows, len(data), checksum)
         decoded = tuple(top for top in self._all if top not in pieces)
         counted = {top: NanCounter(merge.schema, merge.writer.kind.modes) for top in pieces}
         counted = {top: nans for top, nans in counted.items() if top in nans.columns}

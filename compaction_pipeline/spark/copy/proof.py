@@ -1,15 +1,19 @@
-"""The proof of a merge that copies bytes: both sides add up what they see, row by row where rows are decoded, else by checksums.
+"""The proof of a merge that copies bytes: what was read is compared with what is written, or both with a checksum.
 
 Rows of an output are put together by position across its columns, so every part of the proof holds the row's number in the task:
 a column's bytes or values that are lost, doubled, changed or stand at another row change the sum. The reading side adds what it
 took from the sources; the writing side what it handed to the encoder and to the file.
+
+Bytes count by their checksums. Decoded rows count by their numbers, and the writing side counts only those that it found to be the
+rows that were read: the very same memory, which Arrow does not change once it is made, or the same values. That is exact, and
+cheaper than any hash of them. Rows that stay when others are deleted are picked a second time, by another way, before they count.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,37 +22,39 @@ import pyarrow as pa
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from compaction_pipeline.core.errors import DigestMismatch
 from compaction_pipeline.core.model.task import Digest
-from compaction_pipeline.spark.digest import RowDigest, same_rows
+from compaction_pipeline.spark.digest import RowDigest, column_ids, same_rows
+from compaction_pipeline.spark.evolution import children
 
 _MASK = (1 << 64) - 1
 _VERBATIM = -1
 
 
 @dataclass(frozen=True)
+class ReadRows:
+    """A batch as it was read; `first` is the number in the task of its first row."""
+
+    batch: Any
+    first: int
+
+    def rows(self, first: int, count: int) -> Any:
+        """These rows by their numbers; none where the batch does not hold them all."""
+        start = first - self.first
+        return self.batch.slice(start, count) if 0 <= start <= self.batch.num_rows - count else self.batch.slice(0, 0)
+
+
+@dataclass(frozen=True)
 class Part:
-    """Decoded columns (numbers of top-level columns) of consecutive rows; `first` is the number in the task of the first one."""
+    """Decoded columns (numbers of top-level columns) of consecutive rows; `first` is the number in the task of the first one.
+
+    `read` is what was read for them, for the writing side to compare with.
+    """
 
     columns: tuple[int, ...]
     batch: Any
     first: int
-
-
-class SeenParts:
-    """Digests of batches with their place, found by the object itself as `digest.SeenBatches` does."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], int, Digest]] = {}
-
-    def remember(self, batch: Any, first: int, digest: Digest) -> None:
-        """Keep the digest as long as the batch lives."""
-        key = id(batch)
-        self._known[key] = (weakref.ref(batch, lambda _: self._known.pop(key, None)), first, digest)
-
-    def digest_of(self, batch: Any, first: int) -> Digest | None:
-        """The digest of this very object at this place, None where none was taken."""
-        reference, place, digest = self._known.get(id(batch), (None, None, None))
-        return digest if reference is not None and reference() is batch and place == first else None
+    read: ReadRows
 
 
 class CopyProof:
@@ -56,7 +62,6 @@ class CopyProof:
 
     def __init__(self) -> None:
         self.rows = 0
-        self.seen = SeenParts()
         self._a = 0
         self._b = 0
 
@@ -88,26 +93,74 @@ def _folded(*numbers: int) -> Digest:
     return Digest(0, int.from_bytes(words[:8], "little"), int.from_bytes(words[8:], "little"))
 
 
-def ordered_digest(batch: Any, first: int, keep: NDArray[np.bool_] | None = None) -> Digest:
-    """Digest of rows together with their numbers: `first` and on, counting those with `keep` only."""
-    numbers = np.arange(first, first + batch.num_rows) if keep is None else first + np.cumsum(keep) - 1
-    numbered = pa.RecordBatch.from_arrays(
-        [*batch.columns, pa.array(numbers, pa.int64())], schema=batch.schema.append(pa.field("row", pa.int64()))
-    )
-    digest = RowDigest()
-    digest.add(numbered, keep)
-    return digest.value
+def _row_token(ids: Sequence[int], row: int) -> tuple[int, int]:
+    data = struct.pack(f"<{len(ids) + 1}q", row, *ids)
+    words = hashlib.blake2b(data, digest_size=16).digest()
+    return int.from_bytes(words[:8], "little"), int.from_bytes(words[8:], "little")
+
+
+def _row_tokens(ids: Sequence[int], first: int, rows: int) -> Digest:
+    """Stands for rows of some columns; of two stretches that meet the sum is that of both together, however rows are cut."""
+    begin, end = _row_token(ids, first), _row_token(ids, first + rows)
+    return Digest(0, (end[0] - begin[0]) & _MASK, (end[1] - begin[1]) & _MASK)
 
 
 def part_of(columns: tuple[int, ...], batch: Any, first: int, source: CopyProof) -> Part:
-    """A part that was just read: its digest is added to the reading side's proof."""
-    digest = ordered_digest(batch, first)
-    source.add(digest)
-    source.seen.remember(batch, first, digest)
-    return Part(columns, batch, first)
+    """A part that was just read: its rows are added to the reading side's proof."""
+    source.add(_row_tokens(column_ids(batch.schema), first, batch.num_rows))
+    return Part(columns, batch, first, ReadRows(batch, first))
 
 
-def handed_digest(part: Part, handed: Any, first: int, source: CopyProof) -> Digest:
-    """Digest of what was handed to the encoder for a part; hashed again unless it is the memory that was read, at its place."""
-    known = source.seen.digest_of(part.batch, first)
-    return known if known is not None and same_rows(handed, part.batch) else ordered_digest(handed, first)
+def handed_digest(part: Part, handed: Any, first: int) -> Digest:
+    """What the writing side may add for what it handed to the encoder: nothing unless these are the rows that were read."""
+    expected = part.read.rows(first, handed.num_rows)
+    if not same_rows(handed, expected) and _ordered_digest(handed) != _ordered_digest(expected):
+        return Digest(0, 0, 0)
+    return _row_tokens(column_ids(handed.schema), first, handed.num_rows)
+
+
+def kept_rows(batch: Any, keep: NDArray[np.bool_]) -> Any:
+    """The rows of a batch with `keep`, a batch. Raises DigestMismatch unless they are found a second time by another way."""
+    mask = pa.array(keep)
+    # Array by array: Arrow filters a whole batch by taking row numbers, which is the other way.
+    kept = pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
+    if not _are_kept(batch, keep, kept):
+        raise DigestMismatch("the rows that stay are not those that were read; nothing of it is used")
+    return kept
+
+
+def _are_kept(batch: Any, keep: NDArray[np.bool_], kept: Any) -> bool:
+    numbers = pa.array(np.flatnonzero(keep))
+    if kept.num_rows != len(numbers):
+        return False
+    return all(_same_values(one, numbers, two) for one, two in zip(batch.columns, kept.columns, strict=True))
+
+
+def _same_values(read: Any, numbers: Any, kept: Any) -> bool:
+    """Whether `kept` holds, bit by bit, the values of `read` at these row numbers."""
+    if isinstance(read.type, pa.BaseExtensionType):
+        return _same_values(read.storage, numbers, kept.storage)
+    if children(read.type):
+        return _ordered_digest(_alone(read.take(numbers))) == _ordered_digest(_alone(kept))
+    if pa.types.is_dictionary(read.type):
+        return same_rows(_alone(read.dictionary), _alone(kept.dictionary)) and _same_values(read.indices, numbers, kept.indices)
+    taken = read.take(numbers)
+    if pa.types.is_floating(read.type):
+        # By their bits: NaN is itself, and the zeros are two.
+        bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[read.type.bit_width]
+        taken, kept = taken.view(bits), kept.view(bits)
+    return bool(taken.equals(kept))
+
+
+def _alone(array: Any) -> Any:
+    return pa.RecordBatch.from_arrays([array], names=["values"])
+
+
+def _ordered_digest(batch: Any) -> Digest:
+    """Digest of rows together with their order."""
+    numbered = pa.RecordBatch.from_arrays(
+        [*batch.columns, pa.array(np.arange(batch.num_rows))], schema=batch.schema.append(pa.field("row", pa.int64()))
+    )
+    digest = RowDigest()
+    digest.add(numbered)
+    return digest.value

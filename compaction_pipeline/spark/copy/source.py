@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,18 +141,14 @@ class CopySource:
         chunks = [chunk for top in range(len(self._columns)) for chunk in self.chunks(group, top)]
         return chunks, [proven_pages(chunk, self._stream.parts(chunk.start, chunk.length)) for chunk in chunks]
 
-    def pages(self, group: Group, columns: Sequence[int]) -> dict[int, list[tuple[Chunk, memoryview]]]:
-        """The bytes of these top-level columns, without those whose pages are not what the footer says."""
+    def pages(self, group: Group, columns: Sequence[int]) -> dict[int, list[tuple[Chunk, memoryview, int]]]:
+        """(Chunk, its bytes, their checksum) of these top-level columns, without those whose pages are not what the footer says."""
         data = self._stream.ranges([(chunk.start, chunk.length) for top in columns for chunk in self.chunks(group, top)])
-        found: dict[int, list[tuple[Chunk, memoryview]]] = {}
+        found: dict[int, list[tuple[Chunk, memoryview, int]]] = {}
         for top in columns:
             pairs = [(chunk, data[chunk.start, chunk.length]) for chunk in self.chunks(group, top)]
-            try:
-                for chunk, view in pairs:
-                    checked_pages(chunk, view)
-            except ValueError:
-                continue
-            found[top] = pairs
+            with suppress(ValueError):
+                found[top] = [(chunk, view, checked_pages(chunk, view)) for chunk, view in pairs]
         return found
 
 
