@@ -3,9 +3,10 @@
     python benchmarks/deletes.py                  # 40 files, 220 MB
     python benchmarks/deletes.py --scale 1        # 2 GB
 
-Three tables of the same rows on the same Spark: without deletes, with equality deletes, with position deletes. The counted rounds
-alternate between both sides and all tables. Rows that no delete touches are copied as bytes, so what a delete costs is measured apart:
-the same kernel in this process, where a table without deletes is decoded and encoded too. The last line is
+Three tables of the same rows: without deletes, with equality deletes, with position deletes; each side has a warm Spark session of its
+own (the peer's with the JVM's defaults, ours as the product starts it). The counted rounds alternate between both sides and all tables.
+Rows that no delete touches are copied as bytes, so what a delete costs is measured apart: the same kernel in this process, where a
+table without deletes is decoded and encoded too. The last line is
 `ratio <peer's CPU / ours>` of the worse of the two kinds.
 """
 
@@ -20,11 +21,12 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
-from generate import ORDERS, GeneratedTable, Warehouse, merged, total_bytes, warehouse
+from generate import ORDERS, GeneratedTable, OwnSession, Warehouse, merged, own_session, total_bytes, warehouse
 from measure import MB, alternating, load_average, median
 
+from compaction_pipeline.core.ports import MergeEngine
 from compaction_pipeline.spark.copy.source import CopySource
-from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
+from compaction_pipeline.spark.merge import InProcessMergeEngine
 
 EQUALITY_FILES = 10
 """Delete files of an upsert stream: one a commit."""
@@ -52,12 +54,19 @@ def _compare(opened: Warehouse, output: Path, arguments: argparse.Namespace) -> 
     _share(tables, output, rows, arguments.rounds)
     if arguments.ours_only:
         return
-    engine = SparkMergeEngine(opened.sessions)
+    with own_session(output.parent) as engine:
+        _beside_the_peer(engine, tables, output, rows, megabytes, arguments.rounds)
+
+
+def _beside_the_peer(
+    engine: OwnSession, tables: Mapping[str, GeneratedTable], output: Path, rows: int, megabytes: float, rounds: int
+) -> None:
     runs: dict[str, Callable[[], object]] = {}
     for kind, table in tables.items():
         runs[f"iceberg {kind}"] = lambda table=table, snapshot=table.snapshot_id(): table.rewrite(snapshot)
         runs[f"ours {kind}"] = lambda kind=kind, table=table: _ours(engine, table, output, 0 if kind == "plain" else rows // 10)
-    costs = {name: median(each).cpu_seconds for name, each in alternating(runs, arguments.rounds).items()}
+    pids = dict.fromkeys((name for name in runs if name.startswith("ours")), engine.pid())
+    costs = {name: median(each).cpu_seconds for name, each in alternating(runs, rounds, pids=pids).items()}
     for name, cpu in costs.items():
         print(f"{name:18} {megabytes / cpu:6.1f} MB per CPU-second")
     print(load_average())
@@ -77,7 +86,7 @@ def _share(tables: Mapping[str, GeneratedTable], output: Path, rows: int, rounds
     print(load_average())
 
 
-def _ours(engine: SparkMergeEngine | InProcessMergeEngine, table: GeneratedTable, output: Path, deleted: int) -> None:
+def _ours(engine: MergeEngine, table: GeneratedTable, output: Path, deleted: int) -> None:
     results = merged(engine, table.tasks(), table.layout(output))
     found = sum(result.rows_deleted_by_equality + result.rows_deleted_by_position for result in results)
     if found != deleted:

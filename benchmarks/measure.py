@@ -10,7 +10,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +23,12 @@ PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 CATALOG = "bench"
 """Iceberg's catalog in the session: tables lie below the folder's `warehouse`, one folder each, found by their path alone."""
 
+_WATCH_SECONDS = 0.25
+
 
 @dataclass
 class Cost:
-    """Wall and CPU seconds of a block, and the most memory that its process tree held at a time (looked at every 50 ms)."""
+    """Wall and CPU seconds of a block, and the most memory that its process tree held at a time (looked at every quarter of a second)."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -50,42 +52,51 @@ def measured(*, pid: int | None = None) -> Iterator[Cost]:
 
 def cpu_seconds(pid: int | None = None) -> float:
     """CPU of a process and its descendants until now."""
-    total = 0.0
-    for process in _tree(pid):
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-    return total
+    return _sums(pid)[0]
 
 
 def rss_bytes(pid: int | None = None) -> int:
     """Resident memory of a process and its descendants now; shared pages count in each."""
-    total = 0
-    for process in _tree(pid):
-        try:
-            total += process.memory_info().rss
-        except psutil.Error:
-            continue
-    return total
+    return _sums(pid)[1]
 
 
 def alternating(
-    runs: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: int = 1, tidy: Callable[[], object] = lambda: None
+    runs: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    warm_up: int = 1,
+    tidy: Callable[[], object] = lambda: None,
+    pids: Mapping[str, int] | None = None,
 ) -> dict[str, list[Cost]]:
-    """Costs of each side, one after the other, round by round; warm-up rounds (imports, JIT) and tidying after each are not counted."""
+    """Costs of each side, one after the other, round by round; warm-up rounds (imports, JIT) and tidying after each are not counted.
+
+    `pids`: sides that are measured by the tree of another process than ours (the other side's JVM goes on compiling when its turn is over).
+    """
     costs: dict[str, list[Cost]] = {name: [] for name in runs}
     for number in range(-warm_up, rounds):
         for name, run in runs.items():
-            with measured() as cost:
-                run()
+            # Twice, and the second time counts: a machine that takes unused memory back lets the first one pay for every page anew.
+            for _ in range(2):
+                tidy()
+                _wait_until_idle()
+                with measured(pid=(pids or {}).get(name)) as cost:
+                    run()
             tidy()
             label = "warm-up" if number < 0 else f"round {number + 1}"
             print(f"{label:8} {name:12} {cost.seconds:7.2f} s {cost.cpu_seconds:7.2f} CPU-s {cost.peak_rss_bytes / MB:7.0f} MB", flush=True)
             if number >= 0:
                 costs[name].append(cost)
     return costs
+
+
+def _wait_until_idle() -> None:
+    """What the last side left running (a compiler, a collector, workers that end) is not the next one's; at most half a minute."""
+    os.sync()
+    for _ in range(60):
+        before = cpu_seconds()
+        time.sleep(0.5)
+        if cpu_seconds() - before < 0.1:
+            return
 
 
 def median(costs: list[Cost]) -> Cost:
@@ -123,15 +134,29 @@ def load_average() -> str:
 
 
 def _watch(cost: Cost, stopped: threading.Event, pid: int | None, cpu: float) -> None:
+    own = time.thread_time()
     while True:
-        last = stopped.wait(0.05)
-        cost.peak_rss_bytes = max(cost.peak_rss_bytes, rss_bytes(pid))
+        last = stopped.wait(_WATCH_SECONDS)
+        now, rss = _sums(pid)
+        cost.peak_rss_bytes = max(cost.peak_rss_bytes, rss)
+        # To look is no work of the block's; where another tree is measured it is not in the sum.
+        watched, own = (time.thread_time() - own if pid is None else 0.0), time.thread_time()
         # A sum that falls lost a process whose parent does not account for it: PySpark's daemon lets idle workers go that way.
-        now = cpu_seconds(pid)
-        cost.cpu_seconds += max(0.0, now - cpu)
+        cost.cpu_seconds += max(0.0, now - cpu - watched)
         cpu = now
         if last:
             return
+
+
+def _sums(pid: int | None) -> tuple[float, int]:
+    """(CPU seconds until now, resident bytes) of a process and its descendants; shared pages count in each."""
+    cpu, rss = 0.0, 0
+    for process in _tree(pid):
+        with suppress(psutil.Error), process.oneshot():
+            times = process.cpu_times()
+            cpu += times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+            rss += process.memory_info().rss
+    return cpu, rss
 
 
 def _tree(pid: int | None) -> list[psutil.Process]:

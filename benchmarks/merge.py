@@ -1,5 +1,7 @@
 """MB of input per CPU-second: our merge beside Iceberg's `rewrite_data_files`, on the same Spark and the same files, in one run.
 
+Each side has a warm session of its own: the peer's with the JVM's defaults, ours as the product starts it.
+
     python benchmarks/merge.py                       # 80 files, 420 MB
     python benchmarks/merge.py --scale 1             # 2 GB
     python benchmarks/merge.py --rows codes          # every column dictionary-encoded: nothing can be copied as bytes
@@ -16,14 +18,15 @@ import pstats
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
-from generate import LINEITEM, ORDERS, GeneratedTable, Rows, merged, total_bytes, warehouse
+from generate import LINEITEM, ORDERS, GeneratedTable, Rows, merged, own_session, total_bytes, warehouse
 from measure import MB, alternating, load_average, median
 
 from compaction_pipeline.core.model.task import MergeResult
 from compaction_pipeline.core.ports import MergeEngine
-from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
+from compaction_pipeline.spark.merge import InProcessMergeEngine
 
 CODES = Rows(
     {
@@ -61,7 +64,9 @@ def main() -> None:
 
 def compare(rows: Rows, files: int, rows_per_file: int, rounds: int, properties: Mapping[str, str], *, profile: bool = False) -> None:
     """Generate the files, merge them by both sides, print the ratio."""
-    with tempfile.TemporaryDirectory(prefix="merge-benchmark-") as folder, warehouse(Path(folder)) as opened:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="merge-benchmark-"))
+        opened, spark = stack.enter_context(warehouse(Path(folder))), stack.enter_context(own_session(Path(folder)))
         table = opened.table("rows", rows, files, rows_per_file, properties)
         output = Path(folder) / "ours"
         snapshot_id, tasks, layout = table.snapshot_id(), table.tasks(), table.layout(output)
@@ -76,15 +81,14 @@ def compare(rows: Rows, files: int, rows_per_file: int, rounds: int, properties:
             results: list[MergeResult] = merged(engine, tasks, layout)
             peaks.append(max(result.peak_memory_bytes for result in results))
 
-        spark, alone = SparkMergeEngine(opened.sessions), InProcessMergeEngine()
+        alone = InProcessMergeEngine()
         runs = {
             "iceberg": lambda: table.rewrite(snapshot_id),
             "ours": lambda: ours(spark),
             "without Spark": lambda: ours(alone),
         }
-        costs = {
-            name: median(each) for name, each in alternating(runs, rounds, tidy=lambda: shutil.rmtree(output, ignore_errors=True)).items()
-        }
+        every = alternating(runs, rounds, tidy=lambda: shutil.rmtree(output, ignore_errors=True), pids={"ours": spark.pid()})
+        costs = {name: median(each) for name, each in every.items()}
         for name, cost in costs.items():
             print(f"{name:14} {megabytes / cost.cpu_seconds:6.1f} MB per CPU-second, {cost.seconds:.2f} s")
         print(f"peak of a task {max(peaks) / MB:.0f} MB; {load_average()}")

@@ -150,7 +150,13 @@ class SparkSessions:
             "spark.sql.adaptive.enabled": "false",
         }
         if self.settings.is_local:
-            properties |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.driver.memory": "1g"}
+            properties |= {
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.memory": "1g",
+                # No row crosses this JVM: its second compiler would take more CPU than it could ever save.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            }
         return properties
 
     def _home(self) -> Path:
