@@ -123,6 +123,8 @@ def spark_settings(
             f"spark.sql.catalog.{CATALOG}.type": "hadoop",
             f"spark.sql.catalog.{CATALOG}.warehouse": str(folder / "warehouse"),
             "spark.driver.memory": driver_memory,
+            # Rows cross the peer's JVM: it needs both compilers.
+            "spark.driver.defaultJavaOptions": "",
             **(extra or {}),
         },
     )

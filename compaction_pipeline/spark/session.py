@@ -155,7 +155,7 @@ class SparkSessions:
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.memory": "1g",
                 # No row crosses this JVM: its second compiler would take more CPU than it could ever save.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+                "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
             }
         return properties
 

@@ -121,17 +121,22 @@ def handed_digest(part: Part, handed: Any, first: int) -> Digest:
 
 def kept_rows(batch: Any, keep: NDArray[np.bool_]) -> Any:
     """The rows of a batch with `keep`, a batch. Raises DigestMismatch unless they are found a second time by another way."""
-    mask = pa.array(keep)
-    # Array by array: Arrow filters a whole batch by taking row numbers, which is the other way.
-    kept = pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
-    if not _are_kept(batch, keep, kept):
-        raise DigestMismatch("the rows that stay are not those that were read; nothing of it is used")
+    kept = _filtered(batch, keep)
+    if not are_kept(batch, keep, kept):
+        raise DigestMismatch("the rows that stay beside deleted ones are not those that were read; nothing of it is used")
     return kept
 
 
-def _are_kept(batch: Any, keep: NDArray[np.bool_], kept: Any) -> bool:
+def _filtered(batch: Any, keep: NDArray[np.bool_]) -> Any:
+    # Array by array: Arrow filters a whole batch by taking row numbers, which is the other way.
+    mask = pa.array(keep)
+    return pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
+
+
+def are_kept(batch: Any, keep: NDArray[np.bool_], kept: Any) -> bool:
+    """Whether `kept` are the rows of a batch with `keep`, value by value, in their order."""
     numbers = pa.array(np.flatnonzero(keep))
-    if kept.num_rows != len(numbers):
+    if kept.num_rows != len(numbers) or kept.schema != batch.schema:
         return False
     return all(_same_values(one, numbers, two) for one, two in zip(batch.columns, kept.columns, strict=True))
 
@@ -143,7 +148,7 @@ def _same_values(read: Any, numbers: Any, kept: Any) -> bool:
     if children(read.type):
         return _ordered_digest(_alone(read.take(numbers))) == _ordered_digest(_alone(kept))
     if pa.types.is_dictionary(read.type):
-        return same_rows(_alone(read.dictionary), _alone(kept.dictionary)) and _same_values(read.indices, numbers, kept.indices)
+        return bool(read.dictionary.equals(kept.dictionary)) and _same_values(read.indices, numbers, kept.indices)
     taken = read.take(numbers)
     if pa.types.is_floating(read.type):
         # By their bits: NaN is itself, and the zeros are two.

@@ -1,4 +1,4 @@
-"""A broken copier is caught, whatever it loses, doubles, swaps or says in the footer; nothing of what it wrote is left."""
+"""A broken copier or filter is caught, whatever it loses, doubles, swaps or says in the footer; nothing of what it wrote is left."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compaction_pipeline.spark.copy import assemble, assembled_file
+from compaction_pipeline.spark.copy import assemble, assembled_file, proof
 from compaction_pipeline.spark.copy.assemble import Assembler, Segment
 from compaction_pipeline.spark.copy.assembled_file import ChunkWriter
 from compaction_pipeline.spark.copy.chunks import Piece
+from compaction_pipeline.spark.copy.proof import CopyProof, are_kept, handed_digest, kept_rows, part_of
 from compaction_pipeline.spark.copy.thrift import field
-from compaction_pipeline_tests.spark.files import MIB, Table
+from compaction_pipeline_tests.spark.files import MIB, Table, long
 
 _Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -177,3 +178,128 @@ def test_a_broken_copier_fails_its_attempt_and_leaves_no_file(tmp_path: Path, mo
     assert "nothing" in (result.error or ""), result
     assert result.outputs == ()
     assert list((tmp_path / "table").rglob("*.parquet")) == []
+
+
+# ---- rows that stay when others are deleted
+
+_COLUMNS: dict[str, Any] = {
+    "long": pa.array([1, 2, 3, 4, 5]),
+    "long with NULL": pa.array([1, None, 3, None, 5]),
+    "double": pa.array([0.0, -0.0, float("nan"), 1.5, -1.5]),
+    "float with NULL": pa.array([0.0, None, float("nan"), 1.5, -1.5], pa.float32()),
+    "boolean": pa.array([True, False, None, False, True]),
+    "decimal": pa.array([1, 2, 3, None, 5], pa.decimal128(12, 2)),
+    "text": pa.array(["a", "", "ccc", None, "a longer text than eight bytes"]),
+    "binary": pa.array([b"a", b"", b"ccc", b"\x00", b"\x00\x00"]),
+    "fixed": pa.array([b"aa", b"bb", b"cc", b"dd", b"ee"], pa.binary(2)),
+    "uuid": pa.array([bytes([number] * 16) for number in range(5)], pa.binary(16)).cast(pa.uuid()),
+    "dictionary": pa.array(["a", "b", None, "a", "c"]).dictionary_encode(),
+    "timestamp": pa.array([1, 2, 3, 4, None], pa.timestamp("us", "UTC")),
+    "struct": pa.array([{"x": 1.0}, {"x": float("nan")}, None, {"x": None}, {"x": 5.0}]),
+    "list": pa.array([[1], [], None, [2, None], [3, 4]]),
+    "map": pa.array([[("a", 1)], [], None, [("b", None)], [("c", 3)]], pa.map_(pa.string(), pa.int64())),
+}
+_KEEP = np.array([True, False, True, True, True])
+
+
+@pytest.mark.parametrize("name", _COLUMNS)
+def test_rows_that_stay_are_told_from_any_others(name: str) -> None:
+    batch = pa.RecordBatch.from_arrays([_COLUMNS[name]], names=["value"])
+    kept = kept_rows(batch, _KEEP)
+    assert kept.num_rows == 4
+    assert are_kept(batch, _KEEP, batch.take(pa.array([0, 2, 3, 4])))
+    assert kept_rows(batch.slice(1), _KEEP[1:]).num_rows == 3
+    for others in ([0, 1, 3, 4], [0, 2, 4, 3], [0, 2, 3], [0, 2, 3, 4, 4], [0, 2, 3, 3], []):
+        assert not are_kept(batch, _KEEP, batch.take(pa.array(others, pa.int64()))), others
+
+
+def test_zeros_and_nulls_beside_values_are_told_apart() -> None:
+    keep = np.array([True])
+
+    def batch(value: Any) -> Any:
+        return pa.RecordBatch.from_arrays([pa.array([value], pa.float64())], names=["value"])
+
+    assert are_kept(batch(float("nan")), keep, batch(float("nan")))
+    for one, two in ((0.0, -0.0), (0.0, None), (None, 1.0), (float("nan"), None)):
+        assert not are_kept(batch(one), keep, batch(two))
+
+
+def _filter_breaks(change: Callable[[Any, Any], Any]) -> _Break:
+    def breaks(patch: pytest.MonkeyPatch) -> None:
+        filtered = proof._filtered
+        patch.setattr(proof, "_filtered", lambda batch, keep: change(filtered(batch, keep), batch))
+
+    return breaks
+
+
+_FILTER_BREAKS: dict[str, _Break] = {
+    "row dropped": _filter_breaks(lambda kept, _: kept.slice(1)),
+    "deleted row revived": _filter_breaks(lambda kept, batch: batch),
+    "row in another's place": _filter_breaks(lambda kept, batch: batch.slice(0, kept.num_rows)),
+    "values of one column swapped": _filter_breaks(
+        lambda kept, _: kept.set_column(1, kept.schema.field(1), kept.column(1).take(pa.array([1, 0, *range(2, kept.num_rows)])))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _FILTER_BREAKS)
+def test_a_broken_filter_fails_its_attempt_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    table = Table(tmp_path)
+    table.append([{"id": number, "name": f"n{number}"} for number in range(10)])
+    table.delete_equal([{"id": 4}], [long(1, "id")])
+    assert table.merge().rows_written == 9
+    for path in (tmp_path / "table").rglob("attempt-*.parquet"):
+        path.unlink()
+    _FILTER_BREAKS[name](monkeypatch)
+    result = table.merge()
+    assert result.digest_mismatch
+    assert "nothing of it is used" in (result.error or "")
+    assert result.outputs == ()
+    assert list((tmp_path / "table").rglob("attempt-*.parquet")) == []
+
+
+# ---- what is handed to the encoder
+
+
+def _handed(batch: Any, handed: Any, *, first: int = 100) -> bool:
+    source, written = CopyProof(), CopyProof()
+    part = part_of((0, 1), batch, 100, source)
+    written.add(handed_digest(part, handed, first))
+    return source.value == written.value
+
+
+def _texts(values: list[str], *numbers: int) -> Any:
+    indices = pa.array(numbers, pa.int32())
+    return pa.RecordBatch.from_arrays(
+        [pa.array(range(len(numbers))), pa.DictionaryArray.from_arrays(indices, values)], names=["number", "text"]
+    )
+
+
+def test_rows_count_only_as_what_was_read_at_their_place() -> None:
+    batch = _texts(["a", "b"], 0, 1, 1, 0)
+    same_numbers = batch.column(0)
+    assert _handed(batch, batch)
+    assert _handed(batch, batch.slice(0))
+    renumbered = _texts(["b", "a"], 1, 0, 0, 1).set_column(0, "number", same_numbers)
+    twice = _texts(["b", "a", "b"], 1, 2, 0, 1).set_column(0, "number", same_numbers)
+    plain = batch.set_column(1, "text", batch.column(1).dictionary_decode())
+    copied = pa.RecordBatch.from_pylist(plain.to_pylist(), schema=plain.schema)
+    for same in (renumbered, twice, plain, copied):
+        assert _handed(batch, same)
+    assert not _handed(batch, batch, first=101)
+    assert not _handed(batch, batch, first=0)
+    for other in (batch.slice(1), batch.slice(0, 3), batch.slice(0, 0), batch.take(pa.array([1, 0, 2, 3])), _texts(["b", "a"], 0, 1, 1, 0)):
+        assert not _handed(batch, other)
+
+
+def test_rows_that_are_cut_count_as_the_whole() -> None:
+    source, written = CopyProof(), CopyProof()
+    batch = _texts(["a", "b"], 0, 1, 1, 0)
+    part = part_of((0, 1), batch, 7, source)
+    written.add(handed_digest(part, batch.slice(0, 1), 7))
+    written.add(handed_digest(part, batch.slice(1, 2), 8))
+    assert source.value != written.value
+    written.add(handed_digest(part, batch.slice(3, 1), 10))
+    assert source.value == written.value
+    written.add(handed_digest(part, batch.slice(3, 1), 10))
+    assert source.value != written.value
