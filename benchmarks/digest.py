@@ -83,7 +83,7 @@ def _no_proof() -> Iterator[None]:
     free: dict[str, Callable[..., object]] = {
         "handed_digest": lambda *_: nothing,
         "kept_rows": lambda batch, keep: batch.filter(pa.array(keep)),
-        "part_of": lambda columns, batch, first, source: Part(columns, batch, first, ReadRows(batch, first)),
+        "part_of": lambda columns, batch, first, source: Part(columns, batch, ReadRows(batch, first)),
         "checksum": lambda *_: 0,
     }
     with ExitStack() as stack:

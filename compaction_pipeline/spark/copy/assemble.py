@@ -60,7 +60,7 @@ class Segment:
         [part] = self.parts
         share = self.file_bytes / max(self.rows, 1)
         first = replace(part, batch=part.batch.slice(0, rows))
-        rest = replace(part, batch=part.batch.slice(rows), first=part.first + rows)
+        rest = replace(part, batch=part.batch.slice(rows))
         return Segment(rows, share * rows, parts=(first,)), Segment(self.rows - rows, share * (self.rows - rows), parts=(rest,))
 
 
@@ -181,11 +181,9 @@ class Assembler:
         self._roll()
 
     def _hold_cut(self, segment: Segment) -> None:
-        """Hold decoded rows, cut where a row group is full; a batch held whole keeps the digest that it was read with."""
+        """Hold decoded rows, cut where a row group is full."""
         while segment.rows:
             size = segment.held_bytes
-            if size <= self.limit_bytes // 4 and self._held_bytes + size > self.limit_bytes:
-                self._flush()
             rows = min(segment.rows, max(1, int((self.limit_bytes - self._held_bytes) / max(size / segment.rows, 1.0)) + 1))
             first, segment = segment.split(rows) if rows < segment.rows else (segment, Segment(0, 0.0))
             self._hold(first)

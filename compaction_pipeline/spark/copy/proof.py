@@ -29,6 +29,7 @@ from compaction_pipeline.spark.evolution import children
 
 _MASK = (1 << 64) - 1
 _VERBATIM = -1
+_STEP_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,10 @@ class ReadRows:
 
 @dataclass(frozen=True)
 class Part:
-    """Decoded columns (numbers of top-level columns) of consecutive rows; `first` is the number in the task of the first one.
-
-    `read` is what was read for them, for the writing side to compare with.
-    """
+    """Decoded columns (numbers of top-level columns) of consecutive rows; `read` is what was read for them, to compare with."""
 
     columns: tuple[int, ...]
     batch: Any
-    first: int
     read: ReadRows
 
 
@@ -108,7 +105,7 @@ def _row_tokens(ids: Sequence[int], first: int, rows: int) -> Digest:
 def part_of(columns: tuple[int, ...], batch: Any, first: int, source: CopyProof) -> Part:
     """A part that was just read: its rows are added to the reading side's proof."""
     source.add(_row_tokens(column_ids(batch.schema), first, batch.num_rows))
-    return Part(columns, batch, first, ReadRows(batch, first))
+    return Part(columns, batch, ReadRows(batch, first))
 
 
 def handed_digest(part: Part, handed: Any, first: int) -> Digest:
@@ -138,34 +135,42 @@ def are_kept(batch: Any, keep: NDArray[np.bool_], kept: Any) -> bool:
     numbers = pa.array(np.flatnonzero(keep))
     if kept.num_rows != len(numbers) or kept.schema != batch.schema:
         return False
-    return all(_same_values(one, numbers, two) for one, two in zip(batch.columns, kept.columns, strict=True))
+    # Arrow filters nested columns by taking, too: they are hashed.
+    nested = [number for number, field in enumerate(batch.schema) if children(field.type)]
+    if nested and _ordered_digest(batch.select(nested), keep) != _ordered_digest(kept.select(nested)):
+        return False
+    return all(
+        number in nested or _same_values(one, numbers, two)
+        for number, (one, two) in enumerate(zip(batch.columns, kept.columns, strict=True))
+    )
 
 
 def _same_values(read: Any, numbers: Any, kept: Any) -> bool:
     """Whether `kept` holds, bit by bit, the values of `read` at these row numbers."""
     if isinstance(read.type, pa.BaseExtensionType):
         return _same_values(read.storage, numbers, kept.storage)
-    if children(read.type):
-        return _ordered_digest(_alone(read.take(numbers))) == _ordered_digest(_alone(kept))
     if pa.types.is_dictionary(read.type):
         return bool(read.dictionary.equals(kept.dictionary)) and _same_values(read.indices, numbers, kept.indices)
-    taken = read.take(numbers)
     if pa.types.is_floating(read.type):
         # By their bits: NaN is itself, and the zeros are two.
         bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[read.type.bit_width]
-        taken, kept = taken.view(bits), kept.view(bits)
-    return bool(taken.equals(kept))
+        read, kept = read.view(bits), kept.view(bits)
+    step = _rows_per_step(read)
+    return all(read.take(numbers.slice(start, step)).equals(kept.slice(start, step)) for start in range(0, len(numbers), step))
 
 
-def _alone(array: Any) -> Any:
-    return pa.RecordBatch.from_arrays([array], names=["values"])
+def _rows_per_step(rows: Any) -> int:
+    """Rows of an array or batch that are looked at together: a second copy of wide ones would take as much memory as they do."""
+    return max(1, _STEP_BYTES * len(rows) // max(rows.nbytes, 1)) if len(rows) else 1
 
 
-def _ordered_digest(batch: Any) -> Digest:
-    """Digest of rows together with their order."""
+def _ordered_digest(batch: Any, keep: NDArray[np.bool_] | None = None) -> Digest:
+    """Digest of rows, those with `keep` only where given, together with their order."""
+    numbers = np.arange(batch.num_rows) if keep is None else np.cumsum(keep) - 1
     numbered = pa.RecordBatch.from_arrays(
-        [*batch.columns, pa.array(np.arange(batch.num_rows))], schema=batch.schema.append(pa.field("row", pa.int64()))
+        [*batch.columns, pa.array(numbers, pa.int64())], schema=batch.schema.append(pa.field("row", pa.int64()))
     )
-    digest = RowDigest()
-    digest.add(numbered)
+    digest, step = RowDigest(), _rows_per_step(numbered)
+    for start in range(0, batch.num_rows, step):
+        digest.add(numbered.slice(start, step), None if keep is None else keep[start : start + step])
     return digest.value

@@ -202,8 +202,10 @@ _COLUMNS: dict[str, Any] = {
 _KEEP = np.array([True, False, True, True, True])
 
 
+@pytest.mark.parametrize("step_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("name", _COLUMNS)
-def test_rows_that_stay_are_told_from_any_others(name: str) -> None:
+def test_rows_that_stay_are_told_from_any_others(monkeypatch: pytest.MonkeyPatch, name: str, step_bytes: int) -> None:
+    monkeypatch.setattr(proof, "_STEP_BYTES", step_bytes)
     batch = pa.RecordBatch.from_arrays([_COLUMNS[name]], names=["value"])
     kept = kept_rows(batch, _KEEP)
     assert kept.num_rows == 4
