@@ -22,7 +22,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 from generate import ORDERS, GeneratedTable, OwnSession, Warehouse, merged, own_session, total_bytes, warehouse
-from measure import MB, alternating, load_average, median
+from measure import MB, alternating, load_average, median, positive
 
 from compaction_pipeline.core.ports import MergeEngine
 from compaction_pipeline.spark.copy.source import CopySource
@@ -35,7 +35,7 @@ EQUALITY_FILES = 10
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=0.1, help="1: at least 2 GB")
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds")
+    parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
     parser.add_argument("--ours-only", action="store_true", help="leave the peer out: how much deletes cost us")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="deletes-benchmark-") as folder, warehouse(Path(folder)) as opened:

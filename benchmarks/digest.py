@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 from generate import LINEITEM, ORDERS, merged, total_bytes, warehouse
-from measure import MB, alternating, load_average, median
+from measure import MB, alternating, load_average, median, positive
 
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, Digest
@@ -37,8 +37,8 @@ from compaction_pipeline.spark.merge import InProcessMergeEngine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", choices=["orders", "lineitem"], default="orders")
-    parser.add_argument("--files", type=int, default=22)
-    parser.add_argument("--rounds", type=int, default=7, help="counted rounds")
+    parser.add_argument("--files", type=positive, default=22)
+    parser.add_argument("--rounds", type=positive, default=7, help="counted rounds")
     arguments = parser.parse_args()
     kind = ORDERS if arguments.rows == "orders" else LINEITEM
     with tempfile.TemporaryDirectory(prefix="digest-benchmark-") as folder:

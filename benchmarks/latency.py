@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
-from measure import load_average
+from measure import load_average, positive
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -45,7 +45,7 @@ STEPS = ("found and planned", "polled", "merged", "committed")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=12, help="counted rounds, after two that are not (Spark starts in the first)")
+    parser.add_argument("--rounds", type=positive, default=12, help="counted rounds, after two that are not (Spark starts in the first)")
     parser.add_argument("--port", type=int, default=3917)
     parser.add_argument("--sensor-seconds", type=int, default=5)
     arguments = parser.parse_args()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import duckdb
 from generate import LINEITEM, ORDERS, Warehouse, merged, total_bytes, warehouse
-from measure import MB, alternating, load_average, median
+from measure import MB, alternating, load_average, median, positive
 
 from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", choices=["orders", "lineitem"], default="orders")
     parser.add_argument("--scale", type=float, default=0.1, help="1: at least 2 GB")
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds")
+    parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="limit-benchmark-") as folder, warehouse(Path(folder)) as opened:
         _compare(opened, Path(folder) / "output", arguments)

@@ -5,6 +5,7 @@ CPU is that of this process and all its descendants (JVM, Python workers, `dagst
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import threading
@@ -128,6 +129,13 @@ def spark_settings(
             **(extra or {}),
         },
     )
+
+
+def positive(text: str) -> int:
+    """An argument that is a whole number ≥ 1. Raises argparse.ArgumentTypeError."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number ≥ 1")
+    return int(text)
 
 
 def load_average() -> str:

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from generate import LINEITEM, ORDERS, GeneratedTable, Rows, merged, own_session, total_bytes, warehouse
-from measure import MB, alternating, load_average, median
+from measure import MB, alternating, load_average, median, positive
 
 from compaction_pipeline.core.model.task import MergeResult
 from compaction_pipeline.core.ports import MergeEngine
@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=0.2, help="1: at least 2 GB")
     parser.add_argument("--rows", choices=sorted(_ROWS), default="orders", help="what the tables hold")
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds")
+    parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
     parser.add_argument("--compression-level", default=None, help="'write.parquet.compression-level' of the table, for both")
     parser.add_argument("--profile", action="store_true", help="profile one merge in this process and stop")
     arguments = parser.parse_args()

@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from measure import MB, load_average, measured, spark_settings
+from measure import MB, load_average, measured, positive, spark_settings
 from synthetic_table import append, fakes, make_catalog, make_table, show_to_java
 
 from compaction_pipeline.bootstrap import Services
@@ -47,7 +47,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--files", type=positive, default=100_000)
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True, help="Iceberg's procedure on Spark too")
     parser.add_argument("--tables", nargs="+", default=list(SIZES), choices=SIZES)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from generate import LINEITEM, GeneratedTable, Warehouse, total_bytes, warehouse
-from measure import CATALOG, MB, Cost, load_average, measured, median
+from measure import CATALOG, MB, Cost, load_average, measured, median, positive
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.model.plan import PlanRequest
@@ -43,7 +43,7 @@ QUERIES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=0.05, help="1: at least 2 GB")
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds")
+    parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
     parser.add_argument("--delete-files", type=int, default=1000)
     parser.add_argument("--deleted-share", type=float, default=0.1, help="of all rows")
     arguments = parser.parse_args()

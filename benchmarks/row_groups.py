@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 
 from generate import ORDERS
+from measure import positive
 from merge import compare
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=24)
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds")
+    parser.add_argument("--files", type=positive, default=24)
+    parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
     arguments = parser.parse_args()
     compare(ORDERS, arguments.files, 500_000, arguments.rounds, {})
 

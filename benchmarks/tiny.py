@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from generate import ORDERS, GeneratedTable, warehouse
-from measure import CATALOG, load_average
+from measure import CATALOG, load_average, positive
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.model.plan import PlanRequest
@@ -32,8 +32,8 @@ STEPS = ("refresh", "plan", "poll to Prepared", "commit")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10, help="counted rounds, after two that are not")
-    parser.add_argument("--files", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=10, help="counted rounds, after two that are not")
+    parser.add_argument("--files", type=positive, default=5)
     parser.add_argument("--rows-per-file", type=int, default=1_600)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tiny-benchmark-") as folder, warehouse(Path(folder)) as opened:

@@ -66,7 +66,7 @@ def diagnose(probes: Probes) -> tuple[Finding, ...]:
         *catalog_findings(probes.catalogs, state),
     ]
     if probes.spark_task is not None:
-        findings.append(_probed("Spark task", probes.spark_task, "mend Java and Spark above first; then run `doctor --spark --verbose`"))
+        findings.append(_probed("Spark task", probes.spark_task, "mend what is named here or above; then run `doctor --spark --verbose`"))
     return tuple(findings)
 
 

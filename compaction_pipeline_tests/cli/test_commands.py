@@ -226,8 +226,9 @@ def test_a_state_url_that_names_a_catalog_s_database_or_no_folder_is_bad_input_a
     assert not (desk.folder / "nowhere").exists()
 
 
-def test_a_setting_out_of_bounds_is_bad_input(desk: Desk) -> None:
-    result = desk.type("status", COMPACTION_RECORD_TTL_DAYS="0")
+@pytest.mark.parametrize("days", ["0", "800000", "99999999999999"])
+def test_a_setting_out_of_bounds_is_bad_input(desk: Desk, days: str) -> None:
+    result = desk.type("status", COMPACTION_RECORD_TTL_DAYS=days)
     assert result.exit_code == 2
     assert "COMPACTION_RECORD_TTL_DAYS" in result.stderr
 
@@ -259,7 +260,14 @@ def test_doctor_finds_a_catalog_that_is_gone(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nonsense",), ("compact",), ("compact", TABLE, "--type", "huge"), ("record", "list", "-n", "0"), ("--verbose", "--quiet", "status")],
+    [
+        ("nonsense",),
+        ("compact",),
+        ("compact", TABLE, "--type", "huge"),
+        ("record", "list", "-n", "0"),
+        ("record", "list", "-n", "9" * 26),
+        ("--verbose", "--quiet", "status"),
+    ],
 )
 def test_a_mistake_in_typing_is_bad_input_for_people_and_programs(desk: Desk, arguments: tuple[str, ...]) -> None:
     people = desk.type(*arguments)

@@ -37,6 +37,8 @@ def test_a_java_that_will_not_do_is_passed_over(tmp_path: Path, version: str) ->
     wrong, right = _java(tmp_path / "wrong", version), _java(tmp_path / "right", "17.0.1")
     found = find_java(_environment(tmp_path, wrong, right), tmp_path / "home")
     assert (found.path, found.source) == (str(right), "java on the PATH")
+    [passed_over] = found.passed_over
+    assert str(wrong) in passed_over
 
 
 def test_the_bundled_runtime_is_wrapped_without_the_option_that_it_lacks(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from compaction_pipeline.spark.merge import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
 
-@pytest.mark.parametrize("master", ["bogus://x", "local[", "localhost", "", "yarn-client", "spark://", "mesos://host:5050"])
+@pytest.mark.parametrize(
+    "master", ["bogus://x", "local[", "local[0]", "local[2,0]", "localhost", "", "yarn-client", "spark://", "mesos://host:5050"]
+)
 def test_a_master_that_spark_cannot_parse_is_bad_input_and_starts_nothing(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "find_java", lambda *_: pytest.fail("a JVM was wanted"))
     with pytest.raises(ConfigError, match=r"COMPACTION_SPARK_MASTER is .* but must be local"):

@@ -69,7 +69,7 @@ def _probes(session: Session, spark: bool) -> Probes:
 
     def java() -> str:
         found = find_java(os.environ, settings.home.expanduser().absolute())
-        return f"{found.version} from {found.source} ({found.path})"
+        return "; ".join([f"{found.version} from {found.source} ({found.path})", *found.passed_over])
 
     def state_database() -> str:
         services.stores.catalogs.entries()
