@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -29,10 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Forget COMPACTION_* and DAGSTER_HOME, so that no test opens a person's own state or catalogs."""
+    """Forget COMPACTION_* and DAGSTER_HOME, so that no test opens a person's own state or catalogs; let Ctrl-C be as at a desk."""
     for name in [name for name in os.environ if name.startswith("COMPACTION_") and not name.startswith(_TESTS_OWN)]:
         del os.environ[name]
     os.environ.pop("DAGSTER_HOME", None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell ignores Ctrl-C for what it starts in the background; tests of Ctrl-C would wait for ever.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     home = tempfile.mkdtemp(prefix="compaction-home-")
     os.environ["COMPACTION_HOME"] = home
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
