@@ -173,7 +173,7 @@ def _steps(done: Counter[str]) -> int:
 
 
 def test_a_few_steps_keep_every_row() -> None:
-    run_model(40, InProcessMergeEngine())
+    run_model(25, InProcessMergeEngine())
 
 
 @pytest.mark.scenario
