@@ -21,8 +21,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
-from generate import ORDERS, GeneratedTable, OwnSession, Warehouse, merged, own_session, total_bytes, warehouse
+from generate import ORDERS, GeneratedTable, Warehouse, merged, total_bytes, warehouse
 from measure import MB, alternating, load_average, median, positive
+from own_session import OwnSession, own_session
 
 from compaction_pipeline.core.ports import MergeEngine
 from compaction_pipeline.spark.copy.source import CopySource

@@ -6,13 +6,10 @@ same table. Scale 1 is at least 2 GB of zstd files of 4–8 MB.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +26,7 @@ from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.scan import IcebergScan
 from compaction_pipeline.iceberg.write_files import write_parquet_file
-from compaction_pipeline.spark.merge import SparkMergeEngine
-from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+from compaction_pipeline.spark.session import SparkSessions
 
 TARGET_BYTES = 128 * 1024 * 1024
 _SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.46.1.3"
@@ -265,58 +261,6 @@ class GeneratedTable:
             "'max-concurrent-file-group-rewrites', '2'))"
         ).collect()
         self.roll_back(snapshot_id)
-
-
-class OwnSession:
-    """A merge engine in a process of its own, with a Spark session as the product starts it: the peer's JVM is tuned for rows."""
-
-    def __init__(self, folder: Path, master: str = "local[2]") -> None:
-        self._process = ProcessPoolExecutor(1, get_context("spawn"), _start, (SparkSettings(master=master, home=str(folder)),))
-
-    def ready(self) -> None:
-        """Start the session, or find it running."""
-        self._process.submit(_ready).result()
-
-    def pid(self) -> int:
-        """The process that holds the session."""
-        return self._process.submit(os.getpid).result()
-
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        yield from self._process.submit(_merge, tasks, layout, file_io).result()
-
-    def close(self) -> None:
-        self._process.submit(_stop).result()
-        self._process.shutdown()
-
-
-_engines: list[SparkMergeEngine] = []
-"""The engine of an `OwnSession`'s process."""
-
-
-def _start(settings: SparkSettings) -> None:
-    _engines.append(SparkMergeEngine(SparkSessions(settings)))
-
-
-def _ready() -> None:
-    _engines[0].ready()
-
-
-def _merge(tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> list[MergeResult]:
-    return list(_engines[0].merge(tasks, layout, file_io))
-
-
-def _stop() -> None:
-    _engines[0].close()
-
-
-@contextmanager
-def own_session(folder: Path) -> Iterator[OwnSession]:
-    """An engine whose process ends with the block."""
-    engine = OwnSession(folder)
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 def merged(engine: MergeEngine, tasks: Sequence[CompactionTask], layout: TableLayout) -> list[MergeResult]:

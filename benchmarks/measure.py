@@ -69,8 +69,9 @@ def alternating(
     tidy: Callable[[], object] = lambda: None,
     pids: Mapping[str, int] | None = None,
 ) -> dict[str, list[Cost]]:
-    """Costs of each side, one after the other, round by round; warm-up rounds (imports, JIT) and tidying after each are not counted.
+    """Costs of each side, one after the other, round by round; warm-up rounds (imports, JIT) and tidying are not counted.
 
+    In its turn a side runs twice, and the second time counts.
     `pids`: sides that are measured by the tree of another process than ours (the other side's JVM goes on compiling when its turn is over).
     """
     costs: dict[str, list[Cost]] = {name: [] for name in runs}

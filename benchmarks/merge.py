@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from generate import LINEITEM, ORDERS, GeneratedTable, Rows, merged, own_session, total_bytes, warehouse
+from generate import LINEITEM, ORDERS, GeneratedTable, Rows, merged, total_bytes, warehouse
 from measure import MB, alternating, load_average, median, positive
+from own_session import own_session
 
 from compaction_pipeline.core.model.task import MergeResult
 from compaction_pipeline.core.ports import MergeEngine

@@ -34,6 +34,7 @@ _FIELD = 0xD1342543DE82EF95
 _MASK = (1 << 64) - 1
 # Rows per step: a step's arrays stay in the CPU's cache.
 STEP_ROWS = 16384
+# Numbers of dictionary values are half as wide and looked up once: fewer, longer steps are faster.
 _NUMBER_ROWS = 4 * STEP_ROWS
 # Texts of at least so many words are rare enough to be hashed together whatever their lengths.
 _LONG_TEXT_WORDS = 12

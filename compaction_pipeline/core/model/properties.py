@@ -15,6 +15,7 @@ from compaction_pipeline.core.errors import ConfigError
 
 MIB = 1024 * 1024
 _NEVER_MS = 100 * 365 * 86_400_000
+_LONG_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ def _boolean(text: str) -> bool:
 
 
 def _milliseconds(text: str) -> timedelta:
+    if abs(int(text)) > _LONG_MOST:
+        raise OverflowError(text)
     # Long.MAX_VALUE is "never" to many; a date and it could not be added up.
     return timedelta(milliseconds=min(int(text), _NEVER_MS))
 
@@ -157,7 +160,7 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.minor.trigger.interval",
         "minor_interval",
         _milliseconds,
-        "≥ 0 ms",
+        "≥ 0 and < 2^63 ms",
         _not_negative,
         "3600000",
         "since the node's last minor, with ≥ 2 small files",
@@ -166,7 +169,7 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.min-plan-interval",
         "min_plan_interval",
         _milliseconds,
-        "≥ 0 ms",
+        "≥ 0 and < 2^63 ms",
         _not_negative,
         "60000",
         "between two plans of a table",
@@ -184,7 +187,7 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.full.trigger.interval",
         "full_interval",
         _optional_milliseconds,
-        "a whole number of ms; negative is off",
+        "a whole number of ms < 2^63; negative is off",
         lambda v: True,
         "-1",
         "since the node's last full; negative: off",
@@ -211,7 +214,7 @@ PROPERTIES: tuple[Property, ...] = (
         "self-optimizing.commit.interval",
         "commit_interval",
         _milliseconds,
-        "≥ 0 ms",
+        "≥ 0 and < 2^63 ms",
         _not_negative,
         "300000",
         "Prepared tasks of a table are committed together this often",
@@ -229,7 +232,7 @@ PROPERTIES: tuple[Property, ...] = (
         "compaction.respec.quiet-interval",
         "respec_quiet_interval",
         _milliseconds,
-        "≥ 0 ms",
+        "≥ 0 and < 2^63 ms",
         _not_negative,
         "86400000",
         "a full moves rows to the current partition spec only after this long without deletes of an old one",
