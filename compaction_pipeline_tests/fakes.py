@@ -23,7 +23,7 @@ from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
-from compaction_pipeline.core.ports import DIGEST_MISMATCH, NodeState, TableState, TaskAttempt
+from compaction_pipeline.core.ports import DIGEST_MISMATCH, NodeState, TableState, TaskAttempt, TouchedNode
 from compaction_pipeline.core.scheduling.priority import priority_order
 from compaction_pipeline.storage.stores import Stores
 
@@ -39,6 +39,7 @@ class FakeState:
     nodes: dict[str, NodeState] = field(default_factory=dict)
     files: dict[TableIdentifier, dict[str, tuple[LiveFile, ...]]] = field(default_factory=dict)
     touched: dict[TableIdentifier, set[TableNode]] = field(default_factory=dict)
+    measured: dict[TableIdentifier, dict[TableNode, frozenset[tuple[LiveFile, int]]]] = field(default_factory=dict)
     tasks: dict[str, CompactionTask] = field(default_factory=dict)
     attempts: dict[str, list[TaskAttempt]] = field(default_factory=dict)
     records: dict[str, CompactionRecord] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class FakeState:
         self.tables.pop(table, None)
         self.files.pop(table, None)
         self.touched.pop(table, None)
+        self.measured.pop(table, None)
         self.nodes = {key: node for key, node in self.nodes.items() if node.table != table}
         gone = [task_id for task_id, task in self.tasks.items() if task.table == table]
         for task_id in gone:
@@ -180,12 +182,10 @@ class FakeFileStore:
 
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
         known = self._state.files.setdefault(table, {})
-        touched = self._state.touched.setdefault(table, set())
         for path in (*removed, *added):
-            touched.update(file.node for file in known.pop(path, ()))
+            known.pop(path, None)
         for path, files in added.items():
             known[path] = tuple(replace(file, manifest_path=path) for file in files)
-            touched.update(file.node for file in files)
 
     def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
         every = [file for files in self._state.files.get(table, {}).values() for file in files]
@@ -225,19 +225,31 @@ class FakeFileStore:
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
         return any(file.content is FileContent.EQUALITY_DELETES and file.spec_id in unpartitioned_spec_ids for file in self.files(table))
 
-    def touched(self, table: TableIdentifier) -> Mapping[TableNode, int]:
+    def touched(self, table: TableIdentifier) -> Mapping[TableNode, TouchedNode]:
+        now, measured = self._entries(table), self._state.measured.get(table, {})
+        changed = {node for node in (*now, *measured) if now.get(node, frozenset()) != measured.get(node, frozenset())}
         counts = Counter(file.node for file in self.files(table))
-        return {node: counts[node] for node in self._state.touched.get(table, set())}
+        return {node: TouchedNode(counts[node], node in changed) for node in changed | self._state.touched.get(table, set())}
+
+    def _entries(self, table: TableIdentifier) -> Mapping[TableNode, frozenset[tuple[LiveFile, int]]]:
+        """Each node's files, and how often each is listed."""
+        entries: dict[TableNode, Counter[LiveFile]] = {}
+        for file in self.files(table):
+            entries.setdefault(file.node, Counter())[replace(file, manifest_path="", partition=())] += 1
+        return {node: frozenset(counts.items()) for node, counts in entries.items()}
 
     def touch(self, table: TableIdentifier) -> None:
         self._state.touched.setdefault(table, set()).update(file.node for file in self.files(table))
 
     def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         self._state.touched.setdefault(table, set()).difference_update(nodes)
+        now = self._entries(table)
+        self._state.measured.setdefault(table, {}).update({node: now.get(node, frozenset()) for node in nodes})
 
     def clear(self, table: TableIdentifier) -> None:
         self._state.files.pop(table, None)
         self._state.touched.pop(table, None)
+        self._state.measured.pop(table, None)
 
 
 class FakeTaskStore:

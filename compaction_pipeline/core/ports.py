@@ -224,6 +224,14 @@ class TableStore(Protocol):
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class TouchedNode:
+    """A node to be measured: how many files it holds now (0: the node is gone), and whether they are others than those last measured."""
+
+    files: int
+    changed: bool
+
+
 class FileStore(Protocol):
     """The live files of every table, by the manifest that lists them."""
 
@@ -231,7 +239,11 @@ class FileStore(Protocol):
         """Paths of the manifests whose files are indexed."""
 
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
-        """In one transaction: drop the files of `removed` manifests, add those of `added` ones, mark their nodes touched. Idempotent."""
+        """In one transaction: drop the files of `removed` manifests, add those of `added` ones. Idempotent.
+
+        Touched are the nodes whose set of files is another than when they were settled: not those of a file that goes with one
+        manifest and comes as it was with another.
+        """
 
     def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
         """Every indexed file, or those of these nodes.
@@ -255,8 +267,8 @@ class FileStore(Protocol):
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
         """Whether an equality delete of one of these specs is indexed: it reaches every node, so none can be looked at alone."""
 
-    def touched(self, table: TableIdentifier) -> Mapping[TableNode, int]:
-        """Nodes whose files changed since they were settled, with their number of files now (0: the node is gone)."""
+    def touched(self, table: TableIdentifier) -> Mapping[TableNode, TouchedNode]:
+        """Nodes whose figures are to be made anew since they were settled."""
 
     def touch(self, table: TableIdentifier) -> None:
         """Mark every node touched: what all figures are made with has changed."""

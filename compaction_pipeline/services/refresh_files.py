@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
 from compaction_pipeline.core.files.live_files import manifest_changes
-from compaction_pipeline.core.fragmentation.metrics import measure
+from compaction_pipeline.core.fragmentation.metrics import measure, same_content
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode, node_key
@@ -33,6 +33,7 @@ from compaction_pipeline.core.ports import (
     TableScan,
     TableState,
     TableStore,
+    TouchedNode,
 )
 
 log = logging.getLogger(__name__)
@@ -278,19 +279,19 @@ class RefreshFiles:
             for node in touched
             if node in figures and node not in crossed and not figures[node].metrics.delete_files
         }
-        gone = [node for node, count in touched.items() if not count]
-        changed = list(self._store(table, head, summed, summed, known))
+        gone = [node for node, found in touched.items() if not found.files]
+        changed = list(self._store(table, head, summed, touched, known))
         self._files.settle(table, summed)
-        for nodes in _batches({node: count for node, count in touched.items() if node not in summed}):
+        for nodes in _batches({node: found.files for node, found in touched.items() if node not in summed}):
             measured = measure(_table_files(head, self._files.files(table, nodes)), properties)
-            changed += self._store(table, head, {node: measured[node] for node in nodes if node in measured}, nodes, known)
+            changed += self._store(table, head, {node: measured[node] for node in nodes if node in measured}, touched, known)
             self._files.settle(table, nodes)
             renew()
         self._tables.remove_nodes(table, gone)
         self._files.settle(table, gone)
         return tuple(changed)
 
-    def _measure_all(self, table: TableIdentifier, head: TableHead, touched: Mapping[TableNode, int]) -> tuple[TableNode, ...]:
+    def _measure_all(self, table: TableIdentifier, head: TableHead, touched: Mapping[TableNode, TouchedNode]) -> tuple[TableNode, ...]:
         known = {state.node: state for state in self._tables.nodes(table)}
         measured = measure(_table_files(head, self._files.files(table)), self._properties(head))
         changed = self._store(table, head, measured, touched, known)
@@ -303,14 +304,14 @@ class RefreshFiles:
         table: TableIdentifier,
         head: TableHead,
         measured: Mapping[TableNode, NodeMetrics],
-        touched: Collection[TableNode],
+        touched: Mapping[TableNode, TouchedNode],
         known: Mapping[TableNode, NodeState],
     ) -> tuple[TableNode, ...]:
-        touched = frozenset(touched)
-        changed = tuple(
-            node for node, metrics in measured.items() if node not in known or node in touched or known[node].metrics != metrics
-        )
-        moved = frozenset(changed)
+        """Answers the nodes that are others than they were: another set of files, or other figures."""
+        others = {node for node, found in touched.items() if found.changed}
+        changed = tuple(node for node, metrics in measured.items() if node not in known or node in others or known[node].metrics != metrics)
+        # Another threshold counts files anew, and changes nothing that a reader of the node would see.
+        moved = {node for node in changed if node not in known or node in others or not same_content(known[node].metrics, measured[node])}
         now = self._clock()
         states = [
             NodeState(

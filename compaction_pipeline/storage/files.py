@@ -7,24 +7,46 @@ paths and sequence numbers are one object each, however many files share them.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from sqlalchemy import Connection, Engine, Row, Select, String, and_, case, delete, func, insert, select, text, type_coerce, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Select,
+    String,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    type_coerce,
+    update,
+)
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.node import Partition, TableNode
 from compaction_pipeline.core.model.plan import NodeFigures, NodeMetrics
 from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.ports import TouchedNode
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.removal import remove_files
 
 _ROWS_AT_A_TIME = 10_000
-_Values = tuple[object, ...]
+_Values = tuple[Any, ...]
 _NAMES = tuple(column.name for column in schema.live_file.columns)
+_PARTITION, _ENTRY_HASH = _NAMES.index("partition_id"), _NAMES.index("entry_hash")
+_HASH_BYTES = 7
+_MODULUS = 2**63
 _INSERT = f"INSERT INTO {schema.live_file.name} ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"
 _CONTENTS = {content.value: content for content in FileContent}
 # The hashes serve queries only, and the content is read as the text that it is: a decorator's call for each row costs a second.
@@ -52,7 +74,7 @@ class SqlFileStore:
         with writing(self._engine) as connection:
             lock(connection, f"files {identifier}")
             # What is added again replaces what was there, so that a repeated call changes nothing.
-            _remove(connection, identifier, list(dict.fromkeys([*removed, *added])))
+            sums = _remove(connection, identifier, list(dict.fromkeys([*removed, *added])))
             paths = list(added)
             for batch in batches(paths):
                 connection.execute(insert(schema.manifest), [{"identifier": identifier, "path": path} for path in batch])
@@ -67,6 +89,9 @@ class SqlFileStore:
             )
             for chunk in _chunks(rows):
                 _insert_files(connection, chunk)
+                for row in chunk:
+                    sums[row[_PARTITION]] += row[_ENTRY_HASH]
+            _add_sums(connection, sums)
 
     def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
         identifier = str(table)
@@ -160,16 +185,23 @@ class SqlFileStore:
         with reading(self._engine) as connection:
             return connection.execute(query).first() is not None
 
-    def touched(self, table: TableIdentifier) -> Mapping[TableNode, int]:
+    def touched(self, table: TableIdentifier) -> Mapping[TableNode, TouchedNode]:
         count = (
             select(func.count())
             .select_from(schema.live_file)
             .where(schema.live_file.c.partition_id == schema.partition.c.partition_id)
             .scalar_subquery()
         )
-        query = _partitions(str(table)).add_columns(count.label("files")).where(schema.partition.c.touched.is_(True))
+        changed = schema.partition.c.files_sum != schema.partition.c.measured_sum
+        query = (
+            _partitions(str(table))
+            .add_columns(count.label("files"), changed.label("changed"))
+            .where(or_(schema.partition.c.touched.is_(True), changed))
+        )
         with reading(self._engine) as connection:
-            return {TableNode(row.spec_id, row.value): row.files for row in connection.execute(query)}
+            return {
+                TableNode(row.spec_id, row.value): TouchedNode(row.files, changed=bool(row.changed)) for row in connection.execute(query)
+            }
 
     def touch(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
@@ -178,7 +210,8 @@ class SqlFileStore:
     def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         with writing(self._engine) as connection:
             for batch in batches(list(_partition_ids(connection, str(table), [_digest(node) for node in nodes]).values())):
-                connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(batch)).values(touched=False))
+                settled = {"touched": False, "measured_sum": schema.partition.c.files_sum}
+                connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(batch)).values(settled))
 
     def clear(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
@@ -350,10 +383,7 @@ def _partition_id(met: dict[tuple[int, int], int], partition_ids: Mapping[TableN
 
 def _row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) -> _Values:
     """Values in the order of the table's columns."""
-    return (
-        manifest_id,
-        ordinal,
-        partition_id,
+    entry = (
         file.path,
         file.content.value,
         file.spec_id,
@@ -366,8 +396,15 @@ def _row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) -> _
         file.path_lower,
         file.path_upper,
         file.sort_order_id,
+    )
+    return (
+        manifest_id,
+        ordinal,
+        partition_id,
+        *entry,
         _path_hash(file.path),
         None if file.referenced_data_file is None else _path_hash(file.referenced_data_file),
+        int.from_bytes(hashlib.blake2b(repr(entry).encode(errors="surrogatepass"), digest_size=_HASH_BYTES).digest(), "big"),
     )
 
 
@@ -380,13 +417,33 @@ def _insert_files(connection: Connection, rows: Sequence[_Values]) -> None:
         connection.execute(insert(schema.live_file), [{**row, "content": FileContent(row["content"])} for row in named])
 
 
-def _remove(connection: Connection, identifier: str, paths: Sequence[str]) -> None:
+def _remove(connection: Connection, identifier: str, paths: Sequence[str]) -> defaultdict[int, int]:
+    """Drop the files of these manifests; answers what that adds to the sum of each partition."""
+    sums: defaultdict[int, int] = defaultdict(int)
+    of_before: set[int] = set()
+    file = schema.live_file.c
     manifest_ids = [manifest_id for manifest_id, _ in _manifests(connection, identifier, paths)]
     for batch in batches(manifest_ids):
-        touched = select(schema.live_file.c.partition_id).where(schema.live_file.c.manifest_id.in_(batch))
-        connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(touched)).values(touched=True))
-        connection.execute(delete(schema.live_file).where(schema.live_file.c.manifest_id.in_(batch)))
+        for partition_id, entry_hash in connection.execute(select(file.partition_id, file.entry_hash).where(file.manifest_id.in_(batch))):
+            if entry_hash is None:
+                of_before.add(partition_id)
+            else:
+                sums[partition_id] -= entry_hash
+        connection.execute(delete(schema.live_file).where(file.manifest_id.in_(batch)))
         connection.execute(delete(schema.manifest).where(schema.manifest.c.manifest_id.in_(batch)))
+    # A file without a hash is in no sum: that it goes must be said.
+    for numbers in batches(sorted(of_before)):
+        connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(numbers)).values(touched=True))
+    return sums
+
+
+def _add_sums(connection: Connection, sums: Mapping[int, int]) -> None:
+    """Keep the sum over each partition's files; called under the table's lock."""
+    columns = schema.partition.c
+    for numbers in batches([number for number, change in sums.items() if change]):
+        stored = connection.execute(select(columns.partition_id, columns.files_sum).where(columns.partition_id.in_(numbers)))
+        changed = [{"number": row.partition_id, "files_sum": (row.files_sum + sums[row.partition_id]) % _MODULUS} for row in stored]
+        connection.execute(update(schema.partition).where(columns.partition_id == bindparam("number")), changed)
 
 
 def _manifests(connection: Connection, identifier: str, paths: Sequence[str] | None = None) -> Iterator[tuple[int, str]]:
@@ -399,13 +456,11 @@ def _manifests(connection: Connection, identifier: str, paths: Sequence[str] | N
 
 
 def _stored_partitions(connection: Connection, identifier: str, nodes: Sequence[TableNode]) -> dict[TableNode, int]:
-    """Ids of these nodes' partitions, those that are new inserted, all of them touched."""
+    """Ids of these nodes' partitions, those that are new inserted."""
     by_digest = {_digest(node): node for node in nodes}
     known = _partition_ids(connection, identifier, list(by_digest))
-    for numbers in batches(list(known.values())):
-        connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(numbers)).values(touched=True))
     rows = [
-        {"identifier": identifier, "digest": digest, "value": node.partition, "spec_id": node.spec_id, "touched": True}
+        {"identifier": identifier, "digest": digest, "value": node.partition, "spec_id": node.spec_id, "touched": False}
         for digest, node in by_digest.items()
         if digest not in known
     ]

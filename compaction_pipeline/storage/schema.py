@@ -89,9 +89,13 @@ partition = Table(
     Column("digest", String(64), nullable=False),
     Column("value", Json(Partition), nullable=False),
     Column("spec_id", Integer, nullable=False, server_default="0"),
-    # Set in the transaction that changes the node's files, reset when its figures were stored: a process that is killed in
-    # between leaves the node to be measured by the next one.
+    # Set where the node's figures must be made anew whatever its files, reset when they were stored.
     Column("touched", Boolean, nullable=False, server_default=true()),
+    # Sums (mod 2⁶³) of `entry_hash` over the node's files: now, and when its figures were stored. They differ while its files are
+    # others than those measured; a process that is killed in between leaves the node to be measured by the next one. A file that
+    # goes with one manifest and comes unchanged with another leaves the sum as it was.
+    Column("files_sum", BigInteger, nullable=False, server_default="0"),
+    Column("measured_sum", BigInteger, nullable=False, server_default="0"),
     # One row a node. It is kept once, not in each of its files, and looked up at each insert: by digest, as a value may be
     # longer than PostgreSQL allows in an index.
     Index("compaction_partition_digest", "identifier", "digest", unique=True),
@@ -123,6 +127,8 @@ live_file = Table(
     # CRC-32 of the path and of the referenced path: whole paths in indexes would double the database; equal ones are compared.
     Column("path_hash", BigInteger, nullable=False, server_default="0"),
     Column("referenced_hash", BigInteger),
+    # Of all that the entry says (its manifest apart); NULL for files indexed before there was one.
+    Column("entry_hash", BigInteger),
     # A node is measured and planned by itself: of a million files only its own are read. With the hash, and the next two with the
     # node, what crosses nodes is found in the indexes alone.
     Index("compaction_file_partition", "partition_id", "path_hash"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NoReturn
 
+import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -284,6 +285,47 @@ def test_only_nodes_whose_files_changed_are_measured_and_without_deletes_by_sums
     assert sorted(map(str, changed)) == ["day=1", "day=2"]
     assert [sorted(map(str, nodes)) for nodes in asked] == [["day=1", "day=2"]]  # type: ignore[call-overload]
     assert figures(house, table) == {"day=0": (3, 0), "day=1": (3, 0), "day=2": (1, 0)}
+
+
+def test_a_commit_of_ours_changes_no_node_whose_files_it_only_carried_over(house: House) -> None:
+    table = days(house)
+    row_delta(table.table, [table.data_file([{"id": 12 * day + one, "day": day}], Record(day)) for day in range(3) for one in range(12)])
+    house.services.refresh_files.refresh(table.identifier)
+    before = {state.node: state.changed_snapshot_id for state in house.services.stores.tables.nodes(table.identifier)}
+    merged = next(node for node in before if str(node) == "day=1")
+    assert house.services.compact_tables.compact(table.identifier, PlanRequest(nodes=frozenset({merged}))).committed
+    refresh = house.services.refresh_files.refresh(table.identifier)
+    assert refresh.head_moved
+    assert refresh.changed == (merged,)
+    after = {state.node: state.changed_snapshot_id for state in house.services.stores.tables.nodes(table.identifier)}
+    assert after == {**before, merged: table.head().snapshot_id}
+
+
+def test_manifests_that_are_read_in_two_ticks_change_no_node_that_stayed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = days(house, 12, 12, 12)
+    house.services.refresh_files.refresh(table.identifier)
+    table.table.refresh()
+    with table.table.transaction() as transaction:
+        transaction.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
+    table.table.append(pa.Table.from_pylist([{"id": 99, "day": 2}], table.table.schema().as_arrow()))
+    monkeypatch.setattr("compaction_pipeline.services.refresh_files.BATCH_FILES", 1)
+    assert not house.services.refresh_files.refresh(table.identifier, deadline=house.now).complete
+    refresh = house.services.refresh_files.refresh(table.identifier)
+    assert refresh.complete
+    assert len(house.services.stores.files.manifests(table.identifier)) == 1
+    assert [str(node) for node in refresh.changed] == ["day=2"]
+
+
+def test_another_size_is_news_of_a_node_and_no_change_of_its_data(house: House) -> None:
+    table = days(house, 2)
+    house.services.refresh_files.refresh(table.identifier)
+    (before,) = house.services.stores.tables.nodes(table.identifier)
+    with table.table.transaction() as transaction:
+        transaction.set_properties({"self-optimizing.target-size": "8"})
+    house.services.refresh_files.refresh(table.identifier)
+    (after,) = house.services.stores.tables.nodes(table.identifier)
+    assert after.metrics != before.metrics
+    assert after.changed_snapshot_id == before.changed_snapshot_id
 
 
 def test_a_node_with_deletes_is_measured_by_its_files(house: House) -> None:

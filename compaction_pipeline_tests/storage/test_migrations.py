@@ -19,13 +19,15 @@ from compaction_pipeline.storage.engine import VERSION_TABLE, open_state, readin
 from compaction_pipeline.storage.migrations import HEAD, SCRIPTS, migrate, schema_version
 from compaction_pipeline.storage.schema import metadata
 from compaction_pipeline.storage.stores import open_stores
+from compaction_pipeline_tests.builders import TABLE, data
 
+NEXT = f"{int(HEAD) + 1:04d}"
 _NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "{next}"
+down_revision = "{head}"
 
 
 def upgrade() -> None:
@@ -38,7 +40,7 @@ def newer(folder: Path, more: str = "") -> Path:
     """The scripts of a later program, with one more version."""
     scripts = folder / "migrations"
     shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "v0003_next.py").write_text(_NEXT.format(more=more))
+    (scripts / "versions" / f"v{NEXT}_next.py").write_text(_NEXT.format(more=more, next=NEXT, head=HEAD))
     return scripts
 
 
@@ -83,10 +85,10 @@ def test_a_newer_version_is_refused_with_both_versions(state_url: str) -> None:
 def test_an_older_sqlite_state_is_backed_up_and_migrated(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
     open_stores(url).catalogs.add(CatalogEntry("lake", {}))
-    migrate(open_state(url), scripts=newer(tmp_path), head="0003")
-    assert version(url) == "0003"
-    copy = f"sqlite:///{tmp_path / 'state.db.backup-0002'}"
-    assert version(copy) == "0002"
+    migrate(open_state(url), scripts=newer(tmp_path), head=NEXT)
+    assert version(url) == NEXT
+    copy = f"sqlite:///{tmp_path / f'state.db.backup-{HEAD}'}"
+    assert version(copy) == HEAD
     assert [entry.name for entry in open_stores(copy).catalogs.entries()] == ["lake"]
     assert not list(tmp_path.glob("*.part"))
 
@@ -101,8 +103,8 @@ def test_a_migration_that_fails_leaves_the_old_state(tmp_path: Path) -> None:
     open_stores(url)
     broken = newer(tmp_path, more='op.execute("INSERT INTO no_such_table VALUES (1)")')
     with pytest.raises((StorageUnavailable, OperationalError)):
-        migrate(open_state(url), scripts=broken, head="0003")
-    assert version(url) == "0002"
+        migrate(open_state(url), scripts=broken, head=NEXT)
+    assert version(url) == HEAD
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
         assert "added" not in [row[1] for row in connection.execute("PRAGMA table_info(compaction_catalog)")]
 
@@ -111,11 +113,11 @@ def test_a_migration_that_fails_leaves_the_old_state(tmp_path: Path) -> None:
 def test_an_older_postgresql_state_is_migrated_only_when_asked(postgres_url: str, tmp_path: Path) -> None:
     open_stores(postgres_url)
     scripts = newer(tmp_path)
-    with pytest.raises(ConfigError, match=r"0002.*0003.*compaction-pipeline state upgrade"):
-        migrate(open_state(postgres_url), scripts=scripts, head="0003")
-    assert version(postgres_url) == "0002"
-    migrate(open_state(postgres_url), upgrade=True, scripts=scripts, head="0003")
-    assert version(postgres_url) == "0003"
+    with pytest.raises(ConfigError, match=rf"{HEAD}.*{NEXT}.*compaction-pipeline state upgrade"):
+        migrate(open_state(postgres_url), scripts=scripts, head=NEXT)
+    assert version(postgres_url) == HEAD
+    migrate(open_state(postgres_url), upgrade=True, scripts=scripts, head=NEXT)
+    assert version(postgres_url) == NEXT
 
 
 @pytest.mark.postgres
@@ -150,3 +152,17 @@ def test_the_first_version_s_index_of_files_is_read_anew(tmp_path: Path) -> None
     (state,) = stores.tables.states()
     assert (state.complete, state.paused) == (False, True)
     assert (stores.files.files(state.table), stores.files.manifests(state.table)) == ((), frozenset())
+
+
+def test_a_node_that_loses_a_file_indexed_without_a_hash_is_measured_anew(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    stores = open_stores(url)
+    one, two = data("a", day="1"), data("b", day="2")
+    stores.files.apply(TABLE, [], {"m1": [one, two]})
+    with writing(open_state(url)) as connection:
+        # As the migration that brought the hashes leaves a node that was measured before it.
+        connection.execute(text("UPDATE compaction_file SET entry_hash = NULL"))
+        connection.execute(text("UPDATE compaction_partition SET files_sum = 0, measured_sum = 0, touched = false"))
+    assert stores.files.touched(TABLE) == {}
+    stores.files.apply(TABLE, ["m1"], {"m2": [two]})
+    assert {node: found.files for node, found in stores.files.touched(TABLE).items()} == {one.node: 0, two.node: 1}

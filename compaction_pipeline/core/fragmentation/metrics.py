@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from compaction_pipeline.core.files.delete_reach import DeleteReach
@@ -24,6 +25,12 @@ def measure(files: TableFiles, properties: TableProperties) -> dict[TableNode, N
     reach = DeleteReach(nodes, files.unpartitioned_spec_ids)
     table_rows = sum(file.record_count for group in nodes.values() for file in group.data)
     return {node: node_metrics(group, reach, properties, len(nodes) > 1, table_rows) for node, group in nodes.items()}
+
+
+def same_content(before: NodeMetrics, after: NodeMetrics) -> bool:
+    """Whether two figures of a node differ at most in what counts as small, which is a matter of the table's properties."""
+    small = dict.fromkeys(("small_data_files", "small_data_bytes", "small_delete_files", "small_delete_bytes"), 0)
+    return replace(before, **small) == replace(after, **small)
 
 
 def node_metrics(group: NodeFiles, reach: DeleteReach, properties: TableProperties, spread: bool, table_rows: int) -> NodeMetrics:
