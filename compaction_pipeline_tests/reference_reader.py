@@ -1,7 +1,7 @@
 """The rows that a reader of an Iceberg table must see, found without a line of the product or of PyIceberg.
 
 Metadata is read as JSON and Avro, rows as plain Python values, and each delete rule of the spec ("Scan Planning", "Column
-Projection") is written out once, slowly. Local Parquet tables of format v1 and v2 only. Nothing may be imported from
+Projection") is written out once, slowly. Parquet tables of local files of format v1 and v2 only. Nothing may be imported from
 `compaction_pipeline`: this is the judge.
 """
 
@@ -127,8 +127,15 @@ def canonical(value: Any) -> Any:
     return (type(value).__name__, value)
 
 
+MOUNTS: dict[str, str] = {}
+"""Stores whose objects are files here: the start of their URIs, and the folder that it stands for."""
+
+
 def local_path(uri: str) -> str:
-    """The path of a local file's URI or path."""
+    """The path of a local file's URI or path, or of an object in `MOUNTS`."""
+    for prefix, folder in MOUNTS.items():
+        if uri.startswith(prefix):
+            return f"{folder}/{uri.removeprefix(prefix)}"
     if not uri.startswith("file:"):
         return uri
     path = uri.removeprefix("file:")

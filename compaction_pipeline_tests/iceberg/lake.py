@@ -39,11 +39,14 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 class Lake:
-    """A catalog `lake` in a folder, with its scan and a committer that never sleeps."""
+    """A catalog `lake`, in a folder where no properties name another, with its scan and a committer that never sleeps."""
 
-    def __init__(self, folder: Path, catalog_name: str = "lake") -> None:
+    def __init__(
+        self, folder: Path, catalog_name: str = "lake", *, properties: Mapping[str, str] | None = None, namespace: str = "db"
+    ) -> None:
         self.folder = folder
-        self.properties = {
+        self.namespace = namespace
+        self.properties = properties or {
             "type": "sql",
             "uri": f"sqlite:///{folder}/catalog.db",
             "warehouse": f"file://{folder}/wh",
@@ -54,7 +57,7 @@ class Lake:
         self.scan = IcebergScan(self.catalogs)
         self.committer = IcebergCommitter(self.catalogs, sleep=lambda seconds: None)
         self.catalog = self.catalogs.catalog("lake")
-        self.catalog.create_namespace_if_not_exists("db")
+        self.catalog.create_namespace_if_not_exists(namespace)
 
     def table(
         self,
@@ -65,9 +68,9 @@ class Lake:
         properties: Mapping[str, str] | None = None,
     ) -> LakeTable:
         created = self.catalog.create_table(
-            ("db", name), schema, partition_spec=spec, properties={"format-version": str(version), **(properties or {})}
+            (self.namespace, name), schema, partition_spec=spec, properties={"format-version": str(version), **(properties or {})}
         )
-        return LakeTable(self, TableIdentifier("lake", ("db",), name), created)
+        return LakeTable(self, TableIdentifier("lake", (self.namespace,), name), created)
 
 
 class LakeTable:

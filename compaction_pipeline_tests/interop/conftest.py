@@ -13,8 +13,16 @@ from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.merge import InProcessMergeEngine
 from compaction_pipeline_tests.interop.racing import Lagging
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
+from compaction_pipeline_tests.real_services.lake import ServedLake
+from compaction_pipeline_tests.real_services.servers import RestCatalogServer, S3Server, rest_catalog_server, s3_server
 
-_PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.46.1.3"
+_PACKAGES = ",".join(
+    [
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        "org.apache.iceberg:iceberg-aws-bundle:1.12.0",
+        "org.xerial:sqlite-jdbc:3.46.1.3",
+    ]
+)
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +83,27 @@ def flink_jvm() -> Iterator[Any]:
 
     with flink.flink_jvm() as jvm:
         yield jvm
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3, fetched and started on first use."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[RestCatalogServer]:
+    """A real REST catalog on that S3, fetched and started on first use."""
+    with rest_catalog_server(tmp_path_factory.mktemp("rest"), s3) as server:
+        yield server
+
+
+@pytest.fixture
+def served_lake(tmp_path: Path, s3: S3Server, rest_catalog: RestCatalogServer) -> Iterator[ServedLake]:
+    """A namespace of its own in that catalog, and the product, which reaches both servers through proxies."""
+    with ServedLake(tmp_path, s3, rest_catalog) as lake:
+        yield lake
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Engines that stand beside ours in tests and live in folders of their own below `.venv`, fetched once by their ordinary clients.
 
-Neither may stand in our environment: Flink's jars would meet Spark's, and DuckDB's extension needs exactly its own version of DuckDB.
+None may stand in our environment: jars of Flink and of the servers would meet Spark's, and DuckDB's extension needs exactly its own
+version of DuckDB.
 Where a registry does not answer, the tests are skipped with what was said; on CI they fail.
 """
 
@@ -17,15 +18,40 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from compaction_pipeline.spark.java import find_java
+
 FLINK = "2.1.3"
 FLINK_ICEBERG = "1.11.0"
 """The newest iceberg-flink-runtime for this Flink."""
 DUCKDB = "1.5.5"
 """The newest version that PyPI has the iceberg extension of."""
+S3PROXY = "4.1.0"
+REST_CATALOG = "1.11.0"
+"""The newest iceberg-open-api that has Java's own REST catalog for tests."""
+_JETTY = "12.1.5"
 _SQLITE = "3.46.1.3"
 
 SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 _HOME = Path(sys.prefix) / "peers"
+_IVY_CACHE = Path.home() / ".ivy2.5.2" / "cache"
+
+_S3PROXY = f"""
+    <dependency org="org.gaul" name="s3proxy" rev="{S3PROXY}" conf="default->master" transitive="false">
+      <artifact name="s3proxy" type="jar" ext="jar" m:classifier="jar-with-dependencies"/></dependency>"""
+
+# Iceberg's bundle of AWS holds the SDK alone; a dependency with artifacts of its own gets those and no other.
+_REST_CATALOG = f"""
+    <dependency org="org.apache.iceberg" name="iceberg-open-api" rev="{REST_CATALOG}" conf="default->master" transitive="false">
+      <artifact name="iceberg-open-api" type="jar" ext="jar" m:classifier="test-fixtures"/></dependency>
+    <dependency org="org.apache.iceberg" name="iceberg-core" rev="{REST_CATALOG}">
+      <artifact name="iceberg-core" type="jar" ext="jar"/>
+      <artifact name="iceberg-core" type="jar" ext="jar" m:classifier="tests"/></dependency>
+    <dependency org="org.apache.iceberg" name="iceberg-aws" rev="{REST_CATALOG}"/>
+    <dependency org="org.apache.iceberg" name="iceberg-aws-bundle" rev="{REST_CATALOG}"/>
+    <dependency org="org.xerial" name="sqlite-jdbc" rev="{_SQLITE}"/>
+    <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{_JETTY}"/>
+    <dependency org="org.eclipse.jetty.compression" name="jetty-compression-server" rev="{_JETTY}"/>
+    <dependency org="org.eclipse.jetty.compression" name="jetty-compression-gzip" rev="{_JETTY}"/>"""
 
 
 def flink_jars() -> Path:
@@ -41,6 +67,21 @@ def duckdb_packages() -> Path:
     """A folder to put before others on PYTHONPATH: DuckDB and the extensions that read Iceberg tables offline."""
     names = ["duckdb", "duckdb-extension-avro", "duckdb-extension-httpfs", "duckdb-extension-iceberg"]
     return _made(f"duckdb-{DUCKDB}", lambda folder: _pip("install", "--target", str(folder), *(f"{name}=={DUCKDB}" for name in names)))
+
+
+def s3_jars() -> Path:
+    """A folder with s3proxy: an S3 over a folder of files, which checks signatures."""
+    return _made(f"s3proxy-{S3PROXY}", lambda folder: _ivy_all(folder, _S3PROXY))
+
+
+def rest_catalog_jars() -> Path:
+    """A folder with Iceberg's own REST catalog for tests, and what it needs apart from Hadoop, whose jars Spark brings."""
+    return _made(f"rest-catalog-{REST_CATALOG}", lambda folder: _ivy_all(folder, _REST_CATALOG))
+
+
+def java() -> Path:
+    """The Java that the product finds, its own where the machine has none."""
+    return Path(find_java(os.environ, _HOME).path) / "bin" / "java"
 
 
 def _made(name: str, make: Callable[[Path], None]) -> Path:
@@ -84,12 +125,30 @@ def _fetch_flink(folder: Path) -> None:
 
 def _ivy(folder: Path, organisation: str, name: str, version: str) -> None:
     """Fetch a jar from Maven by the client that Spark brings, through the cache that Spark uses."""
-    ivy = next(SPARK_JARS.glob("ivy-*.jar"))
-    cache = Path.home() / ".ivy2.5.2" / "cache"
     what = ["-dependency", organisation, name, version, "-notransitive", "-types", "jar", "-confs", "default"]
-    _run(["java", "-jar", str(ivy), "-cache", str(cache), *what, "-retrieve", str(folder / "[artifact]-[revision].[ext]")])
+    _run([str(java()), "-jar", str(_ivy_jar()), "-cache", str(_IVY_CACHE), *what, "-retrieve", str(folder / "[artifact]-[revision].[ext]")])
     if not (folder / f"{name}-{version}.jar").exists():
         raise FileNotFoundError(f"Maven has no {organisation}:{name}:{version}")
+
+
+def _ivy_all(folder: Path, dependencies: str) -> None:
+    """Fetch the jars of these dependencies in Ivy's own words, which know Maven's classifiers, with all that they need."""
+    module = folder / "ivy.xml"
+    module.write_text(
+        f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="compaction-pipeline" module="{folder.name.partition(".")[0]}"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->runtime(*),master(*)">{dependencies}</dependencies>
+</ivy-module>"""
+    )
+    pattern = str(folder / "[artifact]-[revision](-[classifier]).[ext]")
+    _run([str(java()), "-jar", str(_ivy_jar()), "-cache", str(_IVY_CACHE), "-ivy", str(module), "-retrieve", pattern])
+    if not list(folder.glob("*.jar")):
+        raise FileNotFoundError("Maven has none of the jars")
+
+
+def _ivy_jar() -> Path:
+    return next(SPARK_JARS.glob("ivy-*.jar"))
 
 
 def _pip(*arguments: str) -> None:

@@ -1,0 +1,75 @@
+"""A lake on a real REST catalog and a real S3, and the product on it, which reaches both through proxies that inject faults.
+
+Tables are written and judged past the proxies: these count the product's requests alone, and their faults hit nobody else.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.model.plan import PlanRequest
+from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+from compaction_pipeline_tests.real_services.fault_proxy import fault_proxy
+from compaction_pipeline_tests.real_services.servers import RestCatalogServer, S3Server
+
+
+class ServedLake(Lake):
+    """A namespace of its own in the catalog. `catalog_proxy` and `s3_proxy` stand before the product, whose catalog is named `lake`."""
+
+    def __init__(self, folder: Path, s3: S3Server, rest: RestCatalogServer) -> None:
+        super().__init__(folder, properties={**rest.properties(), **s3.properties()}, namespace=f"db{uuid4().hex[:8]}")
+        self._open = ExitStack()
+        self.s3_proxy = self._open.enter_context(fault_proxy(s3.port))
+        self.catalog_proxy = self._open.enter_context(fault_proxy(rest.port))
+        self.product_properties = {**rest.properties(self.catalog_proxy.port), **s3.properties(self.s3_proxy.port)}
+        self.home = folder / f"state-{uuid4().hex[:8]}"
+        self._services: Services | None = None
+
+    def __enter__(self) -> ServedLake:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        # A request that hangs ends before those who wait for it.
+        self._open.close()
+        if self._services is not None:
+            self._services.stores.close()
+
+    @property
+    def services(self) -> Services:
+        """The product in this process, with a state database of its own; it merges in this process."""
+        if self._services is None:
+            self._services = Services(Settings(home=self.home, merge_engine="in-process"))
+            self._services.stores.catalogs.add(CatalogEntry("lake", self.product_properties))
+        return self._services
+
+    def compact(self, table: LakeTable, kind: CompactionType) -> Compaction:
+        """Compact everything that this type finds something to gain at."""
+        return self.services.compact_tables.compact(table.identifier, PlanRequest(types=(kind,), force=True))
+
+    def java_table(self, spark: Any, table: LakeTable) -> str:
+        """The table's name in Spark, which reads it from the same servers by Iceberg's Java library."""
+        name = table.identifier.catalog + self.namespace
+        settings = {
+            "": "org.apache.iceberg.spark.SparkCatalog",
+            ".type": "rest",
+            ".uri": self.properties["uri"],
+            ".warehouse": self.properties["warehouse"],
+            ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            ".s3.endpoint": self.properties["s3.endpoint"],
+            ".s3.path-style-access": "true",
+            ".s3.access-key-id": self.properties["s3.access-key-id"],
+            ".s3.secret-access-key": self.properties["s3.secret-access-key"],
+            ".client.region": self.properties["s3.region"],
+            ".cache-enabled": "false",
+        }
+        for key, value in settings.items():
+            spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+        return f"{name}.{self.namespace}.{table.identifier.name}"

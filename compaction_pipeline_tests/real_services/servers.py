@@ -1,0 +1,155 @@
+"""S3 (s3proxy over a folder) and Iceberg's own REST catalog, each a Java process on a free loopback port.
+
+A server ends with its block. What it says stands in a log below its folder and in the error of a start that failed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+from compaction_pipeline_tests.interop.peers import SPARK_JARS, java, rest_catalog_jars, s3_jars
+from compaction_pipeline_tests.reference_reader import MOUNTS
+
+REGION = "us-east-1"
+ACCESS_KEY = "compaction"
+SECRET_KEY = "compaction-secret"
+BUCKET = "lakehouse"
+_START_SECONDS = 240
+"""A JVM on a machine that is busy with other things takes long."""
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """An S3 that takes one key pair and checks signatures. The bucket `BUCKET` is there."""
+
+    port: int
+    folder: Path
+    """What is stored: the object `key` of a bucket is the file `bucket/key`."""
+
+    def properties(self, port: int | None = None) -> dict[str, str]:
+        """Properties of a catalog whose tables lie here; `port` is that of a proxy in front."""
+        return {
+            "s3.endpoint": f"http://127.0.0.1:{port or self.port}",
+            "s3.access-key-id": ACCESS_KEY,
+            "s3.secret-access-key": SECRET_KEY,
+            "s3.region": REGION,
+            "s3.force-virtual-addressing": "false",
+        }
+
+
+@dataclass(frozen=True)
+class RestCatalogServer:
+    """A REST catalog whose tables lie below `warehouse`. It takes any OAuth2 client, and its tokens do not expire."""
+
+    port: int
+    warehouse: str
+
+    def properties(self, port: int | None = None) -> dict[str, str]:
+        """Properties that open the catalog; `port` is that of a proxy in front."""
+        return {"type": "rest", "uri": f"http://127.0.0.1:{port or self.port}", "warehouse": self.warehouse}
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[S3Server]:
+    """An S3 over `folder/objects`, for as long as the block; meanwhile the reference reader reads tables on it. One at a time."""
+    jar = next(s3_jars().glob("s3proxy-*.jar"))
+    objects = folder / "objects"
+    (objects / BUCKET).mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    settings = {
+        "s3proxy.authorization": "aws-v2-or-v4",
+        "s3proxy.endpoint": f"http://127.0.0.1:{port}",
+        "s3proxy.identity": ACCESS_KEY,
+        "s3proxy.credential": SECRET_KEY,
+        "s3proxy.ignore-unknown-headers": "true",
+        "jclouds.provider": "filesystem-nio2",
+        "jclouds.filesystem.basedir": str(objects),
+    }
+    configuration = folder / "s3proxy.conf"
+    configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = [str(java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-jar", str(jar), "--properties", str(configuration)]
+    with _process(command, {}, port, folder / "s3proxy.log"):
+        MOUNTS[f"s3://{BUCKET}/"] = str(objects / BUCKET)
+        try:
+            yield S3Server(port, objects)
+        finally:
+            del MOUNTS[f"s3://{BUCKET}/"]
+
+
+@contextmanager
+def rest_catalog_server(folder: Path, s3: S3Server, s3_port: int | None = None) -> Iterator[RestCatalogServer]:
+    """A REST catalog with its database in `folder` and its tables on this S3, for as long as the block.
+
+    The server itself writes the metadata files; `s3_port` is that of a proxy that it goes through.
+    """
+    port = free_port()
+    warehouse = f"s3://{BUCKET}/rest"
+    # The server makes catalog properties of these: CATALOG_ goes, `__` is a hyphen, `_` a dot.
+    settings = {
+        "CATALOG_REST_PORT": str(port),
+        "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "CATALOG_URI": f"jdbc:sqlite:{folder / 'rest-catalog.db'}",
+        "CATALOG_JDBC_SCHEMA__VERSION": "V1",
+        "CATALOG_WAREHOUSE": warehouse,
+        "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+        "CATALOG_S3_ENDPOINT": f"http://127.0.0.1:{s3_port or s3.port}",
+        "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+        "CATALOG_S3_ACCESS__KEY__ID": ACCESS_KEY,
+        "CATALOG_S3_SECRET__ACCESS__KEY": SECRET_KEY,
+        "CATALOG_CLIENT_REGION": REGION,
+        "AWS_REGION": REGION,
+    }
+    hadoop = [str(jar) for jar in SPARK_JARS.glob("hadoop-client-*.jar")]
+    classpath = os.pathsep.join([f"{rest_catalog_jars()}{os.sep}*", *hadoop])
+    server = "org.apache.iceberg.rest.RESTCatalogServer"
+    command = [str(java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classpath, server]
+    with _process(command, settings, port, folder / "rest-catalog.log", path="/v1/config"):
+        yield RestCatalogServer(port, warehouse)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _process(command: Sequence[str], settings: Mapping[str, str], port: int, log: Path, path: str = "/") -> Iterator[None]:
+    """A process that ends with the block. The block begins when the process answers HTTP on this port."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env={**os.environ, **settings}, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(port, path):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{command[-1]} did not start: {log.read_text(errors='replace')[-2000:]}")
+            threading.Event().wait(0.05)
+        yield
+    finally:
+        # Nothing that it keeps is wanted afterwards.
+        process.kill()
+        process.wait()
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        connection.getresponse().read()
+    except (OSError, HTTPException):
+        return False
+    else:
+        return True
+    finally:
+        connection.close()
