@@ -10,6 +10,8 @@
     ├── CommitConflict        Terminal   the table moved: these tasks must be planned again
     ├── CommitStateUnknown    Terminal   the answer of the catalog got lost: delete nothing (exit 5)
     └── StorageUnavailable    Retryable  a database, catalog or file system did not answer
+        ├── CommitRefused     Retryable  the catalog answered a commit with no: for certain nothing was committed
+        └── RacesLost         Retryable  other writers were faster each time: for certain nothing was committed
 
 The mixin says what a caller may do. A message says what, key, value, rule and what to do next.
 """
@@ -65,3 +67,11 @@ class CommitStateUnknown(CompactionError, Terminal):
 
 class StorageUnavailable(CompactionError, Retryable):
     """A database, catalog or file system did not answer."""
+
+
+class CommitRefused(StorageUnavailable):
+    """The catalog answered a commit with no: for certain nothing was committed; the message is its answer."""
+
+
+class RacesLost(StorageUnavailable):
+    """Other writers were faster each time that a commit was tried: for certain nothing was committed."""

@@ -78,7 +78,10 @@ class CommitState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What a commit did. Every task is in exactly one of `committed` and `conflicts` unless the state is UNKNOWN."""
+    """What a commit did. Every task is in exactly one of `committed` and `conflicts` unless the state is UNKNOWN.
+
+    `unanswered`: an attempt of it got no answer, so its request may still arrive: nothing that it wrote may go today.
+    """
 
     state: CommitState
     committed: tuple[str, ...] = ()
@@ -88,6 +91,7 @@ class CommitOutcome:
     figures: CommitFigures = CommitFigures()
     attempts: int = 0
     reason: str | None = None
+    unanswered: bool = False
 
 
 class Committer(Protocol):

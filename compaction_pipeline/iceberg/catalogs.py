@@ -9,19 +9,19 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyiceberg.catalog import Catalog, CatalogType, load_catalog
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from sqlalchemy import Engine, event, inspect, select, union
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.rest_catalog import BoundedRestCatalog, RequestLimits
 from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
 
 CATALOG_NAME_PROPERTY = "catalog-name"
@@ -34,10 +34,12 @@ _BUSY_TIMEOUT_MS = 30_000
 class Catalogs:
     """Opens catalogs and loads tables. Errors: NotFoundError (a table), ConfigError, StorageUnavailable, TableRefused."""
 
-    def __init__(self, entry_of: Callable[[str], CatalogEntry]) -> None:
+    def __init__(self, entry_of: Callable[[str], CatalogEntry], limits: RequestLimits = RequestLimits()) -> None:
         self._entry_of = entry_of
         self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
         accept_any_blob_type()
+        # PyIceberg finds a catalog's class by its type, also where only the form of 'uri' tells the type.
+        AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: BoundedRestCatalog(name, limits, **properties)
 
     def catalog(self, name: str) -> Catalog:
         """The opened catalog of our name."""
@@ -172,11 +174,6 @@ def _wait_for_locks(engine: Engine) -> None:
 
     # Connections that PyIceberg opened before know nothing of it.
     engine.dispose()
-
-
-def is_lock_timeout(error: BaseException) -> bool:
-    """SQLite gave up waiting for a lock: for certain nothing was written."""
-    return isinstance(error, OperationalError) and "database is locked" in str(error)
 
 
 def _namespaces(catalog: Catalog) -> list[Identifier]:

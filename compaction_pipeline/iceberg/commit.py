@@ -13,23 +13,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
+from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.commit.decision import CommitDecision, decide
 from compaction_pipeline.core.commit.head import HeadFiles
-from compaction_pipeline.core.errors import CommitConflict, CompactionError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.errors import CommitConflict, CommitRefused, CompactionError, RacesLost, StorageUnavailable, TableRefused
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, CommitFigures
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
-from compaction_pipeline.iceberg.catalogs import Catalogs, is_lock_timeout
+from compaction_pipeline.iceberg.catalog_answers import answer_in_words, answer_of, is_metadata_not_written
+from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_paths
@@ -38,6 +38,7 @@ from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests import data_file_of
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
+from compaction_pipeline.iceberg.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of
 
@@ -165,8 +166,18 @@ class _Commit:
         self._jitter = jitter
         self._reader: HeadReader | None = None
         self._paths_in: PositionDeletePaths | None = None
+        self._unanswered = False
 
     def run(self) -> CommitOutcome:
+        try:
+            return self._run()
+        except CompactionError as error:
+            if not self._unanswered:
+                raise
+            # An earlier attempt of this call may land yet, whatever stopped this one.
+            return CommitOutcome(CommitState.UNKNOWN, reason=str(error), unanswered=True)
+
+    def _run(self) -> CommitOutcome:
         attempt = 0
         started = time.monotonic()
         while True:
@@ -174,12 +185,12 @@ class _Commit:
             loaded = self._load()
             ended = self._attempt(loaded, attempt)
             if ended is not None:
-                return replace(ended, attempts=attempt)
+                return replace(ended, attempts=attempt, unanswered=ended.unanswered or self._unanswered)
             policy = loaded.metadata.properties
             retries = _whole(policy, "commit.retry.num-retries", 4)
             elapsed_ms = (time.monotonic() - started) * 1000
             if attempt > retries or elapsed_ms >= _whole(policy, "commit.retry.total-timeout-ms", 1_800_000):
-                raise StorageUnavailable(
+                raise RacesLost(
                     f"table {self._table}: another writer was faster, or held the catalog's lock, {attempt} times "
                     f"('commit.retry.num-retries' is {retries}): nothing was committed, it is tried again at the next commit"
                 )
@@ -245,54 +256,69 @@ class _Commit:
         return self._swap(loaded, transaction, done)
 
     def _swap(self, loaded: Table, transaction: Transaction, done: CommitOutcome) -> CommitOutcome | None:
-        try:
-            transaction.commit()
-        except CommitFailedException as error:
-            _logger.info("table=%s record=%s lost the race: %s", self._table, self._record_id, error)
-            return self._after_refusal(loaded, transaction, done)
-        except Exception as error:
-            if is_lock_timeout(error):
-                return self._after_refusal(loaded, transaction, done)
-            if (
-                isinstance(loaded.catalog, SqlCatalog)
-                and isinstance(error, OSError)
-                and not isinstance(error, (ConnectionError, TimeoutError))
-            ):
-                # A SQL catalog writes the metadata file first; an error of files means that it never asked the database.
-                delete_quietly(loaded.io, transaction.written)
-                raise StorageUnavailable(
-                    f"table {self._table}: the new metadata file cannot be written: {error}; free space or rights"
-                ) from error
-            return self._after_silence(loaded, transaction, done, error)
-        return done
+        with counted_sends() as sends:
+            try:
+                transaction.commit()
+            except Exception as error:
+                failure = error
+            else:
+                return done
+        if is_metadata_not_written(loaded.catalog, failure):
+            delete_quietly(loaded.io, transaction.written)
+            raise StorageUnavailable(
+                f"table {self._table}: the new metadata file cannot be written: {failure}; free space or rights"
+            ) from failure
+        answer = answer_of(loaded.catalog, failure, sends.statuses)
+        if answer is Answer.UNKNOWN:
+            return self._after_silence(loaded, transaction, done, failure)
+        _logger.info("table=%s record=%s %s: %s", self._table, self._record_id, answer.value, failure)
+        if answer is Answer.LOST_RACE:
+            return self._after_no(loaded, transaction, done, None)
+        refusal = CommitRefused(
+            f"the catalog refused the commit of table {self._table} ({answer_in_words(failure, sends.statuses)}): nothing was committed; "
+            "see to the rights of the catalog's credentials and to its log, then compact again"
+        )
+        refusal.__cause__ = failure
+        return self._after_no(loaded, transaction, done, refusal)
 
-    def _after_refusal(self, loaded: Table, transaction: Transaction, done: CommitOutcome) -> CommitOutcome | None:
-        """The catalog said no. Still looked up: a transport that retried may have been told no for its own success."""
+    def _after_no(
+        self, loaded: Table, transaction: Transaction, done: CommitOutcome, refusal: CommitRefused | None
+    ) -> CommitOutcome | None:
+        """The catalog said no. Still looked up: a server or proxy that sent it on twice may say no to its own success."""
         try:
             fresh = self._catalogs.load(self._table)
             landed = has_landed(fresh, loaded, transaction)
         except CompactionError as error:
-            return _unknown(done, error)
+            if refusal is None:
+                return self._unknown(done, error)
+            # What it wrote stays for upkeep, which knows it by the record's id.
+            raise refusal from refusal.__cause__
         if landed:
             return done
         self._drop(loaded, fresh, transaction)
+        if refusal is not None:
+            raise refusal
         return None
 
     def _after_silence(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
-        """The answer got lost: fresh metadata may prove how it ended."""
+        """The answer got lost: fresh metadata may prove that it landed. What it wrote stays, for upkeep."""
         _logger.warning("table=%s record=%s answer of the catalog lost: %s", self._table, self._record_id, error)
+        self._unanswered = True
         try:
             fresh = self._catalogs.load(self._table)
             landed = has_landed(fresh, loaded, transaction)
         except CompactionError:
-            return _unknown(done, error)
+            return self._unknown(done, error)
         if landed:
             return done
         if head_id(fresh.metadata) == done.snapshot_before:
-            return _unknown(done, error)
-        # Main moved on from the attempt's parent: its requirement can never hold again.
-        self._drop(loaded, fresh, transaction)
+            return self._unknown(done, error)
+        # Main moved on from the attempt's parent. It may land only after a rollback to it, and then finds its manifests.
         return None
+
+    def _unknown(self, done: CommitOutcome, error: Exception) -> CommitOutcome:
+        reason = f"the catalog's answer got lost ({type(error).__name__}: {error}); nothing is deleted, the table will tell"
+        return CommitOutcome(CommitState.UNKNOWN, snapshot_before=done.snapshot_before, reason=reason)
 
     def _drop(self, loaded: Table, fresh: Table, transaction: Transaction) -> None:
         """Delete an attempt's manifests, unless the table was renamed away: it may have landed there."""
@@ -336,11 +362,6 @@ class _Commit:
             added = [AddedFile(output.file) for task in decision.conversions for output in outputs[task.task_id]]
             changes.append(SnapshotChange(Operation.OVERWRITE, added, decision.dropped_by_overwrite, properties))
         return changes
-
-
-def _unknown(done: CommitOutcome, error: Exception) -> CommitOutcome:
-    reason = f"the catalog's answer got lost ({type(error).__name__}: {error}); nothing is deleted, the table will tell"
-    return CommitOutcome(CommitState.UNKNOWN, snapshot_before=done.snapshot_before, reason=reason)
 
 
 def _is_live(task: CompactionTask, head: HeadFiles) -> bool:

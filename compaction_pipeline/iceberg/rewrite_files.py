@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -150,6 +150,9 @@ class Transaction:
         # Not Transaction.commit_transaction: it retries without validating. `_do_commit` also honours
         # write.metadata.delete-after-commit.enabled.
         self._table._do_commit(updates=self._updates, requirements=requirements)
+        if self.staged and self._table.metadata.snapshot_by_id(self.staged[-1].snapshot.snapshot_id) is None:
+            # A redirect, for one, turns the request into one that only reads.
+            raise CommitStateUnknownException("the catalog said yes, but the metadata that it answered lacks the snapshot")
         self._on_step("after-swap")
 
     def _stage(self, change: SnapshotChange, written: list[str]) -> StagedSnapshot:

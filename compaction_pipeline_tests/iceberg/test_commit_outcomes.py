@@ -117,7 +117,6 @@ def test_losing_every_race_commits_nothing_and_may_be_tried_later(lake: Lake, mo
 def test_a_lost_answer_is_settled_by_fresh_metadata(lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: Any) -> None:
     t = filled(lake)
     merge = t.merge()
-    monkeypatch.setattr("compaction_pipeline.iceberg.commit.SqlCatalog", type("NotThisOne", (), {}))
     Faulty(lake.catalog, monkeypatch, fault)
     outcome = t.commit(merge)
     assert outcome.state is CommitState.COMMITTED

@@ -1,0 +1,49 @@
+"""Reads out of an error what the catalog answered to a commit; `core/commit/answers.py` decides what that proves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from compaction_pipeline.core.commit.answers import Answer, of_aws, of_http, of_sql
+from compaction_pipeline.iceberg.rest_catalog import BoundedRestCatalog
+
+
+def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]) -> Answer:
+    """What the error of a commit proves. `statuses`: how a REST catalog answered each sending of the request."""
+    if isinstance(catalog, BoundedRestCatalog):
+        return of_http(statuses)
+    if isinstance(error, CommitFailedException) or is_lock_timeout(error):
+        return Answer.LOST_RACE
+    if isinstance(error, DBAPIError):
+        return Answer.REFUSED if _is_readonly(error) else of_sql(getattr(error.orig, "pgcode", None))
+    response = getattr(error, "response", None)
+    if isinstance(response, dict) and "Error" in response:
+        # An error of botocore, which is installed only where Glue is used.
+        return of_aws(str(response["Error"].get("Code", "")), int(response.get("ResponseMetadata", {}).get("RetryAttempts", 0)))
+    return Answer.UNKNOWN
+
+
+def answer_in_words(error: Exception, statuses: Sequence[int | None]) -> str:
+    """What the catalog said, on one line, with its HTTP status where there is one."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"HTTP {statuses[-1]}: {text}" if statuses and statuses[-1] is not None else text
+
+
+def is_metadata_not_written(catalog: Catalog, error: Exception) -> bool:
+    """These catalogs write the metadata file first and talk to their database by other errors: a file's means that it was never asked."""
+    writes_first = isinstance(catalog, SqlCatalog) or type(catalog).__name__ == "GlueCatalog"
+    return writes_first and isinstance(error, OSError) and not isinstance(error, (ConnectionError, TimeoutError))
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """SQLite gave up waiting for a lock: for certain nothing was written."""
+    return isinstance(error, OperationalError) and "database is locked" in str(error)
+
+
+def _is_readonly(error: DBAPIError) -> bool:
+    return "attempt to write a readonly database" in str(error.orig)

@@ -1,0 +1,172 @@
+"""A REST catalog's answers to a commit: what each proves, and what is left in the table's folder then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.errors import CommitRefused, StorageUnavailable
+from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.rest_catalog import RequestLimits
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+from compaction_pipeline_tests.rest_catalog import Call, Fault, RestServer, done_but, rest_server, status
+
+COMMIT = "POST /v1/namespaces/db/tables/t"
+
+
+class Rest:
+    """A table whose writers use the catalog behind the server, and a committer that goes through it."""
+
+    def __init__(self, lake: Lake, server: RestServer) -> None:
+        self.server = server
+        self.lake = lake
+        self.properties = {
+            "type": "rest",
+            "uri": server.uri,
+            "credential": "id:secret",
+            "oauth2-server-uri": f"{server.uri}/v1/oauth/tokens",
+        }
+        self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties), RequestLimits(connect_seconds=5, read_seconds=0.5))
+        self.committer = IcebergCommitter(self.catalogs, sleep=lambda seconds: None)
+        self.table: LakeTable = lake.table(properties={"commit.retry.num-retries": "2"})
+        self.table.ids(1)
+        self.table.ids(2)
+        self.task: CompactionTask = self.table.merge()
+
+    def commit(self, *faults: Fault | None) -> CommitOutcome:
+        self.server.commits = list(faults)
+        return self.committer.commit(self.table.identifier, "record-1", [self.task])
+
+    def settle(self) -> CommitOutcome:
+        return self.committer.settle(self.table.identifier, "record-1", [self.task])
+
+    def metadata(self) -> set[str]:
+        return {path.name for path in (self.lake.folder / "wh").rglob("metadata/*.avro")}
+
+    def sent(self) -> int:
+        return self.server.count(COMMIT)
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[Rest]:
+    lake = Lake(tmp_path)
+    with rest_server(lake.catalog) as server:
+        yield Rest(lake, server)
+
+
+def test_a_commit_through_the_server_works(rest: Rest) -> None:
+    assert rest.commit().state is CommitState.COMMITTED
+    assert rest.table.live_ids() == [1, 2]
+    assert rest.sent() == 1
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 405, 406, 415, 422])
+def test_a_refusal_is_certain_says_the_answer_and_leaves_nothing(rest: Rest, code: int) -> None:
+    before = rest.metadata()
+    with pytest.raises(CommitRefused, match=rf"HTTP {code}: .*the test says {code}.*nothing was committed"):
+        rest.commit(status(code))
+    assert rest.sent() == 1
+    assert rest.metadata() == before
+    assert rest.settle().state is CommitState.NOTHING
+    assert rest.commit().state is CommitState.COMMITTED
+
+
+@pytest.mark.parametrize("code", [408, 425, 429, 499, 500, 501, 502, 503, 504])
+def test_other_answers_are_unknown_and_nothing_goes(rest: Rest, code: int) -> None:
+    before = rest.metadata()
+    outcome = rest.commit(status(code))
+    assert (outcome.state, outcome.unanswered) == (CommitState.UNKNOWN, True)
+    assert rest.sent() == 1
+    assert rest.metadata() > before
+    assert rest.settle().state is CommitState.UNKNOWN
+
+
+@pytest.mark.parametrize("fault", [Call.hang, Call.reset, lambda call: call.answer(403, cut=True)], ids=["hang", "reset", "cut"])
+def test_a_lost_answer_is_unknown(rest: Rest, fault: Fault) -> None:
+    assert rest.commit(fault).state is CommitState.UNKNOWN
+    assert rest.sent() == 1
+
+
+@pytest.mark.parametrize("code", [403, 409, 500, 503])
+def test_a_commit_that_landed_is_found_whatever_was_answered(rest: Rest, code: int) -> None:
+    outcome = rest.commit(done_but(code))
+    assert outcome.state is CommitState.COMMITTED
+    assert rest.table.live_ids() == [1, 2]
+    assert rest.sent() == 1
+
+
+def test_a_lost_race_is_tried_again(rest: Rest) -> None:
+    before = rest.metadata()
+
+    def raced(call: Call) -> None:
+        rest.table.ids(3)
+        call.answer(409)
+
+    outcome = rest.commit(raced)
+    assert (outcome.state, outcome.attempts, outcome.unanswered) == (CommitState.COMMITTED, 2, False)
+    assert not [name for name in rest.metadata() - before if "record-1-1-" in name or "-1-record-1." in name], "the lost attempt's stay"
+
+
+def test_what_an_unanswered_attempt_wrote_stays_when_a_later_one_lands(rest: Rest) -> None:
+    def raced(call: Call) -> None:
+        rest.table.ids(3)
+        call.answer(503)
+
+    outcome = rest.commit(raced)
+    assert (outcome.state, outcome.attempts, outcome.unanswered) == (CommitState.COMMITTED, 2, True)
+    # After a rollback to the parent the first request could still land: it must find its manifests.
+    assert [name for name in rest.metadata() if name.startswith("snap-") and name.endswith("-1-record-1.avro")]
+
+
+def test_a_refusal_after_an_unanswered_attempt_is_unknown(rest: Rest) -> None:
+    def raced(call: Call) -> None:
+        rest.table.ids(3)
+        call.answer(503)
+
+    outcome = rest.commit(raced, status(403))
+    assert (outcome.state, outcome.unanswered) == (CommitState.UNKNOWN, True)
+
+
+def test_a_refusal_stands_when_the_table_cannot_be_read_either(rest: Rest) -> None:
+    def locked_out(call: Call) -> None:
+        rest.server.everything = status(403)
+        call.answer(403)
+
+    with pytest.raises(CommitRefused, match="HTTP 403"):
+        rest.commit(locked_out)
+
+
+def test_a_redirect_is_no_success(rest: Rest) -> None:
+    # `requests` follows with a GET, which answers the table as it is: a 200 for a commit that nobody made.
+    outcome = rest.commit(lambda call: call.answer(302, headers={"Location": f"{rest.server.uri}/v1/namespaces/db/tables/t"}))
+    assert outcome.state is CommitState.UNKNOWN
+    assert rest.table.live_ids() == [1, 2]
+
+
+def test_every_snapshot_is_asked_for_whatever_the_catalog_says(rest: Rest) -> None:
+    rest.properties["snapshot-loading-mode"] = "refs"
+    rest.catalogs.load(rest.table.identifier)
+    assert rest.server.count("GET /v1/namespaces/db/tables/t?snapshots=all") == 1
+
+
+def test_no_request_waits_for_ever(rest: Rest) -> None:
+    rest.server.everything = Call.hang
+    with pytest.raises(StorageUnavailable, match="timed out"):
+        rest.catalogs.load(rest.table.identifier)
+    # Opened before, only the table is asked for; a fresh one asks for a token first.
+    fresh = Catalogs(lambda name: CatalogEntry(name, rest.properties), RequestLimits(connect_seconds=5, read_seconds=0.5))
+    with pytest.raises(StorageUnavailable, match="timed out"):
+        fresh.catalog("lake")
+
+
+def test_the_outcome_of_one_task_is_not_another_s(rest: Rest) -> None:
+    rest.commit(status(503))
+    other = replace(rest.task, task_id="m2")
+    assert rest.committer.settle(rest.table.identifier, "record-2", [other]).state is CommitState.NOTHING

@@ -1,0 +1,168 @@
+"""An Iceberg REST catalog in this process, in front of a PyIceberg catalog, that answers a commit as a test says.
+
+It serves what PyIceberg asks for to list, load and commit tables; everything it was asked is in `requests`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.table import CommitTableRequest
+
+Fault = Callable[["Call"], None]
+"""Answers a request in the catalog's place; `Call` has what it needs."""
+
+
+class RestServer:
+    """The running server. `commits` are faults for the next commits, one each; `everything` is one for all requests."""
+
+    def __init__(self, backend: Catalog) -> None:
+        self.backend = backend
+        self.commits: list[Fault | None] = []
+        self.everything: Fault | None = None
+        self.requests: list[str] = []
+        self.ended = threading.Event()
+        server = self
+
+        class Handler(_Handler):
+            rest = server
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.uri = f"http://127.0.0.1:{self._http.server_address[1]}"
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def count(self, request: str) -> int:
+        """How often a request came whose "METHOD path" begins so."""
+        return sum(one.startswith(request) for one in self.requests)
+
+    def close(self) -> None:
+        self.ended.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@contextmanager
+def rest_server(backend: Catalog) -> Iterator[RestServer]:
+    server = RestServer(backend)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+class Call:
+    """One request: `carry_out` does what it asks, `answer` answers it, `hang` never does."""
+
+    def __init__(self, handler: _Handler, body: bytes) -> None:
+        self._handler = handler
+        self._body = body
+
+    def carry_out(self) -> dict[str, Any]:
+        request = CommitTableRequest.model_validate_json(self._body)
+        backend = self._handler.rest.backend
+        table = backend.load_table((*request.identifier.namespace.root, request.identifier.name))
+        done = backend.commit_table(table, request.requirements, request.updates)
+        return {"metadata-location": done.metadata_location, "metadata": json.loads(done.metadata.model_dump_json())}
+
+    def answer(self, status: int, value: Any = None, headers: dict[str, str] | None = None, cut: bool = False) -> None:
+        body = json.dumps(value if value is not None else error(status)).encode()
+        self._handler.send_response(status)
+        for name, text in {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}.items():
+            self._handler.send_header(name, text)
+        self._handler.end_headers()
+        self._handler.wfile.write(body[: len(body) // 2] if cut else body)
+        if cut:
+            self._handler.close_connection = True
+
+    def hang(self) -> None:
+        self._handler.rest.ended.wait(120)
+        self._handler.close_connection = True
+
+    def reset(self) -> None:
+        self._handler.close_connection = True
+
+
+def error(status: int) -> dict[str, Any]:
+    return {"error": {"message": f"the test says {status}", "type": "FaultException", "code": status}}
+
+
+def status(code: int) -> Fault:
+    """Answers with this status, nothing done."""
+    return lambda call: call.answer(code)
+
+
+def done_but(code: int) -> Fault:
+    """Carries the commit out, then answers with this status."""
+
+    def fault(call: Call) -> None:
+        call.carry_out()
+        call.answer(code)
+
+    return fault
+
+
+class _Handler(BaseHTTPRequestHandler):
+    rest: RestServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing: pytest shows what failed."""
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_HEAD(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        call = Call(self, self.rfile.read(length))
+        path = self.path.split("?")[0]
+        self.rest.requests.append(f"{self.command} {self.path}")
+        if self.rest.everything is not None:
+            self.rest.everything(call)
+            return
+        parts = path.strip("/").split("/")
+        if path == "/v1/config":
+            call.answer(200, {"defaults": {}, "overrides": {}})
+        elif path == "/v1/oauth/tokens":
+            call.answer(200, {"access_token": "token", "token_type": "bearer"})
+        elif parts[:2] == ["v1", "namespaces"] and len(parts) == 2:
+            top = [] if "parent=" in self.path else [list(one) for one in self.rest.backend.list_namespaces()]
+            call.answer(200, {"namespaces": top})
+        elif len(parts) == 4:
+            tables = self.rest.backend.list_tables(parts[2])
+            call.answer(200, {"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in tables]})
+        elif self.command == "POST":
+            self._commit(call)
+        else:
+            self._load(call, (parts[2], parts[4]))
+
+    def _load(self, call: Call, identifier: tuple[str, str]) -> None:
+        try:
+            table = self.rest.backend.load_table(identifier)
+        except NoSuchTableError:
+            call.answer(404)
+            return
+        call.answer(200, {"metadata-location": table.metadata_location, "metadata": json.loads(table.metadata.model_dump_json())})
+
+    def _commit(self, call: Call) -> None:
+        fault = self.rest.commits.pop(0) if self.rest.commits else None
+        if fault is not None:
+            fault(call)
+            return
+        try:
+            call.answer(200, call.carry_out())
+        except CommitFailedException:
+            call.answer(409)
