@@ -143,7 +143,8 @@ class TableState:
 
     `known_snapshot_id` is the snapshot whose files are indexed; `complete` is False while a first look is under way (then
     nothing is planned). `head_*` are of the newest head seen. `problem` is what is wrong with it now (refusal, bad property,
-    catalog error), `warning` what a person should know (foreign REPLACE snapshots).
+    catalog error), `warning` what a person should know (foreign REPLACE snapshots). `commit_problem` is why its last
+    `commit_failures` commits failed, None after one that did not; no tick commits it before `commit_retry_at`.
     """
 
     table: TableIdentifier
@@ -166,6 +167,9 @@ class TableState:
     refreshed_at: datetime | None = None
     # Where the metadata lay of which `head_snapshot_id`, `layout`, `refusal` and `problem` tell.
     metadata_location: str | None = None
+    commit_problem: str | None = None
+    commit_failures: int = 0
+    commit_retry_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,8 @@ def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction
             report.not_done([key], error)
             continue
         context.log.info(commit.reason)
+        for record in commit.settled:
+            report.committed(record)
         if commit.record:
             report.committed(commit.record)
     report.close()

@@ -161,7 +161,7 @@ def why_no_run(status: Status, serving: str | None) -> str:
         return f"no task waits; {queue.executing} executing, {queue.prepared} merged and waiting for their table's commit"
     if not status.tables:
         return "no table in any registered catalog"
-    held = [table for table in status.tables if table.state.refusal or table.state.problem]
+    held = [table for table in status.tables if table.state.refusal or table.state.problem or table.state.commit_problem]
     best = next((node for node in status.worst), None)
     text = f"nothing due on {len(status.tables)} table(s), {status.nodes} node(s)"
     if best is not None:

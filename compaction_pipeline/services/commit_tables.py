@@ -17,6 +17,7 @@ from compaction_pipeline.core.errors import (
     CompactionError,
     ConfigError,
     NotFoundError,
+    RacesLost,
     StorageUnavailable,
     TableRefused,
 )
@@ -38,21 +39,27 @@ from compaction_pipeline.core.ports import (
     TableStore,
     TaskStore,
 )
+from compaction_pipeline.core.scheduling.backoff import is_waiting, retry_at
 from compaction_pipeline.core.scheduling.commit_interval import commit_due
 
 log = logging.getLogger(__name__)
 
 CONFLICT = "conflict: "
+_NO_PROBLEM = {"commit_problem": None, "commit_failures": 0, "commit_retry_at": None}
 STEPS = ("claimed-for-commit", "record-opened", "committed-in-table", "tasks-committed", "record-closed")
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The record of a commit, None when nothing was committed; `reason` says why in words, `busy` that another process holds the table."""
+    """The record of a commit, None when nothing was committed; `reason` says why in words, `busy` that another process holds the table.
+
+    `settled`: earlier records of the table whose end was found out on the way.
+    """
 
     record: CompactionRecord | None
     reason: str
     busy: bool = False
+    settled: tuple[CompactionRecord, ...] = ()
 
 
 class CommitTables:
@@ -86,14 +93,17 @@ class CommitTables:
         self._undisturbed = undisturbed
 
     def due(self) -> Sequence[TableIdentifier]:
-        """Tables with Prepared tasks whose commit interval passed since their last committed record."""
+        """Tables with Prepared tasks whose commit interval passed since their last committed record, and the pause after a failed one."""
         prepared: dict[TableIdentifier, None] = {}
         for task in self._tasks.tasks(statuses=(TaskStatus.PREPARED,)):
             if task.record_id is None:
                 prepared.setdefault(task.table)
         now = self._clock()
         return [
-            table for table in prepared if commit_due(True, self._last_committed_at(table), self._properties(table).commit_interval, now)
+            table
+            for table in prepared
+            if commit_due(True, self._last_committed_at(table), self._properties(table).commit_interval, now)
+            and not self._is_waiting(table, now)
         ]
 
     def commit(self, table: TableIdentifier, task_ids: Sequence[str] | None = None, run_id: str | None = None) -> Commit:
@@ -102,11 +112,15 @@ class CommitTables:
         with self._lease(table, owner) as held:
             if not held:
                 return Commit(None, f"another process is committing {table} now", busy=True)
-            unsettled = self._settle_table(table)
+            settled, unsettled = self._settle_table(table)
             if unsettled is not None:
-                return Commit(None, unsettled)
+                return Commit(None, unsettled, settled=settled)
             with self._undisturbed():
-                return self._commit(table, task_ids, run_id)
+                return replace(self._commit(table, task_ids, run_id), settled=settled)
+
+    def unknown(self, table: TableIdentifier) -> CompactionRecord | None:
+        """A commit of the table that may still land, as far as was found out; None when there is none."""
+        return next((record for record in self._records.records(table, unsettled=True) if record.status is RecordStatus.UNKNOWN), None)
 
     def records_of(self, task_ids: Sequence[str]) -> Sequence[CompactionRecord]:
         """The ended records that these tasks went into, whoever made them; oldest first."""
@@ -114,19 +128,22 @@ class CommitTables:
         records = [self._records.record(record_id) for record_id in dict.fromkeys(task.record_id for task in tasks if task.record_id)]
         return sorted((record for record in records if record.ended_at is not None), key=lambda record: record.created_at)
 
-    def settle(self) -> Sequence[CompactionRecord]:
-        """Close records whose process died, or whose answer got lost, by reading their tables."""
+    def settle(self, at_once: TableIdentifier | None = None) -> Sequence[CompactionRecord]:
+        """Close records whose process died, or whose answer got lost, by reading their tables.
+
+        A table whose commits fail has its turn when its pause is over; `at_once`, whom a person asks for, has it now.
+        """
         settled: list[CompactionRecord] = []
+        now = self._clock()
         cut_off = {record.table: None for record in self._records.records(unsettled=True)}
         # A process killed between claim and record leaves claimed tasks only.
         cut_off.update((task.table, None) for task in self._tasks.tasks(statuses=(TaskStatus.PREPARED,)) if task.record_id is not None)
         for table in cut_off:
+            if table != at_once and self._is_waiting(table, now):
+                continue
             with self._lease(table, self._new_id()) as held:
                 if held:
-                    before = {record.record_id for record in self._records.records(table, unsettled=True)}
-                    self._settle_table(table)
-                    after = {record.record_id for record in self._records.records(table, unsettled=True)}
-                    settled += [self._records.record(record_id) for record_id in sorted(before - after)]
+                    settled += self._settle_table(table)[0]
         return settled
 
     def _commit(self, table: TableIdentifier, task_ids: Sequence[str] | None, run_id: str | None) -> Commit:
@@ -159,11 +176,13 @@ class CommitTables:
             outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
         except (StorageUnavailable, ConfigError) as error:
             # Also a catalog that cannot be opened any more: it was never asked.
+            if not isinstance(error, RacesLost):
+                self._note_failure(record.table, str(error))
             if record.status is RecordStatus.UNKNOWN:
                 # Nothing came of this try, but the earlier one may still land.
                 return Commit(record, str(error))
             self._tasks.unclaim(record.record_id)
-            return self._closed(replace(record, status=RecordStatus.FAILED, reason=str(error)))
+            return self._closed(replace(record, status=RecordStatus.FAILED, reason=str(error), answered=True))
         except CommitStateUnknown as error:
             outcome = CommitOutcome(CommitState.UNKNOWN, reason=str(error))
         except Exception as error:
@@ -172,7 +191,7 @@ class CommitTables:
         if record.status is RecordStatus.UNKNOWN and outcome.state is CommitState.NOTHING:
             # This try changed nothing, so it did not shut the earlier one out: whose files are these, the table says.
             return self._settled_after(record, tasks, outcome)
-        return self._close(record, tasks, outcome)
+        return self._close(replace(record, answered=record.status is RecordStatus.OPEN and not outcome.unanswered), tasks, outcome)
 
     def _settled_after(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
         try:
@@ -200,15 +219,16 @@ class CommitTables:
             merge_ms=sum(task.result.duration_ms for task in tasks if task.result),
         )
         if outcome.state is CommitState.UNKNOWN:
-            record = replace(record, status=RecordStatus.UNKNOWN)
+            record = replace(record, status=RecordStatus.UNKNOWN, answered=False)
             self._records.save(record)
+            self._note_failure(record.table, record.reason or "the catalog's answer got lost")
             log.warning("table=%s record=%s outcome unknown: %s", record.table, record.record_id, outcome.reason)
             return Commit(record, record.reason or "the catalog's answer got lost; settled from the table at the next tick")
         committed = [task for task in tasks if task.task_id in set(outcome.committed)]
         if outcome.state is CommitState.COMMITTED:
             self._on_step("committed-in-table")
             # First the index is stale, then the tasks' files are free: a plan between the two sees either of them.
-            self._update_table(record.table, {"complete": False, "last_committed_at": now})
+            self._update_table(record.table, {"complete": False, "last_committed_at": now, **_NO_PROBLEM})
             # A settled record may find some of them committed already.
             self._tasks.commit([task.task_id for task in committed if task.status is TaskStatus.PREPARED], now)
             self._on_step("tasks-committed")
@@ -253,9 +273,10 @@ class CommitTables:
             except CompactionError as error:
                 log.warning("table=%s task=%s its files stay for now: %s", record.table, task_id, error)
 
-    def _settle_table(self, table: TableIdentifier) -> str | None:
-        """Settle every unsettled record of a table; answers why it must wait when one still may land."""
+    def _settle_table(self, table: TableIdentifier) -> tuple[tuple[CompactionRecord, ...], str | None]:
+        """Settle every unsettled record of a table; answers those that ended, and why the table must wait when one still may land."""
         self._recover_claims(table)
+        ended: list[CompactionRecord] = []
         for record in self._records.records(table, unsettled=True):
             tasks = self._tasks.tasks(table, record_id=record.record_id)
             try:
@@ -263,7 +284,9 @@ class CommitTables:
             except NotFoundError as error:
                 outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
             except CompactionError as error:
-                return f"record {record.record_id} cannot be settled yet: {error}"
+                self._records.save(replace(record, status=RecordStatus.UNKNOWN, reason=str(error)))
+                self._note_failure(table, str(error))
+                return tuple(ended), f"record {record.record_id} cannot be settled yet: {error}"
             if outcome.state is CommitState.UNKNOWN:
                 # Only one of the two can land: the same record again either finds the earlier attempt or shuts it out.
                 unknown = replace(record, status=RecordStatus.UNKNOWN, reason=outcome.reason)
@@ -271,14 +294,15 @@ class CommitTables:
                 with self._undisturbed():
                     again = self._attempt(unknown, tasks)
                 if again.record is not None and again.record.status is RecordStatus.UNKNOWN:
-                    return f"record {record.record_id} of {table} may still land: {again.reason}"
+                    return tuple(ended), f"record {record.record_id} of {table} may still land: {again.reason}"
             elif outcome.state is CommitState.NOTHING and not outcome.conflicts:
                 # Not in the table and cannot land any more: its tasks may be committed under another record.
                 self._tasks.unclaim(record.record_id)
                 self._closed(replace(record, status=RecordStatus.FAILED, reason=outcome.reason or "not committed: its process ended first"))
             else:
                 self._close(record, tasks, outcome)
-        return None
+            ended.append(self._records.record(record.record_id))
+        return tuple(ended), None
 
     def _recover_claims(self, table: TableIdentifier) -> None:
         """Tasks that a process claimed and was killed before it wrote the record."""
@@ -288,6 +312,21 @@ class CommitTables:
                 continue
             # Without a record nothing was ever sent to the catalog; with an ended one the task was left out of it.
             self._tasks.unclaim(task.record_id)
+
+    def _note_failure(self, table: TableIdentifier, problem: str) -> None:
+        """Show on the table why its commit failed, and let ticks leave it alone for a while."""
+        try:
+            failures = self._tables.state(table).commit_failures + 1
+        except NotFoundError:
+            return
+        again = retry_at(failures, self._clock())
+        self._update_table(table, {"commit_problem": problem, "commit_failures": failures, "commit_retry_at": again})
+
+    def _is_waiting(self, table: TableIdentifier, now: datetime) -> bool:
+        try:
+            return is_waiting(self._tables.state(table).commit_retry_at, now)
+        except NotFoundError:
+            return False
 
     def _last_committed_at(self, table: TableIdentifier) -> datetime | None:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.errors import CompactionError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.lifecycle.timeouts import expires_at, is_expired
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
@@ -173,8 +173,14 @@ class CompactTables:
         Ended by an error or an interrupt it leaves nothing of its plan waiting. What is merged by then is committed by the next
         command or tick.
         """
-        self.keep()
         done = _Done(on_commit=on_commit)
+        self._add_settled(done, table, self.keep(table).settled)
+        unknown = self._commit_tables.unknown(table)
+        if unknown is not None:
+            raise CommitStateUnknown(
+                f"commit {unknown.record_id} of {table} may still land ({unknown.reason}): nothing is done before it has ended; "
+                "run the command again, it reads the table to find out"
+            )
         try:
             return self._compact(table, request or PlanRequest(), done, run_id, on_plan, on_result, until)
         except BaseException as error:
@@ -207,6 +213,7 @@ class CompactTables:
         if not request.force:
             done.failed.update(self._drain_left(table, request, until, on_plan, on_result))
         left = self._commit_left(table, run_id)
+        self._add_settled(done, table, left.settled)
         if left.record is not None:
             done.add(left.record, [self._tasks.task(task_id) for task_id in left.record.task_ids])
         for _ in range(1 + CONFLICT_ROUNDS):
@@ -227,6 +234,7 @@ class CompactTables:
             ids = [task.task_id for task in planned.tasks]
             done.failed.update(self._drain_own(ids, until, on_result))
             commit = self._commit_own(table, ids, run_id)
+            self._add_settled(done, table, commit.settled)
             # Another process that serves the queue may have committed them first.
             records = [commit.record] if commit.record is not None else self._commit_tables.records_of(ids)
             for record in records:
@@ -243,6 +251,12 @@ class CompactTables:
             request = PlanRequest(request.types, frozenset(conflicts), force=True)
         assert plan is not None
         return Compaction(table, plan, tuple(done.records), tuple(done.tasks), done.failed, None if done.records else waiting)
+
+    def _add_settled(self, done: _Done, table: TableIdentifier, settled: Iterable[CompactionRecord]) -> None:
+        """An earlier commit that turned out to have landed is what this command has to tell."""
+        for record in settled:
+            if record.table == table and record.status is RecordStatus.COMMITTED:
+                done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
 
     def _give_up(self, tasks: Sequence[CompactionTask], reason: str) -> None:
         """Cancel what this compaction planned and nobody began: no tick may ever come, and a person who interrupts wants an end."""
@@ -329,10 +343,13 @@ class CompactTables:
 
     # ---- all tables, tick by tick ------------------------------------------------------------------------------------
 
-    def keep(self) -> Kept:
-        """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick, run and command."""
+    def keep(self, at_once: TableIdentifier | None = None) -> Kept:
+        """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick, run and command.
+
+        `at_once`: the table that a person asks for, whose commits are settled though it may be in its pause after failed ones.
+        """
         returned = self._tasks.release_expired(self._clock())
-        return Kept(tuple(returned), tuple(self._commit_tables.settle()))
+        return Kept(tuple(returned), tuple(self._commit_tables.settle(at_once)))
 
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
         """Refresh tables in order from `cursor` on until the budget is used; a table that fails harms no other."""

@@ -319,6 +319,8 @@ def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[Hea
         return HealthStatus.REFUSED, held
     if state.paused:
         return HealthStatus.WAITING, "paused"
+    if state.commit_problem is not None:
+        return HealthStatus.FAILING, _commit_problem(state)
     if not state.complete:
         if state.refreshed_at is not None:
             return HealthStatus.WAITING, "changed since its files were read; read again at the next tick"
@@ -331,6 +333,12 @@ def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[Hea
     if reason is not None:
         return health, reason.text
     return health, worst.reason if worst is not None else "no files"
+
+
+def _commit_problem(state: TableState) -> str:
+    times = "its last commit failed" if state.commit_failures == 1 else f"its last {state.commit_failures} commits failed"
+    again = f"; tried again from {state.commit_retry_at:%H:%M:%S} UTC" if state.commit_retry_at is not None else ""
+    return f"{times}: {state.commit_problem}{again}"
 
 
 def _total(metrics: Iterable[NodeMetrics]) -> NodeMetrics:

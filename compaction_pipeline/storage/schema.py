@@ -53,6 +53,9 @@ table_state = Table(
     Column("refreshed_at", Moment),
     Column("last_old_spec_delete_at", Moment),
     Column("metadata_location", Text),
+    Column("commit_problem", Text),
+    Column("commit_failures", Integer, nullable=False, server_default="0"),
+    Column("commit_retry_at", Moment),
 )
 
 node = Table(

@@ -365,6 +365,7 @@ def test_a_lost_answer_that_landed_is_found_and_never_committed_twice(house: Hou
         record = house.services.commit_tables.commit(table.identifier).record
     assert record is not None
     assert record.status is RecordStatus.UNKNOWN
+    house.pass_time(10)
     settled = house.services.compact_tables.keep().settled
     assert [one.status for one in settled] == [RecordStatus.COMMITTED]
     assert [house.services.stores.tasks.task(one).status for one in ids] == [TaskStatus.COMMITTED]
@@ -379,6 +380,7 @@ def test_a_lost_answer_that_never_arrived_is_committed_by_the_same_record(house:
     with monkeypatch.context() as patch:
         patch.setattr(house.services.committer, "commit", lambda *a: CommitOutcome(CommitState.UNKNOWN, reason="lost"))
         house.services.commit_tables.commit(table.identifier)
+    house.pass_time(10)
     house.services.compact_tables.keep()
     list(house.services.compact_tables.commit_due())
     assert len(table.files()) == 1
@@ -455,12 +457,14 @@ def test_files_stay_while_an_earlier_attempt_may_land_on_a_table_that_is_refused
         house.services.commit_tables.commit(table.identifier)
     with table.table.refresh().transaction() as change:
         change.set_properties({"encryption.key-id": "k"})
+    house.pass_time(10)
     assert house.services.compact_tables.keep().settled == ()
     [record] = house.services.stores.records.records(unsettled=True)
     assert record.status is RecordStatus.UNKNOWN
     catalog, _, requirements, updates = late[0]
     catalog.commit_table(table.table.refresh(), requirements, updates)
     assert table.live_ids() == list(range(12))
+    house.pass_time(20)
     assert [one.status for one in house.services.compact_tables.keep().settled] == [RecordStatus.COMMITTED]
 
 

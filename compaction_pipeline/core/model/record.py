@@ -48,6 +48,8 @@ class CommitFigures:
 class CompactionRecord:
     """One commit: table, snapshots, tasks, figures, durations, conflicts (task id → reason).
 
+    `answered`: every request of it was answered for certain, so none may still arrive (False where nobody knows).
+
     `queue_ms` is the longest that a task waited, `merge_ms` what all merges took together, `commit_ms` from claim to end.
     """
 
@@ -74,3 +76,4 @@ class CompactionRecord:
     ended_at: datetime | None = None
     reason: str | None = None
     run_id: str | None = None
+    answered: bool = False

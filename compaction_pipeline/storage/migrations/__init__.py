@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.storage.engine import VERSION_TABLE, lock, reading, shown, writing
 
-HEAD = "0003"
+HEAD = "0004"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
 SCRIPTS = Path(__file__).parent
 

@@ -1,0 +1,17 @@
+"""A table says what the catalog answered to its last commit, and when it is tried again."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("compaction_table", sa.Column("commit_problem", sa.Text(), nullable=True))
+    op.add_column("compaction_table", sa.Column("commit_failures", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("compaction_table", sa.Column("commit_retry_at", sa.DateTime(timezone=True), nullable=True))
