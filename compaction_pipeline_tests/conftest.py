@@ -30,8 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Forget COMPACTION_* and DAGSTER_HOME, so that no test opens a person's own state or catalogs; let Ctrl-C be as at a desk."""
-    for name in [name for name in os.environ if name.startswith("COMPACTION_") and not name.startswith(_TESTS_OWN)]:
+    """Forget COMPACTION_*, AWS_* and DAGSTER_HOME, so that no test opens a person's own state or stores; let Ctrl-C be as at a desk."""
+    for name in [name for name in os.environ if name.startswith(("COMPACTION_", "AWS_")) and not name.startswith(_TESTS_OWN)]:
         del os.environ[name]
     os.environ.pop("DAGSTER_HOME", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

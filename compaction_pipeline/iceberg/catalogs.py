@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.rest_catalog import BoundedRestCatalog, RequestLimits
 from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
@@ -123,6 +124,7 @@ def _opened(entry: CatalogEntry) -> Catalog:
     if not creates:
         _check_database_file(entry)
     _check_type(entry)
+    properties.setdefault("py-io-impl", OBJECT_FILE_IO)
     with translated(f"catalog {entry.name!r}"):
         try:
             catalog = load_catalog(name, **properties)

@@ -81,6 +81,7 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
     """Convert the task's `work.converts`; its digests and counts are of positions."""
     work = task.work
     reader = DataReader(files, shape, task.memory_bytes)
+    reader.expect([*(delete for delete in work.deletes if delete.path in work.converts), *work.inputs])
     deletes = TaskDeletes(work, shape, reader, task.memory_bytes, frozenset(work.converts))
     writer = PositionDeleteWriter(files, names, shape.layout.properties)
     matched = RowDigest()

@@ -1,13 +1,13 @@
 """Opens, creates and deletes a table's files, and says in words what went wrong with which file.
 
-Files on a local disk are opened by path; everything else through PyIceberg's public FileIO.
+Files on a local disk are opened by path; everything else through PyIceberg's public FileIO, S3 through one that saves requests.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlparse
@@ -17,41 +17,65 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
 from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, ObjectFileIO
+from compaction_pipeline.file_io.ranges import RangedFile
+from compaction_pipeline.file_io.read_ahead import ReadAhead
+
+_MOST_AHEAD_BYTES = 64 * 1024 * 1024
 
 
 class FileAccess:
-    """A table's files. `written` are the paths created so far, in order."""
+    """A table's files. `written` are the paths created so far, in order.
 
-    def __init__(self, file_io: Mapping[str, str], location: str) -> None:
+    On an object store a small file is read once, whole, ahead of its turn; `memory_bytes` is the task's bound, of which a sixteenth
+    holds such files. Call `close` at the end.
+    """
+
+    def __init__(self, file_io: Mapping[str, str], location: str, memory_bytes: int = 1 << 30) -> None:
         self._properties = dict(file_io)
         self._location = location
         self._io: FileIO | None = None
+        self._ahead = ReadAhead(self._whole, min(memory_bytes // 16, _MOST_AHEAD_BYTES))
         self.written: list[str] = []
 
     @property
     def io(self) -> FileIO:
         """The FileIO of the table's location, made when first needed."""
         if self._io is None:
-            self._io = load_file_io(self._properties, self._location)
+            # A FileIO that somebody chose is honoured.
+            self._io = load_file_io(self._properties, self._location) if _is_chosen(self._properties) else ObjectFileIO(self._properties)
         return self._io
+
+    def expect(self, files: Iterable[tuple[str, int]]) -> None:
+        """Announce files that will be read, (path, bytes) each: those that are small are fetched side by side."""
+        self._ahead.expect((path, size) for path, size in files if self._local(path) is None)
 
     @contextmanager
     def parquet(
-        self, path: str, *, read_ahead_bytes: int = 0, dictionaries: Callable[[Any], list[str]] | None = None
+        self, path: str, size: int | None = None, *, read_ahead_bytes: int = 0, dictionaries: Callable[[Any], list[str]] | None = None
     ) -> Iterator[tuple[Any, Any]]:
         """An open `pyarrow.parquet.ParquetFile` and the stream that it reads. Raises MergeFailed when the file is missing, unreadable
         or not Parquet.
 
+        `size`: bytes of the file as its manifest says; without it the store is asked.
         `read_ahead_bytes` > 0 streams column chunks through buffers of that size in place of reading each whole.
         `dictionaries` chooses from the file the columns that are read as Arrow dictionaries.
         """
         with in_words(f"file {path}", "footer unreadable"):
-            local = self._local(path)
-            source = pa.OSFile(local, "rb") if local is not None else self.io.new_input(path).open(seekable=True)
+            source = self._opened(path, size)
         try:
             with in_words(f"file {path}", "footer unreadable"):
                 options = {"buffer_size": read_ahead_bytes, "coerce_int96_timestamp_unit": "us", "pre_buffer": False}
-                file = pq.ParquetFile(source, **options)
+                try:
+                    file = pq.ParquetFile(source, **options)
+                except (OSError, pa.ArrowException):
+                    # A manifest may tell a wrong size; the store knows.
+                    known = None if size is None or self._local(path) is not None else self.size(path)
+                    if known in (None, size):
+                        raise
+                    source.close()
+                    source = self._opened(path, known)
+                    file = pq.ParquetFile(source, **options)
                 encoded = dictionaries(file) if dictionaries is not None else []
                 if encoded:
                     file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=encoded, **options)
@@ -59,6 +83,24 @@ class FileAccess:
         finally:
             with suppress(OSError):
                 source.close()
+
+    def _opened(self, path: str, size: int | None) -> Any:
+        local = self._local(path)
+        if local is not None:
+            return pa.OSFile(local, "rb")
+        if size is not None and size <= self._ahead.largest:
+            return pa.BufferReader(self._ahead.get(path, size))
+        found = self.io.object(path) if isinstance(self.io, ObjectFileIO) else None
+        if found is not None:
+            return RangedFile(found, len(found) if size is None else size)
+        return self.io.new_input(path).open(seekable=True)
+
+    def _whole(self, path: str, size: int) -> Any:
+        found = self.io.object(path) if isinstance(self.io, ObjectFileIO) else None
+        if found is not None:
+            return found.read(0, size)
+        with self.io.new_input(path).open(seekable=True) as stream:
+            return pa.py_buffer(stream.read())
 
     @contextmanager
     def output(self, path: str) -> Iterator[Any]:
@@ -70,7 +112,8 @@ class FileAccess:
                 os.makedirs(os.path.dirname(local), exist_ok=True)
                 stream: Any = pa.OSFile(local, "wb")
             else:
-                stream = self.io.new_output(path).create(overwrite=False)
+                # Its name is random: to ask whether it is taken would be a request for nothing.
+                stream = self.io.new_output(path).create(overwrite=isinstance(self.io, ObjectFileIO))
         try:
             yield stream
         finally:
@@ -94,14 +137,22 @@ class FileAccess:
                     self.io.delete(path)
         self.written.clear()
 
+    def close(self) -> None:
+        """Let go of what was read ahead."""
+        self._ahead.close()
+
     def _local(self, path: str) -> str | None:
         # A FileIO that somebody chose is honoured for local files too.
-        if "py-io-impl" in self._properties:
+        if _is_chosen(self._properties):
             return None
         if path.startswith("/"):
             return path
         parsed = urlparse(path)
         return path[len("file:") :].removeprefix("//") if parsed.scheme == "file" and parsed.netloc == "" else None
+
+
+def _is_chosen(properties: Mapping[str, str]) -> bool:
+    return properties.get("py-io-impl", OBJECT_FILE_IO) != OBJECT_FILE_IO
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, 
     """Do one attempt of a task. Never raises: a failure is a result with `error`."""
     started = time.monotonic()
     memory = PeakMemory()
-    files = FileAccess(file_io, layout.location)
+    files = FileAccess(file_io, layout.location, task.memory_bytes)
     try:
         with tight_allocation(task.memory_bytes):
             result = _merged(task, layout, files)
@@ -53,6 +53,7 @@ def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, 
         result = _failed(task, f"{type(error).__name__}: {error}")
     if result.error is not None:
         files.delete_written()
+    files.close()
     duration_ms = int((time.monotonic() - started) * 1000)
     return replace(result, duration_ms=duration_ms, peak_memory_bytes=memory.peak_bytes())
 
@@ -93,6 +94,7 @@ def _merge_inputs(task: CompactionTask, shape: TableShape, files: FileAccess, na
         raise MergeFailed(f"schema {task.schema_id} of the plan's snapshot is not in the table's metadata; plan the task again")
     schema = shape.schemas[task.schema_id]
     reader = DataReader(files, shape, task.memory_bytes)
+    reader.expect([*work.deletes, *work.inputs])
     deletes = TaskDeletes(work, shape, reader, task.memory_bytes)
     rows_expected = sum(file.record_count for file in work.inputs)
     progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01), dictionary_votes={})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyiceberg.types import NestedField
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.spark.evolution import Projection, children, constant, field_id, identified, name_mapping_of, schema_of
 from compaction_pipeline.spark.file_access import FileAccess, in_words
 
@@ -62,7 +63,10 @@ class TableShape:
 
 @dataclass
 class OpenFile:
-    """A data file that is being read: its rows, batch by batch, in several projections at once."""
+    """A data file that is being read: its rows, batch by batch, in several projections at once.
+
+    Of a large object at most `held_bytes` of a row group are fetched ahead, in few requests.
+    """
 
     path: str
     parquet: Any
@@ -70,6 +74,7 @@ class OpenFile:
     rows: int
     batch_bytes: int
     source: Any = None
+    held_bytes: int = 0
 
     def batches(self, projections: Sequence[Projection], groups: range | None = None) -> Iterator[tuple[int, Any]]:
         """(Position of the first row, record batch of the file's own columns that the projections need), of some row groups or all."""
@@ -91,7 +96,25 @@ class OpenFile:
         # Nothing of the file is wanted but its number of rows: its first column tells.
         names = names or self.schema.names[:1]
         every = None if len(names) == len(self.schema.names) else names
-        yield from self.parquet.iter_batches(self._batch_rows(), row_groups=groups, columns=every, use_threads=False)
+        if self.held_bytes == 0 or not isinstance(self.source, RangedFile):
+            yield from self.parquet.iter_batches(self._batch_rows(), row_groups=groups, columns=every, use_threads=False)
+            return
+        for number in range(self.parquet.metadata.num_row_groups) if groups is None else groups:
+            self.hold(self._spans(number, frozenset(names)))
+            yield from self.parquet.iter_batches(self._batch_rows(), row_groups=[number], columns=every, use_threads=False)
+
+    def hold(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Fetch these (start, length) of a large object ahead, in few requests, if they are not too much to hold."""
+        if self.held_bytes and isinstance(self.source, RangedFile):
+            with in_words(f"file {self.path}", "unreadable"):
+                self.source.hold(spans, self.held_bytes)
+
+    def _spans(self, number: int, names: frozenset[str]) -> list[tuple[int, int]]:
+        """(Start, length) in the file of a row group's chunks that belong to these top-level columns."""
+        group = self.parquet.metadata.row_group(number)
+        tops = [field.name for field in self.schema for _ in _leaf_ids(field)]
+        every = len(tops) != group.num_columns
+        return [chunk_span(group.column(index)) for index in range(group.num_columns) if every or tops[index] in names]
 
     def _batch_rows(self) -> int:
         metadata = self.parquet.metadata
@@ -131,6 +154,10 @@ class DataReader:
         self._shape = shape
         self._memory_bytes = memory_bytes
 
+    def expect(self, files: Iterable[LiveFile]) -> None:
+        """Announce files that will be opened, in about this order."""
+        self._files.expect((file.path, file.file_size_bytes) for file in files)
+
     def open(self, file: LiveFile, *, keep_dictionaries: bool = False) -> _Opened:
         """A context manager that gives the OpenFile; checks that the file holds the rows that its manifest entry says.
 
@@ -161,8 +188,12 @@ class _Opened:
         self._memory_bytes = memory_bytes
         # A file whose column chunks could not all be held at once is streamed through small buffers.
         streamed = file.file_size_bytes > memory_bytes // 8
+        self._held_bytes = 0 if streamed else memory_bytes // 8
         self._context = files.parquet(
-            file.path, read_ahead_bytes=256 * 1024 if streamed else 0, dictionaries=_few_values if keep_dictionaries else None
+            file.path,
+            file.file_size_bytes,
+            read_ahead_bytes=256 * 1024 if streamed else 0,
+            dictionaries=_few_values if keep_dictionaries else None,
         )
 
     def __enter__(self) -> OpenFile:
@@ -175,7 +206,7 @@ class _Opened:
                     f"file {file.path} holds {rows} rows, but its manifest entry says {file.record_count}; it is another file"
                 )
             schema = identified(parquet.schema_arrow, self._shape.name_mapping, file.path)
-            return OpenFile(file.path, parquet, schema, rows, self._memory_bytes // 32, source)
+            return OpenFile(file.path, parquet, schema, rows, self._memory_bytes // 32, source, self._held_bytes)
         except BaseException:
             self._context.__exit__(None, None, None)
             raise
@@ -187,6 +218,13 @@ class _Opened:
 # Bytes a value at most for a dictionary to pay: three quarters of the plain width; of text the width is not known.
 _PAYING_BYTES = {"INT32": 3, "FLOAT": 3, "INT64": 6, "DOUBLE": 6}
 _PAYING_TEXT_BYTES = 12
+
+
+def chunk_span(chunk: Any) -> tuple[int, int]:
+    """(Start, length) in the file of a column chunk of PyArrow's metadata, its dictionary included."""
+    dictionary = chunk.dictionary_page_offset
+    start = int(dictionary if chunk.has_dictionary_page and dictionary else chunk.data_page_offset)
+    return start, int(chunk.total_compressed_size)
 
 
 def _pays(chunk: Any) -> bool:

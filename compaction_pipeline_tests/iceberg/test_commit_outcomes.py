@@ -13,6 +13,8 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
+from compaction_pipeline.file_io.s3_stores import DEFAULT_LIMITS
 from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
@@ -313,4 +315,4 @@ def test_every_step_is_listed(lake: Lake) -> None:
 def test_files_are_opened_without_the_catalogs_secrets(lake: Lake) -> None:
     t = filled(lake)
     lake.properties.update({"s3.access-key-id": "key"})
-    assert lake.committer.file_io(t.identifier) == {"s3.access-key-id": "key"}
+    assert lake.committer.file_io(t.identifier) == {"s3.access-key-id": "key", "py-io-impl": OBJECT_FILE_IO, **DEFAULT_LIMITS}

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.spark.copy.chunks import Template
 from compaction_pipeline.spark.copy.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
 from compaction_pipeline.spark.copy.thrift import field
@@ -111,8 +112,10 @@ class CopySource:
         sound = [top for top, index in enumerate(self._columns) if index is not None and self._is_sound(group, top)]
         if group.rows and len(sound) == len(self._columns):
             length = sum(chunk.length for top in sound for chunk in self.chunks(group, top))
-            if length >= limits.verbatim and self._begins_well(group):
-                return Way(True, tuple(sound))
+            if length >= limits.verbatim:
+                self._opened.hold([(chunk.start, chunk.length) for top in sound for chunk in self.chunks(group, top)])
+                if self._begins_well(group):
+                    return Way(True, tuple(sound))
         alone = [top for top in sound if all(_stands_alone(chunk, limits) for chunk in self.chunks(group, top))]
         copied = sum(chunk.length for top in alone for chunk in self.chunks(group, top))
         decoded = len(self._columns) - len(alone)
@@ -164,6 +167,7 @@ class ByteStream:
         self._source = source
         self._path = path
         self._arrow = isinstance(source, pa.NativeFile)
+        self._buffers = self._arrow or isinstance(source, RangedFile)
         with in_words(f"file {path}", "unreadable"):
             self.size = int(source.size() if self._arrow else source.seek(0, 2))
 
@@ -171,7 +175,7 @@ class ByteStream:
         """These bytes, in one read. Raises MergeFailed where the file ends before."""
         with in_words(f"file {self._path}", "unreadable"):
             self._source.seek(start)
-            data = memoryview(self._source.read_buffer(length) if self._arrow else self._source.read(length)).cast("B")
+            data = memoryview(self._source.read_buffer(length) if self._buffers else self._source.read(length)).cast("B")
         if len(data) != length:
             raise MergeFailed(f"file {self._path}: unreadable ({len(data)} bytes at {start} in place of {length}); restore the file")
         return data

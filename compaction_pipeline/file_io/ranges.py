@@ -1,0 +1,122 @@
+"""A large object as a seekable file whose reads are few: what is needed next is fetched ahead, ranges that lie close together as one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from compaction_pipeline.file_io.object_io import ObjectFile
+
+_TAIL_BYTES = 64 * 1024
+"""What a Parquet reader asks for first: the footer, most often whole."""
+_SPAN_BYTES = 16 * 1024 * 1024
+"""More is fetched as several ranges at once."""
+_GAP_BYTES = 128 * 1024
+"""Reading over it costs less than a request."""
+
+
+class RangedFile:
+    """Reads `size` bytes of an object. `hold` fetches ranges ahead; a read of anything else is a request of its own."""
+
+    def __init__(self, file: ObjectFile, size: int) -> None:
+        self.closed = False
+        self._file = file
+        self._size = size
+        self._at = 0
+        self._tail: tuple[int, Any] | None = None
+        # (Start, buffer) in ascending order.
+        self._held: list[tuple[int, Any]] = []
+
+    def size(self) -> int:
+        return self._size
+
+    def hold(self, spans: Sequence[tuple[int, int]], most_bytes: int) -> None:
+        """Fetch each (start, length) and let go of what was held before; nothing is held when all is more than `most_bytes`."""
+        wanted = _joined([(start, length) for start, length in spans if length > 0 and start >= 0 and start + length <= self._size])
+        if sum(length for _, length in wanted) > most_bytes:
+            self._held = []
+            return
+        if all(self._found(start, length) is not None for start, length in wanted):
+            return
+        self._held = []
+        parts = [part for span in wanted for part in _parted(*span)]
+        for (start, length), buffer in zip(parts, self._file.read_spans(parts), strict=True):
+            if buffer.size != length:
+                raise EOFError(f"{self._file.location} ends early: {buffer.size} bytes at {start} in place of {length}")
+            self._held.append((start, buffer))
+
+    def read(self, length: int = -1) -> bytes:
+        return self.read_buffer(length).to_pybytes()  # type: ignore[no-any-return]
+
+    def read_buffer(self, length: int = -1) -> Any:
+        """A `pyarrow.Buffer` of the next bytes, fewer at the end of the file."""
+        left = max(self._size - self._at, 0)
+        length = left if length < 0 else min(length, left)
+        found = self._found(self._at, length)
+        if found is None:
+            found = self._read(self._at, length)
+        self._at += found.size
+        return found
+
+    def _read(self, start: int, length: int) -> Any:
+        tail = max(self._size - _TAIL_BYTES, 0)
+        if start < tail:
+            return self._file.read(start, length)
+        if self._tail is None:
+            self._tail = tail, self._file.read(tail, self._size - tail)
+        return self._tail[1].slice(start - tail, length)
+
+    def _found(self, start: int, length: int) -> Any | None:
+        """A buffer of bytes that are at hand, else None; of several that lie side by side a joined copy."""
+        for first, buffer in (*self._held, *([self._tail] if self._tail is not None else [])):
+            if first <= start and start + length <= first + buffer.size:
+                return buffer.slice(start - first, length)
+        pieces, at = [], start
+        for first, buffer in self._held:
+            if first <= at < min(first + buffer.size, start + length):
+                pieces.append(buffer.slice(at - first, min(first + buffer.size, start + length) - at))
+                at += pieces[-1].size
+        return pa.py_buffer(b"".join(memoryview(piece) for piece in pieces)) if pieces and at == start + length else None
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Nothing is written."""
+
+    def close(self) -> None:
+        self.closed = True
+        self._held = []
+        self._tail = None
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending, those that lie close together as one."""
+    joined: list[tuple[int, int]] = []
+    for start, length in sorted(spans):
+        if joined and start - sum(joined[-1]) <= _GAP_BYTES:
+            first, before = joined[-1]
+            joined[-1] = first, max(before, start + length - first)
+        else:
+            joined.append((start, length))
+    return joined
+
+
+def _parted(start: int, length: int) -> list[tuple[int, int]]:
+    return [(at, min(_SPAN_BYTES, start + length - at)) for at in range(start, start + length, _SPAN_BYTES)]

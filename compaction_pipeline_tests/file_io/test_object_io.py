@@ -1,0 +1,201 @@
+"""What each way of reading and writing costs in requests, and what it says when it fails."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import PyArrowFile
+
+from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, PART_BYTES, ObjectFileIO
+from compaction_pipeline.file_io.ranges import RangedFile
+from compaction_pipeline.file_io.s3_stores import s3_bucket
+from compaction_pipeline_tests.object_store import Fault, ObjectStore
+
+_MANIFEST = "t/metadata/0f8fad5b-d9cb-469f-a165-70867728950e-m0.avro"
+
+
+def _io(store: ObjectStore) -> ObjectFileIO:
+    return ObjectFileIO(store.properties)
+
+
+def test_the_name_of_the_file_io_is_one_that_pyiceberg_loads() -> None:
+    assert isinstance(load_file_io({"py-io-impl": OBJECT_FILE_IO}, "s3://b/t"), ObjectFileIO)
+
+
+def test_a_whole_file_is_one_get(store: ObjectStore) -> None:
+    store.objects["t/x"] = b"abc"
+    with _io(store).new_input(store.url("t/x")).open() as stream:
+        assert stream.read() == b"abc"
+    assert store.counts() == {"GET": 1}
+
+
+def test_a_range_is_one_get_and_may_reach_past_the_end(store: ObjectStore) -> None:
+    store.objects["t/x"] = b"abcdef"
+    file = _io(store).new_input(store.url("t/x"))
+    assert [file.read(1, 3).to_pybytes(), file.read(4, 99).to_pybytes(), file.read(2, 0).to_pybytes()] == [b"bcd", b"ef", b""]
+    assert store.counts() == {"GET": 2}
+
+
+def test_a_file_below_the_part_size_is_one_put_and_knows_its_length(store: ObjectStore) -> None:
+    output = _io(store).new_output(store.url(_MANIFEST))
+    with output.create() as stream:
+        stream.write(b"abc")
+        stream.write(memoryview(b"def"))
+        assert stream.tell() == 6
+    assert len(output) == 6
+    assert store.objects == {_MANIFEST: b"abcdef"}
+    assert store.counts() == {"PUT": 1}
+
+
+def test_an_empty_file_is_written(store: ObjectStore) -> None:
+    _io(store).new_output(store.url("t/empty")).create(overwrite=True).close()
+    assert store.objects == {"t/empty": b""}
+
+
+def test_a_larger_file_goes_up_in_parts(store: ObjectStore) -> None:
+    data = bytes(range(256)) * (PART_BYTES // 100)
+    with _io(store).new_output(store.url("t/x")).create(overwrite=True) as stream:
+        for start in range(0, len(data), 1_000_003):
+            stream.write(data[start : start + 1_000_003])
+    assert store.objects == {"t/x": data}
+    assert store.counts()["PUT"] == -(-len(data) // PART_BYTES)
+
+
+def test_a_stream_left_by_an_error_creates_nothing(store: ObjectStore) -> None:
+    def fail_in_the_middle() -> None:
+        with _io(store).new_output(store.url("t/x")).create(overwrite=True) as stream:
+            stream.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_the_middle()
+    assert not store.objects
+
+
+def test_a_name_that_another_may_have_is_looked_up_before_it_is_taken(store: ObjectStore) -> None:
+    store.objects["t/version-hint.text"] = b"1"
+    with pytest.raises(FileExistsError):
+        _io(store).new_output(store.url("t/version-hint.text")).create()
+
+
+def test_metadata_that_never_changes_is_read_once(store: ObjectStore) -> None:
+    store.objects[_MANIFEST] = b"entries"
+    for _ in range(3):
+        assert _io(store).new_input(store.url(_MANIFEST)).open().read() == b"entries"
+    assert store.counts() == {"GET": 1}
+
+
+def test_metadata_that_was_written_here_is_not_read_again(store: ObjectStore) -> None:
+    with _io(store).new_output(store.url(_MANIFEST)).create() as stream:
+        stream.write(b"entries")
+    assert _io(store).new_input(store.url(_MANIFEST)).open().read() == b"entries"
+    assert store.counts() == {"PUT": 1}
+
+
+def test_metadata_that_was_deleted_is_not_remembered(store: ObjectStore) -> None:
+    store.objects[_MANIFEST] = b"entries"
+    _io(store).new_input(store.url(_MANIFEST)).open()
+    _io(store).delete(store.url(_MANIFEST))
+    with pytest.raises(FileNotFoundError):
+        _io(store).new_input(store.url(_MANIFEST)).open()
+
+
+@pytest.mark.parametrize("key", ["t/a=1%2F2/x", "t/a b/x", "t/ü[1]{}^~#/x".replace("#", "%23"), "t/a+b&c=d'/x", 't/"q"*/x'])
+def test_keys_of_any_partition_value_are_read_written_and_deleted(store: ObjectStore, key: str) -> None:
+    with _io(store).new_output(store.url(key)).create(overwrite=True) as stream:
+        stream.write(b"abc")
+    assert list(store.objects) == [key]
+    assert _io(store).new_input(store.url(key)).read(0, 3).to_pybytes() == b"abc"
+    _io(store).delete(store.url(key))
+    assert not store.objects
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (404, "NoSuchKey", StorageFailure.ABSENT),
+        (404, "NoSuchBucket", StorageFailure.BUCKET),
+        (403, "AccessDenied", StorageFailure.DENIED),
+        (403, "SignatureDoesNotMatch", StorageFailure.CREDENTIALS),
+        (403, "InvalidAccessKeyId", StorageFailure.CREDENTIALS),
+        (400, "ExpiredToken", StorageFailure.CREDENTIALS),
+        (400, "AuthorizationHeaderMalformed", StorageFailure.REGION),
+        (301, "PermanentRedirect", StorageFailure.REGION),
+    ],
+)
+@pytest.mark.parametrize("verb", ["GET", "HEAD", "PUT", "DELETE"])
+def test_a_refusal_is_asked_once_and_keeps_its_reason(store: ObjectStore, status: int, code: str, kind: StorageFailure, verb: str) -> None:
+    store.fault = lambda method, key: Fault("status", status, code)
+    file = _io(store).new_input(store.url("t/x"))
+    call = {"GET": file.open, "HEAD": file.__len__, "PUT": lambda: file.put(b"abc"), "DELETE": file.delete}[verb]
+    with pytest.raises(OSError) as raised:
+        call()
+    # An answer to HEAD has no body, and so no code.
+    told = kind if verb != "HEAD" or code in ("NoSuchKey", "AccessDenied", "PermanentRedirect") else None
+    assert told is None or storage_failure(raised.value) is told
+    assert sum(store.counts().values()) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault("status", 503, "SlowDown"), Fault("status", 500), Fault("close"), Fault("cut")])
+def test_what_fails_in_passing_is_asked_again(store: ObjectStore, fault: Fault) -> None:
+    store.objects["t/x"] = b"abcdef" * 100
+    left = iter([fault, fault])
+    store.fault = lambda method, key: next(left, None)
+    assert _io(store).new_input(store.url("t/x")).read(0, 600).to_pybytes() == b"abcdef" * 100
+    assert store.counts() == {"GET": 3}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"s3.role-arn": "arn:aws:iam::1:role/x"},
+        {"s3.signer.endpoint": "v1/sign"},
+        {"s3.secret-access-key": ""},
+        {"s3.retry-strategy-impl": "a.B"},
+    ],
+)
+def test_credentials_that_this_client_cannot_find_are_left_to_pyarrow(store: ObjectStore, more: dict[str, str]) -> None:
+    assert s3_bucket({**store.properties, **more}, "lakehouse") is None
+
+
+def test_where_this_client_cannot_find_credentials_pyarrow_reads(store: ObjectStore) -> None:
+    assert isinstance(ObjectFileIO({**store.properties, "s3.signer.endpoint": "v1/sign"}).new_input("s3://lakehouse/t/x"), PyArrowFile)
+
+
+def test_a_token_of_the_environment_is_not_mixed_with_a_key_of_the_properties(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-another-key")
+    assert s3_bucket(store.properties, "lakehouse") is None
+    assert s3_bucket({**store.properties, "s3.session-token": "own"}, "lakehouse") is not None
+
+
+def test_other_schemes_are_pyarrows() -> None:
+    assert isinstance(ObjectFileIO({}).new_input("file:///tmp/x"), PyArrowFile)
+
+
+def test_what_is_held_of_a_large_file_costs_no_further_request(store: ObjectStore) -> None:
+    data = bytes(number % 251 for number in range(600_000))
+    store.objects["t/x"] = data
+    file = RangedFile(_io(store).new_input(store.url("t/x")), len(data))
+    file.hold([(10, 1000), (2000, 500), (400_000, 100)], 1 << 20)
+    # Two that lie close together are one.
+    assert store.counts() == {"GET": 2}
+    for start, length in ((10, 1000), (2000, 500), (1500, 900), (400_050, 50)):
+        file.seek(start)
+        assert file.read(length) == data[start : start + length]
+    assert store.counts() == {}
+    file.seek(-8, 2)
+    assert file.read() == data[-8:]
+    file.seek(-1000, 2)
+    assert file.read(992) == data[-1000:-8]
+    assert store.counts() == {"GET": 1}
+    file.seek(100_000)
+    assert file.read(3) == data[100_000:100_003]
+    assert store.counts() == {"GET": 1}
+
+
+def test_more_than_may_be_held_is_not_fetched(store: ObjectStore) -> None:
+    store.objects["t/x"] = bytes(200_000)
+    file = RangedFile(_io(store).new_input(store.url("t/x")), 200_000)
+    file.hold([(0, 100_000)], 99_999)
+    assert store.counts() == {}

@@ -1,0 +1,166 @@
+"""A small S3 in this process that counts its requests and fails as it is told. It checks no signature and knows one bucket."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+BUCKET = "lakehouse"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An answer that fails: a status with the service's code, a connection that is closed, or a body that ends in its middle."""
+
+    do: Literal["status", "close", "cut"]
+    status: int = 500
+    code: str = "InternalError"
+
+
+@dataclass
+class ObjectStore:
+    """What the store holds, by key, and what it was asked: (method, key) in order."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    fault: Callable[[str, str], Fault | None] = lambda method, key: None
+    endpoint: str = ""
+    uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """FileIO properties that open it."""
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": "access",
+            "s3.secret-access-key": "secret",
+            "s3.region": "us-east-1",
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Requests by method since the last call."""
+        with self.lock:
+            counted = Counter(method for method, _ in self.requests)
+            self.requests.clear()
+        return dict(counted)
+
+    def url(self, key: str) -> str:
+        return f"s3://{BUCKET}/{key}"
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    """A running store on a free port of the loopback address."""
+    store = ObjectStore()
+
+    class Handler(_Handler):
+        held = store
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    store.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield store
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    held: ObjectStore
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_: Any) -> None:
+        """Silent."""
+
+    def _any(self) -> None:
+        parts = urlsplit(self.path)
+        key = unquote(parts.path).removeprefix(f"/{BUCKET}").lstrip("/")
+        query = parse_qs(parts.query, keep_blank_values=True)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with self.held.lock:
+            self.held.requests.append((self.command, key))
+        fault = self.held.fault(self.command, key)
+        if fault is not None and fault.do == "close":
+            self.close_connection = True
+            return
+        if fault is not None and fault.do == "status":
+            self._answer(fault.status, _error(fault.code))
+            return
+        status, headers, data = self._served(key, query, body)
+        self._answer(status, data, headers, cut=fault is not None)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _any
+
+    def _served(self, key: str, query: dict[str, list[str]], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        store = self.held
+        if self.command == "GET" and not key:
+            return 200, {}, _listing(store, query.get("prefix", [""])[0])
+        if self.command in ("GET", "HEAD"):
+            return self._read(store.objects.get(key))
+        if self.command == "DELETE":
+            store.objects.pop(key, None)
+            return 204, {}, b""
+        return self._write(key, query, body)
+
+    def _read(self, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
+        if data is None:
+            return 404, {}, _error("NoSuchKey")
+        headers = {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if wanted is None:
+            return 200, headers, data
+        first, last = int(wanted[1]), min(int(wanted[2] or len(data)), len(data) - 1)
+        if first >= len(data):
+            return 416, {}, _error("InvalidRange")
+        return 206, {**headers, "Content-Range": f"bytes {first}-{last}/{len(data)}"}, data[first : last + 1]
+
+    def _write(self, key: str, query: dict[str, list[str]], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        store = self.held
+        if "uploads" in query:
+            store.uploads[key] = {}
+            return 200, {}, f"<InitiateMultipartUploadResult><UploadId>{escape(key)}</UploadId></InitiateMultipartUploadResult>".encode()
+        if "partNumber" in query:
+            store.uploads[key][int(query["partNumber"][0])] = body
+            return 200, {"ETag": '"1"'}, b""
+        if "uploadId" in query:
+            store.objects[key] = b"".join(part for _, part in sorted(store.uploads.pop(key).items()))
+            return 200, {}, b"<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>"
+        store.objects[key] = body
+        return 200, {"ETag": '"1"'}, b""
+
+    def _answer(self, status: int, data: bytes, headers: dict[str, str] | None = None, *, cut: bool = False) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+        self.close_connection = self.close_connection or cut
+
+
+def _error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
+
+
+def _listing(store: ObjectStore, prefix: str) -> bytes:
+    found = [
+        f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+        for key, data in sorted(store.objects.items())
+        if key.startswith(prefix)
+    ]
+    return f"<ListBucketResult><KeyCount>{len(found)}</KeyCount>{''.join(found)}</ListBucketResult>".encode()
