@@ -21,7 +21,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
-_START_SECONDS = 60
+_START_SECONDS = 300
 
 
 @pytest.fixture(scope="session")

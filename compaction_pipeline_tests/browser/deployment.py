@@ -22,7 +22,7 @@ from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake
 
 _REPOSITORY = Path(__file__).parents[2]
-_START_SECONDS = 120
+_PATIENCE_SECONDS = 600
 
 
 class Deployment:
@@ -85,7 +85,7 @@ class Deployment:
         """Ask the webserver what a page would ask."""
         body = json.dumps({"query": text, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)["data"]
 
     def add_partition(self, key: str) -> None:
@@ -93,9 +93,9 @@ class Deployment:
         answer = self.query(_ADD, key=key)["addDynamicPartition"]["__typename"]
         assert answer in ("AddDynamicPartitionSuccess", "DuplicateDynamicPartitionError"), answer
 
-    def wait(self, what: str, holds: Any, seconds: float = _START_SECONDS) -> Any:
+    def wait(self, what: str, holds: Any) -> Any:
         """Poll until something is true; the end of Dagster's output tells why it never was."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
             try:
                 found = holds()
@@ -105,7 +105,7 @@ class Deployment:
                 return found
             time.sleep(0.5)
         lines = (self.folder / "dagster.log").read_text(errors="replace").splitlines()[-30:]
-        raise AssertionError(f"{what} did not come within {seconds:.0f} s; Dagster said:\n" + "\n".join(lines))
+        raise AssertionError(f"{what} did not come within {_PATIENCE_SECONDS} s; Dagster said:\n" + "\n".join(lines))
 
 
 _LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries { name locationOrLoadError { __typename } } } } }"""

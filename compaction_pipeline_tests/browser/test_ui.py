@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from compaction_pipeline_tests.browser.deployment import Deployment
 from compaction_pipeline_tests.defs.lake import key
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 
 Screenshot = Callable[[str], None]
 
@@ -41,7 +41,7 @@ def choose(page: Page, keys: Sequence[str]) -> None:
 def _sensors_did_their_work(dagster: Deployment) -> None:
     """Days 1–3 of `orders` were found, merged and committed without anybody's hand."""
     wanted = {key(1), key(2), key(3)}
-    dagster.wait("the sensors' run", lambda: wanted <= materialized(dagster), seconds=180)
+    dagster.wait("the sensors' run", lambda: wanted <= materialized(dagster))
     for day in range(1, 13):
         dagster.add_partition(key(day, "returns"))
 
@@ -92,8 +92,8 @@ def test_a_backfill_of_three_scattered_partitions_completes(dagster: Deployment,
     wanted = [key(day, "returns") for day in (2, 7, 11)]
     choose(page, wanted)
     page.get_by_role("button", name="Launch backfill").click()
-    dagster.wait("three green nodes", lambda: set(wanted) <= materialized(dagster), seconds=300)
-    dagster.wait("the backfill's end", lambda: _newest_backfill(dagster)["status"] == "COMPLETED_SUCCESS", seconds=120)
+    dagster.wait("three green nodes", lambda: set(wanted) <= materialized(dagster))
+    dagster.wait("the backfill's end", lambda: _newest_backfill(dagster)["status"] == "COMPLETED_SUCCESS")
     assert set(_newest_backfill(dagster)["partitionNames"]) == set(wanted)
     page.goto(f"/runs/b/{_newest_backfill(dagster)['id']}")
     expect(page.get_by_text("compacted_files").first).to_be_visible()

@@ -53,7 +53,7 @@ def test_nothing_is_left_of_a_child_that_does_not_end_when_asked(tmp_path: Path,
     processes = Processes()
     child = _started(processes, script, tmp_path)
     assert len(_running(child)) == 2
-    processes.stop(grace_seconds=0.3, kill_seconds=5, orphans_seconds=0.2)
+    processes.stop(grace_seconds=0.3, kill_seconds=300, orphans_seconds=0.2)
     assert _running(child) == []
 
 
@@ -74,7 +74,7 @@ def test_a_child_is_stopped_when_its_context_is_left_by_a_signal(tmp_path: Path)
 def test_a_child_that_ends_by_itself_is_named_with_its_last_words(tmp_path: Path) -> None:
     with Processes() as processes:
         child = processes.start("writer", [sys.executable, "-c", "raise SystemExit('disk full')"], os.environ, tmp_path, tmp_path / "log")
-        child._process.wait(30)
+        child._process.wait(600)
         with pytest.raises(ConfigError, match=r"writer ended by itself with exit code 1.*\n.*disk full"):
             processes.check()
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -20,6 +21,8 @@ KEYS = 97
 _STEP = 7919
 _DELETES = 5
 _PARTITIONS = 3
+_ENDLESS = 200_000
+"""More changes than any test waits for; the source keeps those that are left in each checkpoint, which holds 5 MB."""
 
 _OPENED = "io lang lang.reflect net nio text time util util.concurrent util.concurrent.atomic util.concurrent.locks"
 
@@ -76,6 +79,23 @@ class Job:
         self._end.get()
 
 
+class Stream(Job):
+    """A streaming job that goes on until it is stopped, so that a slow machine has the time that it needs."""
+
+    def __init__(self, result: Any, savepoints: Path, form: Any) -> None:
+        super().__init__(result)
+        self._client = result.getJobClient().get()
+        self._savepoints = savepoints
+        self._form = form
+
+    def stop(self) -> None:
+        """Take no more changes, commit those that were taken, and end."""
+        if self.running:
+            self._client.stopWithSavepoint(True, str(self._savepoints), self._form).get()
+        # A stream that ended by itself failed, and says why.
+        self.wait()
+
+
 class Flink:
     """SQL on a local Flink; each job gets a cluster within the JVM."""
 
@@ -91,6 +111,7 @@ class Flink:
             "restart-strategy.type": "disable",
         }
         api = jvm.org.apache.flink.table.api
+        self._savepoint_form = jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
         configuration = jvm.org.apache.flink.configuration.Configuration.fromMap(settings)
         self._tables = api.TableEnvironment.create(
             api.EnvironmentSettings.newInstance().inStreamingMode().withConfiguration(configuration).build()
@@ -107,13 +128,24 @@ class Flink:
 
     def write(self, tables: Sequence[str], last: int, per_second: int) -> Job:
         """Start a job that writes the changes 1 to `last` into each of the tables, at so many a second."""
+        return Job(self._written(tables, last, per_second).execute())
+
+    def stream(self, tables: Sequence[str], per_second: int, savepoints: Path) -> Stream:
+        """Start a job that writes the changes from 1 on into each of the tables, until it is stopped; table `taken` gets their numbers."""
+        self.sql(f"CREATE TABLE {self._catalog}.db.taken (n BIGINT)")
+        statements = self._written(tables, _ENDLESS, per_second)
+        # One source feeds all statements.
+        statements.addInsertSql(f"INSERT INTO {self._catalog}.db.taken SELECT n FROM numbers")
+        return Stream(statements.execute(), savepoints, self._savepoint_form)
+
+    def _written(self, tables: Sequence[str], last: int, per_second: int) -> Any:
         self.sql("DROP TEMPORARY TABLE IF EXISTS numbers")
         options = f"'rows-per-second'='{per_second}', 'fields.n.kind'='sequence', 'fields.n.start'='1', 'fields.n.end'='{last}'"
         self.sql(f"CREATE TEMPORARY TABLE numbers (n BIGINT) WITH ('connector'='datagen', {options})")
         statements = self._tables.createStatementSet()
         for table in tables:
             statements.addInsertSql(f"INSERT INTO {self._catalog}.db.{table} {CHANGES}")
-        return Job(statements.execute())
+        return statements
 
 
 def _quoted(text: str) -> str:

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from compaction_pipeline_tests.interop.warehouse import Compactions
 
 Say = Callable[[str], None]
 """Prints a line of figures where everyone sees it: also of a test that passes."""
+
+Enough = Callable[["Tally"], bool]
+"""Whether what was done shows what the test wants to see; a slow machine gets the time that it needs."""
 
 
 @dataclass
@@ -80,22 +83,22 @@ class Lagging:
         self._engine.close()
 
 
-def compact_while(running: Callable[[], bool], compactions: Compactions, table: str = "t") -> Tally:
-    """Compact with one type after the other as long as `running` says so."""
-    tally = Tally()
+def compact_while(running: Callable[[], bool], compactions: Compactions, enough: Enough, seconds: float, table: str = "t") -> Tally:
+    """Compact with one type after the other for so long, and longer while it is not enough; no longer than something runs beside it."""
+    tally, ends = Tally(), time.monotonic() + seconds
     for kind in itertools.cycle(CompactionType):
-        if not running():
+        if not running() or (time.monotonic() >= ends and enough(tally)):
             return tally
         tally.add(compactions.compact(kind, table))
     raise AssertionError("unreachable")
 
 
 class Worker:
-    """Repeats a step in a thread until its time is over or it fails."""
+    """Repeats a step in a thread until it is stopped or fails."""
 
-    def __init__(self, step: Callable[[], Any], seconds: float) -> None:
+    def __init__(self, step: Callable[[], Any]) -> None:
         self._step = step
-        self._deadline = time.monotonic() + seconds
+        self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -104,24 +107,28 @@ class Worker:
     def running(self) -> bool:
         return self._thread.is_alive()
 
-    def wait(self) -> None:
-        """Wait for its end; raises what it failed with."""
+    def stop(self) -> None:
+        """Wait for the end of its step; raises what it failed with."""
+        self._stopped.set()
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
         try:
-            while time.monotonic() < self._deadline:
+            while not self._stopped.is_set():
                 self._step()
         except BaseException as error:
             self._error = error
 
 
 @contextmanager
-def working(seconds: float, *steps: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
-    """Steps that repeat beside the block, which gets a function that says whether any still runs; raises what one failed with."""
-    workers = [Worker(step, seconds) for step in steps]
-    yield lambda: any(worker.running for worker in workers)
-    for worker in workers:
-        worker.wait()
+def working(*steps: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
+    """Steps that repeat beside the block, which gets a function that says whether all still run; raises what one failed with."""
+    workers = [Worker(step) for step in steps]
+    try:
+        yield lambda: all(worker.running for worker in workers)
+    finally:
+        with ExitStack() as stops:
+            for worker in workers:
+                stops.callback(worker.stop)

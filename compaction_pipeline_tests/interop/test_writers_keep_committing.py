@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from compaction_pipeline_tests.interop.flink import SHAPES, Flink, expected_rows
-from compaction_pipeline_tests.interop.racing import Say, compact_while, working
+from compaction_pipeline_tests.interop.racing import Say, Tally, compact_while, working
 from compaction_pipeline_tests.interop.test_tables_written_by_spark import made
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 from compaction_pipeline_tests.reference_reader import Row
 
 pytestmark = pytest.mark.interop
 
-LONG = [pytest.mark.long, pytest.mark.timeout(900)]
+LONG = [pytest.mark.long, pytest.mark.timeout(1800)]
 _KEYS = 600
 _PARTITIONS = 6
 OVERTAKEN = "missing data files"
@@ -67,15 +67,19 @@ class SparkUpserts:
         self.commits += 1
 
 
+def several(tally: Tally) -> bool:
+    return tally.committed > 2
+
+
 @pytest.mark.parametrize("seconds", [30, pytest.param(300, marks=LONG)])
 def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, say: Say) -> None:
     upserts = SparkUpserts(warehouse, Random(seconds))
     for _ in range(3):
         upserts.write()
-    with working(seconds, upserts.write) as running:
-        tally = compact_while(running, lagging_compactions)
+    with working(upserts.write) as running:
+        tally = compact_while(running, lagging_compactions, several, seconds)
     say(f"Spark, {seconds} s: {upserts.commits} statements, {upserts.overtaken} overtaken and run again; {tally}")
-    assert tally.committed > 2
+    assert several(tally)
     warehouse.check(upserts.rows.values())
 
 
@@ -85,13 +89,13 @@ def test_no_stream_of_flink_fails_and_its_rows_stay_exact(
 ) -> None:
     flink = Flink(flink_jvm, warehouse.name, warehouse.flink_catalog)
     flink.create("t", shape)
-    last = 200 * seconds
     started = time.monotonic()
-    job = flink.write(["t"], last, 200)
-    tally = compact_while(lambda: job.running, lagging_compactions)
-    job.wait()
+    stream = flink.stream(["t"], 200, warehouse.folder / "savepoints")
+    tally = compact_while(lambda: stream.running, lagging_compactions, several, seconds)
+    stream.stop()
+    last = warehouse.table("taken").scan().count()
     operations = [snapshot.summary.operation.value for snapshot in warehouse.table().metadata.snapshots]
     commits = len(operations) - operations.count("replace")
     say(f"Flink, {shape}, {time.monotonic() - started:.0f} s: {last} changes, {commits} commits of other kinds than replace; {tally}")
-    assert tally.committed > 2
+    assert several(tally)
     warehouse.check(expected_rows(last))

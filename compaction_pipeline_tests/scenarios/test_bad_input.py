@@ -534,7 +534,7 @@ run()
 def _as_nobody(shop: Shop, *arguments: str) -> tuple[str, int]:
     environment = {key: value for key, value in {**os.environ, **shop.environment}.items() if value is not None}
     done = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", _AS_NOBODY, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert "Traceback" not in done.stderr
     return " ".join((done.stdout + done.stderr).split()), done.returncode
@@ -653,7 +653,7 @@ def test_a_demo_whose_port_is_in_use_says_so_and_starts_nothing(tmp_path: Path) 
         port = taken.getsockname()[1]
         environment = {**os.environ, "PORT": str(port), "COMPACTION_DEMO_HOME": str(tmp_path / "demo")}
         done = subprocess.run(
-            [sys.executable, "-m", "compaction_pipeline.demo"], env=environment, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-m", "compaction_pipeline.demo"], env=environment, capture_output=True, text=True, timeout=600, check=False
         )
     assert (done.returncode, done.stdout) == (2, "")
     assert f"port {port} is in use" in done.stderr

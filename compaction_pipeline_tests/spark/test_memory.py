@@ -30,7 +30,6 @@ def _merge_in_a_fresh_process(table: Table) -> MergeResult:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("share", [0.1, 1, pytest.param(4, marks=pytest.mark.long)])
 def test_memory_stays_within_the_bound(tmp_path: Path, share: float) -> None:
     _stays_within_the_bound(Table(tmp_path), rows=600_000, keys=int(share * BOUND / 8))

@@ -134,7 +134,7 @@ def test_spark_connect_merges_as_this_process_does(tmp_path: Path) -> None:
     # A process of its own: PySpark is either a client or a driver. The server's workers are this interpreter.
     environment = {**os.environ, "JAVA_HOME": find_java(os.environ, tmp_path).path, "PYSPARK_PYTHON": sys.executable}
     child = subprocess.run(
-        [sys.executable, "-c", _ON_CONNECT, str(given), str(tmp_path)], capture_output=True, text=True, timeout=180, env=environment
+        [sys.executable, "-c", _ON_CONNECT, str(given), str(tmp_path)], capture_output=True, text=True, timeout=600, env=environment
     )
     assert child.returncode == 0, child.stderr
     local = table.merge()
