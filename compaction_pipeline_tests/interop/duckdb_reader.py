@@ -39,7 +39,7 @@ def duckdb_rows(*tables: Any) -> list[list[tuple[str | None, ...]]]:
         cwd=packages,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -139,7 +139,7 @@ class Scene:
         """Run the whole protocol in another process; answers its exit code."""
         child = _CHILDREN.Process(target=compact_until, args=(str(self.home), name, occurrence))
         child.start()
-        child.join(120)
+        child.join(600)
         assert child.exitcode is not None, "the child hangs"
         return child.exitcode
 
