@@ -1,6 +1,8 @@
 """Wires settings → stores, catalogs, Spark, clock → services. Alone owns the clock, ids and sleeping.
 
-Nothing is opened before it is asked for: building `Services` touches neither database, catalog nor JVM.
+Nothing is opened before it is asked for: building `Services` touches neither database, catalog nor JVM. Nor is it imported:
+PyIceberg, PyArrow and PySpark cost seconds, and a command that only reads the state database needs none of them. So imports of the
+three outside worlds and of use cases stand in the property that uses them; the layers' contracts see them there too.
 """
 
 from __future__ import annotations
@@ -15,27 +17,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.lifecycle.timeouts import RENEWAL_INTERVAL
 from compaction_pipeline.core.ports import Committer, MergeEngine, TableScan
-from compaction_pipeline.iceberg.catalogs import Catalogs
-from compaction_pipeline.iceberg.commit import IcebergCommitter
-from compaction_pipeline.iceberg.scan import IcebergScan
-from compaction_pipeline.services.commit_tables import CommitTables
-from compaction_pipeline.services.compact_tables import CompactTables
-from compaction_pipeline.services.dispatch_tasks import DispatchTasks
-from compaction_pipeline.services.explore_catalogs import ExploreCatalogs
-from compaction_pipeline.services.judge_compaction import JudgeCompaction
-from compaction_pipeline.services.maintain_tables import MaintainTables
-from compaction_pipeline.services.plan_tables import PlanTables
-from compaction_pipeline.services.read_history import ReadHistory
-from compaction_pipeline.services.refresh_files import RefreshFiles
-from compaction_pipeline.settings import Settings, load_settings
-from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
-from compaction_pipeline.spark.session import SparkSessions, SparkSettings
-from compaction_pipeline.storage.stores import Stores, open_stores
+
+if TYPE_CHECKING:
+    from compaction_pipeline.iceberg.catalogs import Catalogs
+    from compaction_pipeline.services.commit_tables import CommitTables
+    from compaction_pipeline.services.compact_tables import CompactTables
+    from compaction_pipeline.services.dispatch_tasks import DispatchTasks
+    from compaction_pipeline.services.explore_catalogs import ExploreCatalogs
+    from compaction_pipeline.services.judge_compaction import JudgeCompaction
+    from compaction_pipeline.services.maintain_tables import MaintainTables
+    from compaction_pipeline.services.plan_tables import PlanTables
+    from compaction_pipeline.services.read_history import ReadHistory
+    from compaction_pipeline.services.refresh_files import RefreshFiles
+    from compaction_pipeline.settings import Settings
+    from compaction_pipeline.spark.session import SparkSessions
+    from compaction_pipeline.storage.stores import Stores
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,8 @@ def undisturbed() -> Iterator[None]:
 
 def open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
     """The state database in force. Only the folder of the default one is made: one that a person names wrongly must not appear."""
+    from compaction_pipeline.storage.stores import open_stores
+
     return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url)
 
 
@@ -132,18 +135,26 @@ class Services:
 
     @cached_property
     def catalogs(self) -> Catalogs:
+        from compaction_pipeline.iceberg.catalogs import Catalogs
+
         return Catalogs(self.stores.catalogs.entry)
 
     @cached_property
     def scan(self) -> TableScan:
+        from compaction_pipeline.iceberg.scan import IcebergScan
+
         return IcebergScan(self.catalogs)
 
     @cached_property
     def committer(self) -> Committer:
+        from compaction_pipeline.iceberg.commit import IcebergCommitter
+
         return IcebergCommitter(self.catalogs, on_step=self.on_step)
 
     @cached_property
     def spark_sessions(self) -> SparkSessions:
+        from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+
         settings = self.settings
         return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, str(settings.home.expanduser().absolute()), {}))
 
@@ -151,19 +162,27 @@ class Services:
     def engine(self) -> MergeEngine:
         if self.engine_override is not None:
             return self.engine_override
+        from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
+
         return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self.spark_sessions)
 
     @cached_property
     def explore_catalogs(self) -> ExploreCatalogs:
+        from compaction_pipeline.services.explore_catalogs import ExploreCatalogs
+
         return ExploreCatalogs(self.stores.catalogs, self.stores.tables, self.scan)
 
     @cached_property
     def refresh_files(self) -> RefreshFiles:
+        from compaction_pipeline.services.refresh_files import RefreshFiles
+
         stores = self.stores
         return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self.scan, self.clock, new_id)
 
     @cached_property
     def plan_tables(self) -> PlanTables:
+        from compaction_pipeline.services.plan_tables import PlanTables
+
         stores = self.stores
         return PlanTables(
             stores.catalogs, stores.tables, stores.files, stores.tasks, stores.leases, self.clock, new_id, self.settings.queue_slots
@@ -171,6 +190,8 @@ class Services:
 
     @cached_property
     def dispatch_tasks(self) -> DispatchTasks:
+        from compaction_pipeline.services.dispatch_tasks import DispatchTasks
+
         return DispatchTasks(
             self.stores.tables,
             self.stores.tasks,
@@ -184,6 +205,8 @@ class Services:
 
     @cached_property
     def commit_tables(self) -> CommitTables:
+        from compaction_pipeline.services.commit_tables import CommitTables
+
         stores = self.stores
         return CommitTables(
             stores.catalogs,
@@ -201,6 +224,8 @@ class Services:
 
     @cached_property
     def compact_tables(self) -> CompactTables:
+        from compaction_pipeline.services.compact_tables import CompactTables
+
         return CompactTables(
             self.stores.tables,
             self.stores.tasks,
@@ -215,16 +240,22 @@ class Services:
 
     @cached_property
     def read_history(self) -> ReadHistory:
+        from compaction_pipeline.services.read_history import ReadHistory
+
         stores = self.stores
         return ReadHistory(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, self.clock)
 
     @cached_property
     def judge_compaction(self) -> JudgeCompaction:
+        from compaction_pipeline.services.judge_compaction import JudgeCompaction
+
         stores = self.stores
         return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.clock)
 
     @cached_property
     def maintain_tables(self) -> MaintainTables:
+        from compaction_pipeline.services.maintain_tables import MaintainTables
+
         stores = self.stores
         ttl = timedelta(days=self.settings.record_ttl_days)
         return MaintainTables(stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.committer, self.clock, ttl)
@@ -239,6 +270,8 @@ class Services:
 
 def open_services(settings: Settings | None = None) -> Services:
     """Services of these settings, or of the environment's; logging set to their level. Raises ConfigError for a bad setting."""
+    from compaction_pipeline.settings import load_settings
+
     settings = settings or load_settings()
     logging.getLogger("compaction_pipeline").setLevel(settings.log_level)
     return Services(settings)

@@ -6,11 +6,12 @@ Global options may stand anywhere on the line (`compact T --json` as well as `--
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from importlib.metadata import version as installed_version
@@ -18,12 +19,13 @@ from typing import Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.cli.output import Output, Verbosity
 from compaction_pipeline.core.errors import CompactionError, ConfigError
-from compaction_pipeline.settings import load_settings
 
+_LOG_LEVEL = "COMPACTION_LOG_LEVEL"
 _GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
 GLOBAL_HELP = (
     "Everywhere: --json, --verbose/-v, --quiet/-q. "
@@ -31,12 +33,26 @@ GLOBAL_HELP = (
 )
 
 
+COMMANDS: dict[str, Callable[[], typer.Typer]] = {}
+"""Each command's name, in the order of the help, and how to import the application that holds it; `cli.main` fills it."""
+
+
 class Interrupted(Exception):
     """Ctrl-C, or a request to end, ended a command; the message is what a person should know."""
 
 
 class Commands(TyperGroup):
-    """The root of the commands. Every error ends here: one clear sentence and an exit code, never a stack of calls."""
+    """The root of the commands. Every error ends here: one clear sentence and an exit code, never a stack of calls.
+
+    A command is imported when it is asked for: `--version` imports none, `status` none that compacts.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        imported = COMMANDS.get(cmd_name)
+        return None if imported is None else get_group(imported()).get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -131,6 +147,11 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def command_group() -> typer.Typer:
+    """What a module of commands registers them at; it takes its help style from here."""
+    return typer.Typer(add_completion=False, rich_markup_mode="rich")
+
+
 app = typer.Typer(
     name="compaction-pipeline",
     cls=Commands,
@@ -205,5 +226,9 @@ def _level(verbosity: Verbosity) -> str:
     if verbosity is Verbosity.QUIET:
         return "ERROR"
     # A command says by itself what went wrong, in one sentence; the log, INFO by default, is meant for services.
-    settings = load_settings()
-    return settings.log_level if "log_level" in settings.model_fields_set else "ERROR"
+    if not any(name.upper() == _LOG_LEVEL for name in os.environ):
+        return "ERROR"
+    # pydantic, that reads the settings, costs a third of a second: the help of a command needs none.
+    from compaction_pipeline.settings import load_settings
+
+    return load_settings().log_level

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.services.compact_tables import Compaction
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.compact_tables import Compaction
 
 # Why a plan is empty, where that is more than "nothing to do".
 _EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
@@ -112,6 +115,8 @@ def interrupted_answer(
     table: TableIdentifier, message: str, tasks: int, records: Sequence[CompactionRecord], before: TableBefore
 ) -> CompactionAnswer:
     """`compact` was interrupted: what it had planned and committed by then counts."""
+    from compaction_pipeline.services.compact_tables import Compaction
+
     plan = CompactionPlan((), PlanReason(PlanReasonCode.PLANNED, message))
     answer = answer_of(Compaction(table, plan, tuple(records)), before)
     if records and records[-1].ended_at is None:

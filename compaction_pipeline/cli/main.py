@@ -1,11 +1,58 @@
-"""The `compaction-pipeline` command: imports every command into the application, and runs it."""
+"""The `compaction-pipeline` command: says where each command is to be found, and runs the application."""
 
 from __future__ import annotations
 
-from compaction_pipeline.cli.app import app
-from compaction_pipeline.cli.commands import catalog, compaction, record, state, table
+import typer
 
-__all__ = ["app", "catalog", "compaction", "record", "run", "state", "table"]
+from compaction_pipeline.cli.app import COMMANDS, app
+
+__all__ = ["app", "run"]
+
+
+def _catalog() -> typer.Typer:
+    from compaction_pipeline.cli.commands.catalog import commands
+
+    return commands
+
+
+def _table() -> typer.Typer:
+    from compaction_pipeline.cli.commands.table import commands
+
+    return commands
+
+
+def _compaction() -> typer.Typer:
+    from compaction_pipeline.cli.commands.compaction import commands
+
+    return commands
+
+
+def _record() -> typer.Typer:
+    from compaction_pipeline.cli.commands.record import commands
+
+    return commands
+
+
+def _state() -> typer.Typer:
+    from compaction_pipeline.cli.commands.state import commands
+
+    return commands
+
+
+COMMANDS.update(
+    {
+        "catalog": _catalog,
+        "table": _table,
+        "status": _record,
+        "plan": _compaction,
+        "compact": _compaction,
+        "record": _record,
+        "pause": _table,
+        "resume": _table,
+        "state": _state,
+        "doctor": _state,
+    }
+)
 
 
 def run() -> None:

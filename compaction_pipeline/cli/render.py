@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.markup import escape
@@ -23,7 +24,9 @@ from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import CompactionTask
 from compaction_pipeline.core.ports import TaskAttempt
-from compaction_pipeline.services.read_history import NodeOverview, QueueCounts, TableOverview
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.read_history import NodeOverview, QueueCounts, TableOverview
 
 _HEALTH_STYLE = {
     HealthStatus.FAILING: "bold red",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,8 +11,9 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli.output import Output
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.settings import load_settings
-from compaction_pipeline.storage.stores import Stores
+
+if TYPE_CHECKING:
+    from compaction_pipeline.storage.stores import Stores
 
 TABLE_HELP = "catalog.namespace.table; a level that holds a dot stands in backticks."
 
@@ -20,6 +22,9 @@ class Session:
     """Use as a context manager. Building it opens nothing; a database, a catalog or a JVM is opened when a command needs it."""
 
     def __init__(self, context: typer.Context) -> None:
+        # Here, for the help of a command needs no settings, and pydantic costs a third of a second.
+        from compaction_pipeline.settings import load_settings
+
         self.output: Output = context.obj
         self.services = Services(load_settings())
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, InterfaceError, NoSuchModuleError, ProgrammingError
 from sqlalchemy.schema import Table
@@ -77,7 +76,14 @@ def lock(connection: Connection, name: str) -> None:
 
 def upsert(connection: Connection, table: Table) -> Any:
     """INSERT that takes `on_conflict_do_update`, in the connection's dialect."""
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    # Only the dialect in use: importing PostgreSQL's costs a quarter of a second.
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)
 
 
 def batches(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:

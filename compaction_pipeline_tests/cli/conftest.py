@@ -22,13 +22,13 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 from typer.testing import CliRunner, Result
 
-from compaction_pipeline import bootstrap
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.model.data_file import FileContent, OutputFile
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.spark import merge as spark_merge
 from compaction_pipeline.spark.merge import InProcessMergeEngine
 
 TABLE = "lake.shop.orders"
@@ -61,7 +61,7 @@ class Desk:
                     actions.pop()()
                 yield from results
 
-        with mock.patch.object(bootstrap, "InProcessMergeEngine", Engine):
+        with mock.patch.object(spark_merge, "InProcessMergeEngine", Engine):
             yield
 
     def json(self, *arguments: str, code: int = 0) -> Any:

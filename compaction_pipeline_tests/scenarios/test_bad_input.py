@@ -23,7 +23,6 @@ from pyiceberg.manifest import DataFile, FileFormat
 from sqlalchemy import Engine, event
 from typer.testing import CliRunner
 
-from compaction_pipeline import bootstrap
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.model.table import TableLayout
@@ -33,6 +32,7 @@ from compaction_pipeline.iceberg.manifests import data_file_of
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark import java
+from compaction_pipeline.spark import merge as spark_merge
 from compaction_pipeline.spark.merge import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
@@ -137,7 +137,7 @@ def around_merges(
             last()
             yield from results
 
-    monkeypatch.setattr(bootstrap, "InProcessMergeEngine", Engine)
+    monkeypatch.setattr(spark_merge, "InProcessMergeEngine", Engine)
 
 
 # ---- names, options, catalogs ----------------------------------------------------------------------------------------

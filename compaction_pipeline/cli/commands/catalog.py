@@ -6,7 +6,7 @@ import re
 
 import typer
 
-from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
@@ -22,7 +22,8 @@ catalogs = typer.Typer(
     help=_HELP,
     epilog=GLOBAL_HELP,
 )
-app.add_typer(catalogs, name="catalog")
+commands = command_group()
+commands.add_typer(catalogs, name="catalog")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 

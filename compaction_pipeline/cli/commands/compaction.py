@@ -8,7 +8,7 @@ from enum import Enum
 import typer
 from rich.console import RenderableType
 
-from compaction_pipeline.cli.app import GLOBAL_HELP, Interrupted, app
+from compaction_pipeline.cli.app import GLOBAL_HELP, Interrupted, command_group
 from compaction_pipeline.cli.compaction_answer import (
     CompactionAnswer,
     TableBefore,
@@ -32,6 +32,8 @@ from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionType, TaskStatus
 from compaction_pipeline.services.read_history import SHOWN
 
+commands = command_group()
+
 
 class TypeChoice(str, Enum):
     """`--type`, in the lower case of a command line."""
@@ -50,7 +52,7 @@ _WHERE = typer.Option(
 )
 
 
-@app.command(epilog=GLOBAL_HELP)
+@commands.command(epilog=GLOBAL_HELP)
 def plan(
     context: typer.Context,
     table: str = typer.Argument(help=TABLE_HELP),
@@ -72,7 +74,7 @@ def plan(
     raise typer.Exit(exit_code_of_plan(made))
 
 
-@app.command(epilog=GLOBAL_HELP)
+@commands.command(epilog=GLOBAL_HELP)
 def compact(
     context: typer.Context,
     table: str = typer.Argument(help=TABLE_HELP),

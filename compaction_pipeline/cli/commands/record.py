@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.commands.table import node_value, table_value
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import nodes_table, queue_line, record_table, records_table, tables_table, tasks_table
@@ -17,7 +17,8 @@ records = typer.Typer(
     help="Look at compaction records: what each commit of ours did.\n\nExamples:\n\n  compaction-pipeline record list lake.shop.orders",
     epilog=GLOBAL_HELP,
 )
-app.add_typer(records, name="record")
+commands = command_group()
+commands.add_typer(records, name="record")
 
 
 @records.command("list", epilog=GLOBAL_HELP)
@@ -56,7 +57,7 @@ def show(context: typer.Context, record: str = typer.Argument(help="The record's
         )
 
 
-@app.command(epilog=GLOBAL_HELP)
+@commands.command(epilog=GLOBAL_HELP)
 def status(context: typer.Context) -> None:
     """Show how things stand: tables, the worst nodes and why, what runs now, the queue, the newest records.
 

@@ -13,14 +13,13 @@ from typing import Any
 import typer
 
 from compaction_pipeline.bootstrap import open_state_database
-from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.diagnosis import Probe, Probes, diagnose, is_sound, verdict
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.masking import masked_text
 from compaction_pipeline.cli.render import findings_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
-from compaction_pipeline.settings import load_settings
 from compaction_pipeline.spark.java import find_java
 
 _SPARK = (4, 1)
@@ -28,7 +27,8 @@ _SPARK = (4, 1)
 state = typer.Typer(
     no_args_is_help=True, help="Care for the state database.\n\nExamples:\n\n  compaction-pipeline state upgrade", epilog=GLOBAL_HELP
 )
-app.add_typer(state, name="state")
+commands = command_group()
+commands.add_typer(state, name="state")
 
 
 @state.command(epilog=GLOBAL_HELP)
@@ -39,13 +39,15 @@ def upgrade(context: typer.Context) -> None:
 
       compaction-pipeline state upgrade
     """
+    from compaction_pipeline.settings import load_settings
+
     settings = load_settings()
     open_state_database(settings, upgrade=True)
     shown = masked_text(settings.state_database_url)
     context.obj.answer({"state": shown, "upgraded": True}, f"the state database {shown} is of this version")
 
 
-@app.command(epilog=GLOBAL_HELP)
+@commands.command(epilog=GLOBAL_HELP)
 def doctor(context: typer.Context, spark: bool = typer.Option(False, "--spark", help="Start Spark and run one task there too.")) -> None:
     """Say what is wrong with this set-up, and how to mend it: Python, Java, Spark, DAGSTER_HOME, state database, catalogs.
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
-from compaction_pipeline.cli.app import GLOBAL_HELP, app
+from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.services.read_history import NodeOverview, TableDetail, TableOverview
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.read_history import NodeOverview, TableDetail, TableOverview
 
 _HELP = (
     "Look at tables: nodes, files, properties in force, and why they are as they are."
@@ -22,7 +26,8 @@ tables = typer.Typer(
     help=_HELP,
     epilog=GLOBAL_HELP,
 )
-app.add_typer(tables, name="table")
+commands = command_group()
+commands.add_typer(tables, name="table")
 
 
 @tables.command("list", epilog=GLOBAL_HELP)
@@ -83,7 +88,7 @@ def show(
         )
 
 
-@app.command(epilog=GLOBAL_HELP)
+@commands.command(epilog=GLOBAL_HELP)
 def pause(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table.")) -> None:
     """Leave a table, or all, alone: it is measured, nothing is planned. Tasks that run now still end.
 
@@ -95,7 +100,7 @@ def pause(context: typer.Context, table: str | None = typer.Argument(None, help=
     _pause(context, table, True)
 
 
-@app.command(epilog=GLOBAL_HELP)
+@commands.command(epilog=GLOBAL_HELP)
 def resume(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table.")) -> None:
     """Look after a paused table, or all, again.
 

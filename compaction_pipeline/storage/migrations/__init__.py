@@ -10,15 +10,16 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic.command import upgrade as alembic_upgrade
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.storage.engine import VERSION_TABLE, lock, reading, shown, writing
 from compaction_pipeline.storage.private_files import make_private_file
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 HEAD = "0004"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
@@ -34,6 +35,10 @@ def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, h
         stored = schema_version(connection)
     if stored == head:
         return
+    # Half a second, for something that is needed once a version.
+    from alembic.command import upgrade as alembic_upgrade
+    from alembic.script import ScriptDirectory
+
     config = _config(scripts)
     if stored is not None and stored not in {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}:
         raise ConfigError(
@@ -66,6 +71,8 @@ def schema_version(connection: Connection) -> str | None:
 
 
 def _config(scripts: Path) -> Config:
+    from alembic.config import Config
+
     config = Config()
     # `%` is alembic's interpolation mark and may stand in a folder's name.
     config.set_main_option("script_location", str(scripts).replace("%", "%%"))

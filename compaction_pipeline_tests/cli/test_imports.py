@@ -1,0 +1,47 @@
+"""A command imports what it needs: libraries that take seconds to import are left out where they have no work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from compaction_pipeline_tests.cli.conftest import Desk
+
+_HEAVY = ("pyspark", "dagster", "pyiceberg", "pyarrow", "pandas", "duckdb", "numpy", "polars")
+_DATABASE = ("sqlalchemy", "alembic", "pydantic_settings")
+_PROGRAM = """
+import json, sys
+from compaction_pipeline.cli.main import app
+try:
+    app(json.loads(sys.argv[1]))
+except SystemExit as ended:
+    assert not ended.code, ended.code
+sys.stderr.write(json.dumps(sorted(name for name in sys.modules if "." not in name)))
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The top-level modules that a process holds after a command."""
+    command = [sys.executable, "-W", "ignore", "-c", _PROGRAM, json.dumps(arguments)]
+    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("compact", "--help"), ("catalog", "add", "--help")])
+def test_help_and_version_import_neither_a_database_nor_a_table_library(arguments: tuple[str, ...]) -> None:
+    assert imported(*arguments) & {*_HEAVY, *_DATABASE} == set()
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("record", "list"), ("catalog", "list"), ("pause",)])
+def test_a_command_that_only_reads_the_state_imports_no_table_library(desk: Desk, arguments: tuple[str, ...]) -> None:
+    desk.table()
+    desk.add_catalog()
+    desk.type("table", "list", "--refresh")
+    assert desk.type("compact", "lake.shop.orders").exit_code == 0
+    modules = imported(*arguments)
+    assert "sqlalchemy" in modules
+    assert modules & {*_HEAVY, "alembic"} == set()
