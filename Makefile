@@ -70,7 +70,13 @@ demo-clean: ## remove .demo
 # Each test runs in exactly one stage: that of its dearest marker. pytest ends with 5 when a stage holds no test: a failure.
 
 .PHONY: test lint test-fast test-spark test-postgres test-interop test-scenario test-browser test-long
-test: lint test-fast test-spark test-postgres test-interop test-scenario test-browser ## every stage, in this order
+STAGES := lint test-fast test-spark test-postgres test-interop test-scenario test-browser
+
+test: $(STAMP) ## every stage, in this order; one that fails hides none behind it
+	@failed=; \
+	for stage in $(STAGES); do $(MAKE) --no-print-directory $$stage || failed="$$failed $$stage"; done; \
+	if [ -n "$$failed" ]; then echo "make test: these stages failed:$$failed" >&2; exit 1; fi; \
+	echo "make test: every stage passed"
 
 lint: $(STAMP) ## ruff, mypy, layers
 	@echo "== lint"

@@ -11,6 +11,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from compaction_pipeline.core.errors import ConfigError
 
+_OWNER = r"(team:[^\s,][^,]*|[^\s,@:]+@[^\s,@.]+(\.[^\s,@.]+)+)"
+
 
 class Settings(BaseSettings):
     """Every setting, its default and its rule. Intervals in seconds."""
@@ -37,6 +39,11 @@ class Settings(BaseSettings):
     catalog_interval_seconds: int = Field(default=180, ge=1, le=86_400, description="listing of registered catalogs")
     asset_prefix: str = Field(
         default="", pattern=r"^([A-Za-z0-9_]+(/[A-Za-z0-9_]+)*)?$", description="prefix of every asset key, levels separated by /"
+    )
+    asset_owners: str = Field(
+        default="team:data-platform",
+        pattern=rf"^({_OWNER}(,{_OWNER})*)?$",
+        description="owners of every asset in Dagster: team:name or an e-mail address, several separated by commas; empty: none",
     )
 
     @property

@@ -26,7 +26,7 @@ CHECKS_JOB = "compaction_checks_job"
 RETIRE_JOB = "compaction_retire_job"
 
 GROUP = "compaction"
-OWNERS = ["team:data-platform"]
+OWNERS = [owner for owner in SETTINGS.asset_owners.split(",") if owner]
 POOL = "spark_merge"
 """One Spark session a machine: who merges holds a slot of this pool (the instance's default limit is 1)."""
 

@@ -24,6 +24,7 @@ from pyiceberg.exceptions import (
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.iceberg.extras import missing_extra
 
 
 @contextmanager
@@ -40,6 +41,10 @@ def translated(what: str) -> Iterator[None]:
     except (MalformedMetadata, ValidationError) as error:
         raise _malformed(what, error) from error
     except (NoSuchPropertyException, NotInstalledError, ImportError, ArgumentError, NoSuchModuleError) as error:
+        if (extra := missing_extra(error)) is not None:
+            raise ConfigError(
+                f"{what} needs a package that is not installed: run `pip install 'compaction-pipeline[{extra}]'` ({_text(error)})"
+            ) from error
         raise ConfigError(f"{what}: {_text(error)}; correct the catalog's properties") from error
     except FileNotFoundError as error:
         raise StorageUnavailable(f"{what}: a file of it is missing: {_text(error)}; restore it or roll the table back") from error

@@ -20,6 +20,7 @@ socket.socket.connect = refuse
 from compaction_pipeline.definitions import defs
 repository = defs.get_repository_def()
 print(sorted("/".join(key.path) for key in repository.asset_graph.get_all_asset_keys()))
+print(sorted({owner for spec in defs.resolve_all_asset_specs() for owner in spec.owners}))
 print("JVM" if "py4j.java_gateway" in sys.modules and __import__("pyspark").SparkContext._gateway else "no JVM")
 """
 
@@ -36,10 +37,23 @@ def _load(home: Path, **environment: str) -> list[str]:
 
 
 def test_loading_opens_no_database_and_no_jvm_and_a_prefix_stands_before_every_key(tmp_path: Path) -> None:
-    keys, jvm = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
+    keys, owners, jvm = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
     assert keys == str([f"lake/ops/{name}" for name in ("compacted_files", "compaction_records", "delta_files", "table_health")])
+    assert owners == "['team:data-platform']"
     assert jvm == "no JVM"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_owners_of_the_assets_are_a_setting(tmp_path: Path) -> None:
+    assert _load(tmp_path, COMPACTION_ASSET_OWNERS="team:Lake House,me@example.com")[1] == "['me@example.com', 'team:Lake House']"
+    assert _load(tmp_path, COMPACTION_ASSET_OWNERS="")[1] == "[]"
+
+
+@pytest.mark.parametrize("owners", ["data-platform", "team:", "me@", "team:a,", "a@b", "team: a"])
+def test_owners_that_dagster_would_refuse_are_refused_with_the_rule(monkeypatch: pytest.MonkeyPatch, owners: str) -> None:
+    monkeypatch.setenv("COMPACTION_ASSET_OWNERS", owners)
+    with pytest.raises(ConfigError, match=r"COMPACTION_ASSET_OWNERS is .* but"):
+        load_settings()
 
 
 def test_every_asset_says_what_it_is_and_what_to_do() -> None:
