@@ -19,6 +19,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.lifecycle.timeouts import RENEWAL_INTERVAL
 from compaction_pipeline.core.ports import Committer, MergeEngine, TableScan
@@ -128,6 +129,7 @@ class Services:
     sleep: Callable[[float], None] = time.sleep
     on_step: Callable[[str], None] = no_step
     engine_override: MergeEngine | None = field(default=None)
+    late: timedelta = LATE_REQUEST
 
     @cached_property
     def stores(self) -> Stores:
@@ -220,6 +222,7 @@ class Services:
             new_id,
             self.on_step,
             undisturbed,
+            self.late,
         )
 
     @cached_property
@@ -258,7 +261,9 @@ class Services:
 
         stores = self.stores
         ttl = timedelta(days=self.settings.record_ttl_days)
-        return MaintainTables(stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.committer, self.clock, ttl)
+        return MaintainTables(
+            stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.committer, self.clock, ttl, self.late
+        )
 
     def close(self) -> None:
         """Stop a Spark session that was started, give the state database's connections back."""

@@ -107,13 +107,17 @@ class Committer(Protocol):
         """
 
     def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
-        """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted.
+        """Delete those of these files that no snapshot of freshly loaded metadata lists; answers those deleted.
 
-        None where another table has the name by now: the files' own table may live on under another.
+        Outputs of merges, manifests and manifest lists. None where another table has the name by now: the files' own table may
+        live on under another.
         """
 
-    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str]) -> Sequence[str]:
-        """Files on storage whose names carry one of these task ids."""
+    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str], record_ids: Sequence[str] = ()) -> Sequence[str]:
+        """Files on storage whose names carry one of these task ids, or, manifests and manifest lists, one of these records'."""
+
+    def may_land(self, table: TableIdentifier, record_ids: Sequence[str]) -> Sequence[str]:
+        """Those of these records of which an attempt was built on what is the head now: a late request of it would land."""
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """FileIO properties that open the table's files, vended credentials included."""

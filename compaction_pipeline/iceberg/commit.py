@@ -32,8 +32,16 @@ from compaction_pipeline.iceberg.catalog_answers import answer_in_words, answer_
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
-from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_paths
-from compaction_pipeline.iceberg.landing import has_landed, head_id, landed_by_record, outputs_of, settled
+from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_metadata, listed_paths
+from compaction_pipeline.iceberg.landing import (
+    has_landed,
+    head_id,
+    landed_by_record,
+    metadata_files,
+    outputs_of,
+    parents_of_attempts,
+    settled,
+)
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests import data_file_of
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
@@ -101,7 +109,9 @@ class IcebergCommitter:
         return settled(self._catalogs.load(table), record_id, tasks)
 
     def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
-        """Delete those of these output files that no snapshot of freshly loaded metadata lists; answers those deleted.
+        """Delete those of these files that no snapshot of freshly loaded metadata lists; answers those deleted.
+
+        Outputs of merges, manifests and manifest lists; these last, as they tell what the attempt was built on.
 
         None where another table has the name by now: the files' own table may live on under another.
         """
@@ -110,10 +120,11 @@ class IcebergCommitter:
             _logger.warning("table=%s is another one now: files of uuid %s stay", table, table_uuid)
             return ()
         with translated(f"the history of table {table}"):
-            listed = listed_paths(loaded.io, loaded.metadata, paths)
+            listed = listed_paths(loaded.io, loaded.metadata, [path for path in paths if not _is_metadata(path)])
+            named = listed_metadata(loaded.io, loaded.metadata, [_file_name(path) for path in paths if _is_metadata(path)])
         deleted = []
-        for path in paths:
-            if path in listed:
+        for path in sorted(paths, key=lambda path: _file_name(path).startswith("snap-")):
+            if path in listed or _file_name(path) in named:
                 continue
             try:
                 loaded.io.delete(path)
@@ -125,14 +136,23 @@ class IcebergCommitter:
             deleted.append(path)
         return tuple(deleted)
 
-    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str]) -> Sequence[str]:
-        """Files under the table's data location whose names carry one of these task ids."""
+    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str], record_ids: Sequence[str] = ()) -> Sequence[str]:
+        """Files in the data location whose names carry one of these task ids, and in the metadata location one of these records'."""
         loaded = self._catalogs.load(table)
         location = loaded.metadata.properties.get("write.data.path", f"{loaded.metadata.location.rstrip('/')}/data")
         with translated(f"the files of table {table}"):
-            return tuple(
-                path for path in files_under(loaded.io, location) if any(task_id in path.rsplit("/", 1)[-1] for task_id in task_ids)
+            data = (
+                [path for path in files_under(loaded.io, location) if any(one in _file_name(path) for one in task_ids)] if task_ids else []
             )
+            return (*data, *(metadata_files(loaded, frozenset(record_ids)) if record_ids else ()))
+
+    def may_land(self, table: TableIdentifier, record_ids: Sequence[str]) -> Sequence[str]:
+        """Those of these records of which an attempt was built on what is the head now: a late request of it would land."""
+        loaded = self._catalogs.load(table)
+        with translated(f"the files of table {table}"):
+            parents = parents_of_attempts(loaded, frozenset(record_ids))
+        head = head_id(loaded.metadata)
+        return tuple(record_id for record_id in record_ids if head in parents.get(record_id, ()))
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """FileIO properties that open the table's files, vended credentials included; nothing that opens the catalog itself."""
@@ -362,6 +382,15 @@ class _Commit:
             added = [AddedFile(output.file) for task in decision.conversions for output in outputs[task.task_id]]
             changes.append(SnapshotChange(Operation.OVERWRITE, added, decision.dropped_by_overwrite, properties))
         return changes
+
+
+def _file_name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _is_metadata(path: str) -> bool:
+    # Merges write Parquet only.
+    return path.endswith(".avro")
 
 
 def _is_live(task: CompactionTask, head: HeadFiles) -> bool:

@@ -52,6 +52,21 @@ def head_layout(metadata: TableMetadata) -> HeadLayout:
     )
 
 
+def listed_metadata(io: FileIO, metadata: TableMetadata, names: Iterable[str]) -> frozenset[str]:
+    """Those of these file names that a manifest list, or a manifest, of any snapshot has. By name: one file has several paths."""
+    wanted = set(names)
+    found = {_name(snapshot.manifest_list) for snapshot in metadata.snapshots} & wanted
+    for snapshot in reversed(metadata.snapshots):
+        if found == wanted:
+            break
+        found |= wanted & {_name(manifest.manifest_path) for manifest in manifests_of(snapshot, io)}
+    return frozenset(found)
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
 def listed_paths(io: FileIO, metadata: TableMetadata, paths: Iterable[str]) -> Mapping[str, str]:
     """Those of `paths` that any manifest of any snapshot lists, DELETED entries included, with that manifest's path."""
     wanted = set(paths)

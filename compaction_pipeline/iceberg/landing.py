@@ -5,7 +5,7 @@ By the record id in the snapshots' summaries, else by the outputs in any manifes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import ManifestEntryStatus
@@ -23,7 +23,7 @@ from compaction_pipeline.iceberg.figures import figures_of_history
 from compaction_pipeline.iceberg.head_reader import listed_paths
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests import read_entries
-from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.iceberg.rewrite_files import Transaction, name_in
 from compaction_pipeline.iceberg.scan import manifests_of
 
 
@@ -39,7 +39,7 @@ def settled(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> C
             conflicts = {task.task_id: "it did not land with its record" for task in tasks if task.task_id not in committed}
             reason = "outputs are listed, the snapshot that added them was expired"
             return CommitOutcome(CommitState.COMMITTED, committed, conflicts, reason=reason)
-        parents = parents_of_attempts(loaded, record_id)
+        parents = parents_of_attempts(loaded, {record_id}).get(record_id, set())
     head = head_id(loaded.metadata)
     if head in parents:
         reason = f"an attempt built on snapshot {head}, still the head, may land yet: commit record {record_id} again to end it"
@@ -95,14 +95,14 @@ def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
         return any(manifest.manifest_path in written for snapshot in newer for manifest in manifests_of(snapshot, fresh.io))
 
 
-def parents_of_attempts(loaded: Table, record_id: str) -> set[int | None]:
-    """The snapshots that attempts of this record were built on, from the manifest lists that they left."""
-    metadata = loaded.metadata
-    location = metadata.properties.get("write.metadata.path", f"{metadata.location.rstrip('/')}/metadata")
-    parents: set[int | None] = set()
-    for path in files_under(loaded.io, location, recursive=False):
+def parents_of_attempts(loaded: Table, record_ids: Collection[str]) -> Mapping[str, set[int | None]]:
+    """The snapshots that attempts of these records were built on, from the manifest lists that they left and no snapshot names."""
+    named = {snapshot.manifest_list.rsplit("/", 1)[-1] for snapshot in loaded.metadata.snapshots}
+    parents: dict[str, set[int | None]] = {}
+    for path in metadata_files(loaded, record_ids):
         name = path.rsplit("/", 1)[-1]
-        if not name.startswith("snap-") or record_id not in name:
+        record_id = name_in(name)
+        if not name.startswith("snap-") or name in named or record_id is None:
             continue
         try:
             with AvroFile[Record](loaded.io.new_input(path)) as reader:
@@ -110,8 +110,15 @@ def parents_of_attempts(loaded: Table, record_id: str) -> set[int | None]:
         except (EOFError, ValueError):
             # Killed while writing it: that attempt never came to its swap.
             continue
-        parents.add(int(text) if text.lstrip("-").isdigit() else None)
+        parents.setdefault(record_id, set()).add(int(text) if text.lstrip("-").isdigit() else None)
     return parents
+
+
+def metadata_files(loaded: Table, record_ids: Collection[str]) -> Sequence[str]:
+    """Paths of the manifests and manifest lists that commits of these records wrote, live ones included."""
+    metadata = loaded.metadata
+    location = metadata.properties.get("write.metadata.path", f"{metadata.location.rstrip('/')}/metadata")
+    return [path for path in files_under(loaded.io, location, recursive=False) if name_in(path.rsplit("/", 1)[-1]) in record_ids]
 
 
 def outputs_of(task: CompactionTask) -> Sequence[OutputFile]:

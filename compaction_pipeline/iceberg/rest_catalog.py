@@ -72,17 +72,17 @@ class BoundedRestCatalog(RestCatalog):
     def _config_headers(self, session: Session) -> None:
         # The first thing that PyIceberg does with a new session: before it asks for a token.
         for prefix, adapter in list(session.adapters.items()):
-            session.mount(prefix, _Bounded(adapter, self._limits))
+            session.mount(prefix, BoundedAdapter(adapter, self._limits))
         super()._config_headers(session)
 
     def _init_sigv4(self, session: Session) -> None:
         super()._init_sigv4(session)
         for prefix, adapter in list(session.adapters.items()):
-            if not isinstance(adapter, _Bounded):
-                session.mount(prefix, _Bounded(adapter, self._limits))
+            if not isinstance(adapter, BoundedAdapter):
+                session.mount(prefix, BoundedAdapter(adapter, self._limits))
 
 
-class _Bounded(BaseAdapter):
+class BoundedAdapter(BaseAdapter):
     """Sends by another adapter, within limits, reads the answer to its end, and notes it."""
 
     def __init__(self, inner: BaseAdapter, limits: RequestLimits) -> None:

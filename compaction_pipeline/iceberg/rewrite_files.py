@@ -9,6 +9,7 @@ Nothing is registered with PyIceberg's own transaction, whose retry does not val
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,6 +89,16 @@ def manifest_name(name: str, number: int) -> str:
 def manifest_list_name(snapshot_id: int, attempt: int, name: str) -> str:
     """File name of a manifest list, as Java makes it; `name` tells whose it is."""
     return f"snap-{snapshot_id}-{attempt}-{name}.avro"
+
+
+_LIST_NAME = re.compile(r"snap-\d+-\d+-(.+)\.avro")
+_MANIFEST_NAME = re.compile(r"(.+)-\d+-[0-9a-f]{8}-m\d+\.avro")
+
+
+def name_in(file_name: str) -> str | None:
+    """The `name` in the file name of a manifest or manifest list; None where it has another form than a transaction's."""
+    match = _LIST_NAME.fullmatch(file_name) or _MANIFEST_NAME.fullmatch(file_name)
+    return match[1] if match else None
 
 
 class Transaction:

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.errors import (
     CommitStateUnknown,
     CompactionError,
@@ -78,8 +79,13 @@ class CommitTables:
         new_id: Callable[[], str],
         on_step: Callable[[str], None] = lambda step: None,
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        late: timedelta = LATE_REQUEST,
     ) -> None:
-        """`undisturbed` opens a block that an interrupt does not cut: after a commit its tasks and record are told, too."""
+        """`undisturbed` opens a block that an interrupt does not cut: after a commit its tasks and record are told, too.
+
+        `late`: how long a request that nobody answered may still arrive; so long its files stay.
+        """
+        self._late = late
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks
@@ -262,16 +268,22 @@ class CommitTables:
 
     def _fail_conflicts(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome, now: datetime) -> None:
         by_id = {task.task_id: task for task in tasks}
+        kept = self._files_kept(record, now) if outcome.conflicts else frozenset()
         for task_id, reason in outcome.conflicts.items():
             if self._tasks.task(task_id).status is TaskStatus.PREPARED:
                 self._tasks.fail(task_id, f"{CONFLICT}{reason}", now)
             task = by_id[task_id]
-            if task.result is None:
+            if task.result is None or task_id in kept:
                 continue
             try:
                 self._committer.delete_orphans(record.table, task.table_uuid, [output.path for output in task.result.outputs])
             except CompactionError as error:
                 log.warning("table=%s task=%s its files stay for now: %s", record.table, task_id, error)
+
+    def _files_kept(self, record: CompactionRecord, now: datetime) -> frozenset[str]:
+        """Tasks whose files a late request would need; upkeep removes them when none can come any more."""
+        records = [record, *(other for other in self._records.records(record.table) if other.record_id != record.record_id)]
+        return frozenset(task_id for one in records if may_arrive(one, now, self._late) for task_id in one.task_ids)
 
     def _settle_table(self, table: TableIdentifier) -> tuple[tuple[CompactionRecord, ...], str | None]:
         """Settle every unsettled record of a table; answers those that ended, and why the table must wait when one still may land."""

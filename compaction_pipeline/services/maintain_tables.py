@@ -1,8 +1,10 @@
 """Keeps the state and the tables' folders from growing for ever: old records and tasks, leftovers of attempts, dropped tables.
 
-Removes a file only when nothing can want it any more: its name carries the id of a task that is at an end, the task was planned
-on this very table (same uuid), the file is not what a committed task put in, no record of the table is open or unknown, and no
-snapshot lists it (the committer looks at freshly loaded metadata). A table that fails is named and left for the next time.
+Removes a file only when nothing can want it any more: its name carries the id of a task that is at an end, or of a record; the task
+was planned on this very table (same uuid); the file is not what a committed task put in; no record of the table is open or unknown;
+no snapshot lists it (the committer looks at freshly loaded metadata); and no request of a commit may still arrive that needs it: a day
+has passed since one that nobody answered, and the table does not stand where its requirement holds. A table that fails is named and
+left for the next time.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.ports import CatalogStore, Clock, Committer, RecordStore, TableScan, TableStore, TaskStore
@@ -54,7 +58,10 @@ class MaintainTables:
         committer: Committer,
         clock: Clock,
         ttl: timedelta = RECORD_TTL,
+        late: timedelta = LATE_REQUEST,
     ) -> None:
+        """`late`: how long a commit's request that nobody answered may still arrive."""
+        self._late = late
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks
@@ -98,23 +105,35 @@ class MaintainTables:
         """
         if self._records.records(table, unsettled=True):
             return ()
-        ended = self._tasks.tasks(table, statuses=_ENDED)
-        if not ended:
+        tasks, records = self._tasks.tasks(table), self._records.records(table)
+        if not tasks:
             return ()
         # A table recreated under the name may share the folder with the old one, renamed away and alive: its files are not ours.
         uuid = self._scan.head(table).table_uuid
-        ours = [task for task in ended if task.table_uuid == uuid]
-        if not ours:
+        ours = {task.task_id: task for task in tasks if task.table_uuid == uuid}
+        ended = {task_id: task for task_id, task in ours.items() if task.status in _ENDED}
+        commits = {record.record_id: record for record in records if not ours.keys().isdisjoint(record.task_ids)}
+        found = self._committer.leftovers(table, list(ended), list(commits)) if ended or commits else ()
+        if not found:
             return ()
-        found = self._committer.leftovers(table, [task.task_id for task in ours])
-        ids = {task.task_id for task in ours}
-        put_in = _output_names(task for task in ours if task.status is TaskStatus.COMMITTED)
+        kept = self._needed_by_late_requests(table, commits.values())
+        ids = (ended.keys() | commits.keys()) - kept
+        put_in = _output_names(task for task in ended.values() if task.status is TaskStatus.COMMITTED)
         candidates = [path for path in found if _carries(_name(path), ids) and _name(path) not in put_in]
-        # A commit that began meanwhile claims Prepared tasks only, never one of these.
+        # A commit that began meanwhile claims Prepared tasks only, never one of these, and has an id of its own.
         removed = self._committer.delete_orphans(table, uuid, candidates) if candidates else ()
         if removed:
-            _LOG.info("table=%s removed %d leftover(s) of %d ended task(s)", table, len(removed), len(ours))
+            _LOG.info("table=%s removed %d leftover(s) of %d task(s) and %d commit(s)", table, len(removed), len(ended), len(commits))
         return removed
+
+    def _needed_by_late_requests(self, table: TableIdentifier, records: Collection[CompactionRecord]) -> frozenset[str]:
+        """Ids of records of which a request may still land, and of their tasks."""
+        now = self._clock()
+        late = [record for record in records if may_arrive(record, now, self._late)]
+        asked = [record for record in records if not record.answered and record not in late]
+        landing = frozenset(self._committer.may_land(table, [record.record_id for record in asked])) if asked else frozenset()
+        late += [record for record in asked if record.record_id in landing]
+        return frozenset(one for record in late for one in (record.record_id, *record.task_ids))
 
     def forget_dropped(self) -> tuple[tuple[TableIdentifier, ...], Mapping[TableIdentifier, str]]:
         """Forget tables that their catalog no longer holds; answers them, and those of which the catalog gave no answer.
@@ -166,5 +185,5 @@ def _name(path: str) -> str:
 
 def _carries(name: str, task_ids: Collection[str]) -> bool:
     """Whether a name holds one of the ids whole: `p-1` is no part of `a-p-12-x.parquet`, which is another task's file."""
-    parts = name.split("-")
+    parts = name.rsplit(".", 1)[0].split("-")
     return any("-".join(parts[start:end]) in task_ids for start in range(len(parts)) for end in range(start + 1, len(parts) + 1))

@@ -50,7 +50,7 @@ def open_at(home: Path, later: timedelta = timedelta(0), on_step: OnStep = lambd
         return utc_now() + later
 
     settings = Settings(home=home / "state", merge_engine="in-process", task_slots=2)
-    return Services(settings, clock=clock, sleep=lambda seconds: None, on_step=on_step)
+    return Services(settings, clock=clock, sleep=lambda seconds: None, on_step=on_step, late=timedelta(0))
 
 
 def compact_until(home: str, name: str | None, occurrence: int) -> None:

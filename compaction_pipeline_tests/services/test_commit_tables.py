@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 from unittest import mock
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
 
 from compaction_pipeline.core.errors import CommitRefused, CommitStateUnknown, RacesLost
 from compaction_pipeline.core.fragmentation.health import HealthStatus
@@ -36,8 +39,8 @@ def races_lost(*arguments: object) -> CommitOutcome:
     raise RacesLost("another writer was faster 5 times")
 
 
-def with_prepared(house: House) -> LakeTable:
-    table = house.fragmented(files=12)
+def with_prepared(house: House, **properties: str) -> LakeTable:
+    table = house.fragmented(files=12, **properties)
     services = house.services
     services.compact_tables.refresh(table.identifier)
     services.plan_tables.plan(table.identifier, MINOR)
@@ -139,3 +142,62 @@ def test_a_record_says_whether_every_request_of_it_was_answered(house: House) ->
     assert (settled.status, settled.answered) == (RecordStatus.FAILED, False)
     done = house.services.compact_tables.compact(table.identifier)
     assert [(record.status, record.answered) for record in done.records] == [(RecordStatus.COMMITTED, True)]
+
+
+def test_the_files_of_an_unanswered_commit_stay_for_a_day(house: House) -> None:
+    # On v2 a catalog refuses a snapshot whose sequence number is used; on v1 there is none.
+    table = with_prepared(house, format_version="1")
+    late: list[tuple[Any, ...]] = []
+
+    def on_its_way(*arguments: Any) -> Any:
+        late.append(arguments)
+        raise CommitStateUnknownException("gateway timeout")
+
+    services = house.services
+    parent = table.head().snapshot_id
+    with mock.patch.object(SqlCatalog, "commit_table", on_its_way):
+        services.commit_tables.commit(table.identifier)
+    # The table moves on, in a way that no merge of its files may follow.
+    table.table.refresh().delete("id = 0")
+    house.pass_time(10)
+    services.compact_tables.keep()
+    [conflict] = services.compact_tables.commit_due()
+    assert conflict.conflicts
+    assert not services.stores.records.records(unsettled=True)
+    for _ in range(3):
+        assert services.maintain_tables.remove_leftovers(table.identifier) == ()
+        house.pass_time(7 * 3600)
+    # A rollback, and the request arrives after all: every file that it names is there.
+    assert parent is not None
+    table.table.refresh().manage_snapshots().set_current_snapshot(snapshot_id=parent).commit()
+    house.pass_time(7 * 3600)
+    assert services.maintain_tables.remove_leftovers(table.identifier) == ()
+    catalog, _, requirements, updates = late[0]
+    catalog.commit_table(table.table.refresh(), requirements, updates)
+    assert table.live_ids() == list(range(12))
+    assert len(table.files()) == 1
+
+
+def test_the_files_of_an_unanswered_commit_go_after_a_day(house: House) -> None:
+    table = with_prepared(house)
+
+    def lost_on_its_way(*arguments: Any) -> Any:
+        raise CommitStateUnknownException("gateway timeout")
+
+    services = house.services
+    with mock.patch.object(SqlCatalog, "commit_table", lost_on_its_way):
+        services.commit_tables.commit(table.identifier)
+    file = next(iter(table.files()))
+    table.delete_positions((file.path, 0))
+    house.pass_time(10)
+    services.compact_tables.keep()
+    [conflict] = services.compact_tables.commit_due()
+    assert conflict.conflicts
+    assert services.maintain_tables.remove_leftovers(table.identifier) == ()
+    house.pass_time(24 * 3600)
+    gone = services.maintain_tables.remove_leftovers(table.identifier)
+    # The merged file, and of the commit a manifest or more and the list that names them, which goes last.
+    assert sorted({path.rsplit(".", 1)[-1] for path in gone}) == ["avro", "parquet"]
+    assert "/snap-" in gone[-1]
+    assert len(table.live_ids()) == 11
+    assert services.maintain_tables.remove_leftovers(table.identifier) == ()

@@ -30,6 +30,8 @@ class World:
     files: list[str] = field(default_factory=list)
     listed: set[str] = field(default_factory=set)
     down: bool = False
+    landing: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
 
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
         if self.down:
@@ -43,8 +45,12 @@ class World:
             raise NotFoundError(f"table {table} does not exist")
         return replace(head(), table=table, table_uuid=self.tables[table])
 
-    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str]) -> Sequence[str]:
-        return [path for path in self.files if any(task_id in path for task_id in task_ids)]
+    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str], record_ids: Sequence[str] = ()) -> Sequence[str]:
+        return [path for path in self.files if any(one in path for one in (*task_ids, *record_ids))]
+
+    def may_land(self, table: TableIdentifier, record_ids: Sequence[str]) -> Sequence[str]:
+        self.asked += record_ids
+        return [one for one in record_ids if one in self.landing]
 
     def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
         gone = [path for path in paths if path not in self.listed]
@@ -156,6 +162,40 @@ def test_tasks_of_a_table_that_was_recreated_lose_no_file(upkeep: Upkeep) -> Non
     assert upkeep.service.maintain().leftovers == {}
 
 
+METADATA = ["s3://lake/orders/metadata/r1-1-0a1b2c3d-m0.avro", "s3://lake/orders/metadata/snap-77-1-r1.avro"]
+
+
+def test_what_a_dead_commit_wrote_goes_by_its_record_s_id(upkeep: Upkeep) -> None:
+    upkeep.end("p-1", TaskStatus.PREPARED, outputs=[path("a1-p-1-x-0")])
+    upkeep.stores.records.save(record("r1", ["p-1"], RecordStatus.FAILED, answered=True))
+    upkeep.world.files = [path("a1-p-1-x-0"), *METADATA, "s3://lake/orders/metadata/snap-78-1-r2.avro"]
+    assert upkeep.service.maintain().leftovers == {ORDERS: tuple(METADATA)}
+    assert upkeep.world.files == [path("a1-p-1-x-0"), "s3://lake/orders/metadata/snap-78-1-r2.avro"]
+
+
+def test_what_an_unanswered_commit_wrote_stays_for_a_day_and_is_asked_about_once_more(upkeep: Upkeep) -> None:
+    upkeep.end("p-1", TaskStatus.FAILED)
+    files = [path("a1-p-1-x-0"), *METADATA]
+    upkeep.world.files = list(files)
+    upkeep.stores.records.save(record("r1", ["p-1"], RecordStatus.FAILED, ended_at=ago(hours=23)))
+    assert upkeep.service.maintain().leftovers == {}
+    assert upkeep.world.asked == []
+    upkeep.stores.records.save(record("r1", ["p-1"], RecordStatus.FAILED, ended_at=ago(hours=24)))
+    # A rollback made its requirement hold again.
+    upkeep.world.landing = {"r1"}
+    assert upkeep.service.maintain().leftovers == {}
+    assert (upkeep.world.asked, upkeep.world.files) == (["r1"], files)
+    upkeep.world.landing = set()
+    assert upkeep.service.maintain().leftovers == {ORDERS: tuple(files)}
+
+
+def test_files_of_a_commit_on_a_table_that_was_recreated_stay(upkeep: Upkeep) -> None:
+    upkeep.end("p-1", TaskStatus.FAILED, uuid="the old table's, renamed away and alive in the same folder")
+    upkeep.stores.records.save(record("r1", ["p-1"], RecordStatus.FAILED, answered=True))
+    upkeep.world.files = list(METADATA)
+    assert upkeep.service.maintain().leftovers == {}
+
+
 def test_old_records_and_tasks_expire_and_young_ones_stay(upkeep: Upkeep) -> None:
     records = upkeep.stores.records
     records.save(replace(record("old"), created_at=ago(days=31), ended_at=ago(days=31)))
@@ -197,10 +237,10 @@ def test_a_catalog_that_does_not_answer_loses_nothing(upkeep: Upkeep) -> None:
 
 def test_one_bad_table_does_not_stop_the_others(upkeep: Upkeep) -> None:
     class Broken(World):
-        def leftovers(self, table: TableIdentifier, task_ids: Sequence[str]) -> Sequence[str]:
+        def leftovers(self, table: TableIdentifier, task_ids: Sequence[str], record_ids: Sequence[str] = ()) -> Sequence[str]:
             if table == DEVICES:
                 raise StorageUnavailable("no permission")
-            return super().leftovers(table, task_ids)
+            return super().leftovers(table, task_ids, record_ids)
 
     upkeep.world.__class__ = Broken
     upkeep.add_table(DEVICES)
