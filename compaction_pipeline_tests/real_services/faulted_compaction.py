@@ -1,0 +1,223 @@
+"""One fault, met by `compact` on a table on real services: what a person sees, what is left on storage, and how it goes on.
+
+The course is always the same: the fault comes and `compact` runs; `table list` runs while it lasts; an hour later the fault has gone
+and `compact` runs again; a day later upkeep runs. Nobody waits: the product's clock is moved on by who sleeps, and by the test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from typer.testing import CliRunner
+
+from compaction_pipeline import bootstrap
+from compaction_pipeline.bootstrap import Services, utc_now
+from compaction_pipeline.cli.main import app
+from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.rest_catalog import RequestLimits
+from compaction_pipeline.settings import Settings
+from compaction_pipeline.storage import engine
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.real_services.lake import ServedLake
+from compaction_pipeline_tests.reference_reader import MOUNTS, bag_difference, entries_of, manifests_of, metadata_of
+from compaction_pipeline_tests.scenarios.soundness import faults
+
+_LIMITS = RequestLimits(connect_seconds=5, read_seconds=5)
+"""A catalog that hangs is given up after these: long for a busy machine, short for a test."""
+
+
+class Scene:
+    """A table of small files on real services, the product's command line, and a clock that nobody waits for."""
+
+    def __init__(self, lake: ServedLake) -> None:
+        self.lake = lake
+        self.passed = timedelta(0)
+        self.table: LakeTable = lake.table()
+        for first in range(0, 18, 3):
+            self.table.ids(*range(first, first + 3))
+        self.table.delete_ids(4, 16)
+        self.rows = self.table.rows()
+        self._mend: list[Callable[[], object]] = []
+
+    # ---- the fault ---------------------------------------------------------------------------------------------------
+
+    @property
+    def commit(self) -> str:
+        """Pattern of the requests that commit to the table."""
+        return f"^POST .*/{self.lake.namespace}/tables/t$"
+
+    def then_mended_by(self, action: Callable[[], object]) -> None:
+        """What takes the fault away again, beside taking away every rule of the proxies."""
+        self._mend.append(action)
+
+    def stored(self, path: str) -> Path:
+        """The file that an object of the table is here."""
+        prefix, folder = next((prefix, folder) for prefix, folder in MOUNTS.items() if path.startswith(prefix))
+        return Path(folder, path.removeprefix(prefix))
+
+    def damage(self, path: str, content: Callable[[bytes], bytes] | None) -> None:
+        """Put other bytes in the place of an object's, or take it away (None); mended by putting it back."""
+        file = self.stored(path)
+        before = file.read_bytes()
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content(before))
+        self.then_mended_by(lambda: file.write_bytes(before))
+
+    def change_catalog(self, key: str, value: str) -> None:
+        """Give the registered catalog another value of a property."""
+        with closing(sqlite3.connect(self.lake.home / "state.db")) as database, database:
+            [(properties,)] = database.execute("SELECT properties FROM catalog WHERE name = 'lake'").fetchall()
+            changed = json.dumps({**json.loads(properties), key: value})
+            database.execute("UPDATE catalog SET properties = ? WHERE name = 'lake'", (changed,))
+
+    # ---- the product -------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        return utc_now() + self.passed
+
+    def pass_time(self, seconds: float) -> None:
+        self.passed += timedelta(seconds=seconds)
+
+    def services(self, settings: Settings) -> Services:
+        return Services(settings, clock=self.now, sleep=self.pass_time)
+
+    def type(self, *arguments: str) -> Any:
+        """Run a command; its JSON, with its exit code."""
+        environment = {"COMPACTION_HOME": str(self.lake.home), "COMPACTION_MERGE_ENGINE": "in-process"}
+        with self._quickly():
+            result = CliRunner(env=environment).invoke(app, [*arguments, "--json"])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert "Traceback" not in result.output
+        return json.loads(result.stdout) if result.stdout else {}, result.exit_code
+
+    def add_catalog(self) -> None:
+        options = [part for key, value in self.lake.product_properties.items() for part in ("-p", f"{key}={value}")]
+        _, code = self.type("catalog", "add", "lake", *options)
+        assert code == 0
+
+    def maintain(self) -> None:
+        with self._quickly():
+            services = self.services(Settings(home=self.lake.home, merge_engine="in-process"))
+            services.maintain_tables.maintain()
+            services.close()
+
+    @contextmanager
+    def _quickly(self) -> Iterator[None]:
+        def catalogs(entry_of: Callable[[str], Any]) -> Catalogs:
+            return Catalogs(entry_of, _LIMITS)
+
+        with (
+            mock.patch("compaction_pipeline.cli.session.Services", self.services),
+            mock.patch.object(bootstrap, "Catalogs", catalogs),
+            mock.patch.object(engine, "BUSY_TIMEOUT_SECONDS", 1),
+        ):
+            yield
+
+    def mend(self) -> None:
+        self.lake.catalog_proxy.take_away()
+        self.lake.s3_proxy.take_away()
+        for action in self._mend:
+            action()
+
+    # ---- what is there -----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Every row is as before, and the metadata is sound."""
+        assert bag_difference(self.table.rows(), self.rows) == ""
+        assert faults(self.table.table) == []
+
+    def unlisted(self) -> Sequence[str]:
+        """Files in the table's folder that no snapshot lists, as `data` or `metadata`; metadata files are the catalog's own."""
+        self.table.table.refresh()
+        metadata = metadata_of(self.table.table)
+        listed = {self.stored(snapshot["manifest-list"]) for snapshot in metadata["snapshots"]}
+        for snapshot in metadata["snapshots"]:
+            for manifest in manifests_of(snapshot):
+                listed.add(self.stored(manifest["manifest_path"]))
+                listed.update(self.stored(entry.path) for entry in entries_of(manifest))
+        folder = self.stored(self.table.table.location())
+        here = {path for path in folder.rglob("*") if path.is_file() and path.suffix in (".parquet", ".avro")}
+        return sorted(path.parent.name for path in here - listed)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a fault; texts without what differs from run to run."""
+
+    exit_code: int
+    reason_code: str | None
+    reason: str
+    state: str
+    left: str
+    again: str
+    left_at_last: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault in words, and how it is made."""
+
+    name: str
+    comes: Callable[[Scene], object] = field(repr=False)
+
+
+def course(scene: Scene, fault: Fault) -> Seen:
+    """Let the fault come, and look."""
+    scene.add_catalog()
+    fault.comes(scene)
+    first, code = scene.type("compact", str(scene.table.identifier), "--type", "major")
+    listed, _ = scene.type("table", "list")
+    [state] = [one for one in listed if one["table"] == str(scene.table.identifier)] or [{"health": "unknown", "reason": None}]
+    scene.mend()
+    scene.check()
+    left = _counted(scene.unlisted())
+    scene.pass_time(3600)
+    again, again_code = scene.type("compact", str(scene.table.identifier), "--type", "major")
+    scene.check()
+    scene.pass_time(25 * 3600)
+    scene.maintain()
+    scene.check()
+    return Seen(
+        exit_code=code,
+        reason_code=first["reason_code"],
+        reason=stable(first["reason"] or "", scene),
+        state=f"{state['health']}: {stable(state['reason'], scene)}" if state["reason"] else state["health"],
+        left=left,
+        again=_result(again, again_code, scene),
+        left_at_last=_counted(scene.unlisted()),
+    )
+
+
+def stable(text: str, scene: Scene) -> str:
+    """A text without ports, ids, times and folders, which differ from run to run."""
+    text = " ".join(text.split())
+    text = text.replace(scene.lake.namespace, "db").replace(str(scene.lake.home), "HOME")
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID", text)
+    text = re.sub(r"127[.]0[.]0[.]1[:', (port=)]*\d+", "127.0.0.1:PORT", text)
+    text = re.sub(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b", "ID", text)
+    text = re.sub(r"(?<=-)[0-9a-f]{8}(?=-)", "ID", text)
+    text = re.sub(r"\b\d+ bytes", "N bytes", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?([.]\d+)?( UTC|Z|[+]00:00)?", "TIME", text)
+    text = re.sub(r"\d+([.]\d+)? ?(ms|s|seconds)\b", r"N \2", text)
+    return re.sub(r"\b\d{8,}\b", "ID", text)
+
+
+def _result(answer: Any, code: int, scene: Scene) -> str:
+    what = f"{answer['committed']} of {answer['tasks']} committed"
+    return f"exit {code}, {what}" + (f": {stable(answer['reason'], scene)}" if answer["reason"] else "")
+
+
+def _counted(folders: Sequence[str]) -> str:
+    counts = [f"{folders.count(name)} in `{name}/`" for name in sorted(set(folders))]
+    return ", ".join(counts) or "nothing"
