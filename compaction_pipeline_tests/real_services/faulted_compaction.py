@@ -19,7 +19,6 @@ from unittest import mock
 
 from typer.testing import CliRunner
 
-from compaction_pipeline import bootstrap
 from compaction_pipeline.bootstrap import Services, utc_now
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.iceberg.catalogs import Catalogs
@@ -90,7 +89,9 @@ class Scene:
         self.passed += timedelta(seconds=seconds)
 
     def services(self, settings: Settings) -> Services:
-        return Services(settings, clock=self.now, sleep=self.pass_time)
+        made = Services(settings, clock=self.now, sleep=self.pass_time)
+        made.__dict__["catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), _LIMITS)
+        return made
 
     def type(self, *arguments: str) -> Any:
         """Run a command; its JSON, with its exit code."""
@@ -114,12 +115,8 @@ class Scene:
 
     @contextmanager
     def _quickly(self) -> Iterator[None]:
-        def catalogs(entry_of: Callable[[str], Any]) -> Catalogs:
-            return Catalogs(entry_of, _LIMITS)
-
         with (
             mock.patch("compaction_pipeline.cli.session.Services", self.services),
-            mock.patch.object(bootstrap, "Catalogs", catalogs),
             mock.patch.object(engine, "BUSY_TIMEOUT_SECONDS", 1),
         ):
             yield
