@@ -8,7 +8,9 @@ three outside worlds and of use cases stand in the property that uses them; the 
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import socket
 import threading
 import time
 import uuid
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.lifecycle.holders import owner_of
 from compaction_pipeline.core.lifecycle.timeouts import RENEWAL_INTERVAL
 from compaction_pipeline.core.ports import Committer, MergeEngine, TableScan
 
@@ -50,6 +53,11 @@ def utc_now() -> datetime:
 def new_id() -> str:
     """A random id: 12 hex digits, enough for records and plans of one state database."""
     return uuid.uuid4().hex[:12]
+
+
+def this_process() -> str:
+    """How a lease names its holder where nothing better is known."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 @contextmanager
@@ -130,6 +138,11 @@ class Services:
     on_step: Callable[[str], None] = no_step
     engine_override: MergeEngine | None = field(default=None)
     late: timedelta = LATE_REQUEST
+    holder: str = field(default_factory=this_process)
+
+    def new_owner(self) -> str:
+        """Under which a lease or an attempt is held: who holds it, told to others that wait, and what makes it this one."""
+        return owner_of(self.holder, new_id())
 
     @cached_property
     def stores(self) -> Stores:
@@ -179,7 +192,7 @@ class Services:
         from compaction_pipeline.services.refresh_files import RefreshFiles
 
         stores = self.stores
-        return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self.scan, self.clock, new_id)
+        return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self.scan, self.clock, self.new_owner)
 
     @cached_property
     def plan_tables(self) -> PlanTables:
@@ -187,7 +200,15 @@ class Services:
 
         stores = self.stores
         return PlanTables(
-            stores.catalogs, stores.tables, stores.files, stores.tasks, stores.leases, self.clock, new_id, self.settings.queue_slots
+            stores.catalogs,
+            stores.tables,
+            stores.files,
+            stores.tasks,
+            stores.leases,
+            self.clock,
+            new_id,
+            self.new_owner,
+            self.settings.queue_slots,
         )
 
     @cached_property
@@ -220,6 +241,7 @@ class Services:
             self.clock,
             heartbeat,
             new_id,
+            self.new_owner,
             self.on_step,
             undisturbed,
             self.late,
@@ -237,7 +259,7 @@ class Services:
             self.dispatch_tasks,
             self.commit_tables,
             self.clock,
-            new_id,
+            self.new_owner,
             self.sleep,
         )
 
@@ -273,10 +295,13 @@ class Services:
             self.stores.close()
 
 
-def open_services(settings: Settings | None = None) -> Services:
-    """Services of these settings, or of the environment's; logging set to their level. Raises ConfigError for a bad setting."""
+def open_services(settings: Settings | None = None, holder: str | None = None) -> Services:
+    """Services of these settings, or of the environment's; logging set to their level. Raises ConfigError for a bad setting.
+
+    `holder` names who works here to others that must wait; this process, where nothing better is known.
+    """
     from compaction_pipeline.settings import load_settings
 
     settings = settings or load_settings()
     logging.getLogger("compaction_pipeline").setLevel(settings.log_level)
-    return Services(settings)
+    return Services(settings, holder=holder or this_process())

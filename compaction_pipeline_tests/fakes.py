@@ -14,6 +14,7 @@ from compaction_pipeline.core.files.delete_reach import DeleteReach
 from compaction_pipeline.core.files.live_files import files_by_node
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
+from compaction_pipeline.core.lifecycle.holders import LeaseHolder
 from compaction_pipeline.core.lifecycle.timeouts import is_expired
 from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
@@ -484,6 +485,10 @@ class FakeLeaseStore:
                 return False
             self._state.leases[name] = (owner, now + lease)
             return True
+
+    def holder(self, name: str, now: datetime) -> LeaseHolder | None:
+        held = self._state.leases.get(name)
+        return LeaseHolder(*held) if held is not None and held[1] > now else None
 
     def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
         with self._state.lock:

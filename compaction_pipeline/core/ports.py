@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
+from compaction_pipeline.core.lifecycle.holders import LeaseHolder
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import InUse, NodeFigures, NodeMetrics, NodeVerdict, PlanReason
@@ -397,6 +398,9 @@ class LeaseStore(Protocol):
     """Named leases: one committer per table, one refresher per table."""
 
     def acquire(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool: ...
+
+    def holder(self, name: str, now: datetime) -> LeaseHolder | None:
+        """Who holds it; None when it is free, or its time is over."""
 
     def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool: ...
 

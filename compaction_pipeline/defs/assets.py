@@ -106,7 +106,7 @@ def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction
     report = RunReport(context, services)
     for key in context.partition_keys:
         try:
-            commit = services.commit_tables.commit(table_named(services, key), run_id=context.run.run_id)
+            commit = services.compact_tables.commit_now(table_named(services, key), context.run.run_id)
         except CompactionError as error:
             report.not_done([key], error)
             continue

@@ -109,8 +109,11 @@ class RunReport:
                 self._fail(key, rejected.get(node) or outcome.waiting or "merged but not committed")
             else:
                 reason = verdicts.get(node, outcome.plan.reason)
-                if reason.code in _NOTHING_TO_DO:
-                    metadata = nothing_merged(str(node), str(outcome.table), reason.text)
+                # Who holds the files is told instead of the plan's own reason, which counts them as missing; no failure, as on the
+                # command line.
+                held = outcome.waiting if not outcome.tasks else None
+                if held is not None or reason.code in _NOTHING_TO_DO:
+                    metadata = nothing_merged(str(node), str(outcome.table), held or reason.text)
                     self._context.log_event(dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata=metadata))
                 else:
                     self._fail(key, reason.text)

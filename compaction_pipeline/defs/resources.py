@@ -18,11 +18,17 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Compaction's services. Nothing to configure here: the same COMPACTION_* variables rule every door."""
 
     _services: Services | None = PrivateAttr(default=None)
+    _holder: str | None = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Name the run to others that must wait for it."""
+        if context.run is not None:
+            self._holder = f"Dagster run {context.run.run_id[:8]}"
 
     def services(self) -> Services:
         """The services of this run or tick. Raises ConfigError, StorageUnavailable."""
         if self._services is None:
-            self._services = open_services(load_settings())
+            self._services = open_services(load_settings(), self._holder)
         return self._services
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

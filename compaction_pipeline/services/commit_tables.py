@@ -22,6 +22,7 @@ from compaction_pipeline.core.errors import (
     StorageUnavailable,
     TableRefused,
 )
+from compaction_pipeline.core.lifecycle.holders import held_in_words
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.node import node_key
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
@@ -77,6 +78,7 @@ class CommitTables:
         clock: Clock,
         heartbeat: Heartbeat,
         new_id: Callable[[], str],
+        new_owner: Callable[[], str],
         on_step: Callable[[str], None] = lambda step: None,
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
         late: timedelta = LATE_REQUEST,
@@ -95,6 +97,7 @@ class CommitTables:
         self._clock = clock
         self._heartbeat = heartbeat
         self._new_id = new_id
+        self._new_owner = new_owner
         self._on_step = on_step
         self._undisturbed = undisturbed
 
@@ -114,10 +117,10 @@ class CommitTables:
 
     def commit(self, table: TableIdentifier, task_ids: Sequence[str] | None = None, run_id: str | None = None) -> Commit:
         """Commit what is Prepared on a table now (these tasks only, where given)."""
-        owner = self._new_id()
-        with self._lease(table, owner) as held:
+        with self._lease(table, self._new_owner()) as held:
             if not held:
-                return Commit(None, f"another process is committing {table} now", busy=True)
+                holder = self._leases.holder(_lease_name(table), self._clock())
+                return Commit(None, held_in_words(holder, f"committing {table}"), busy=True)
             settled, unsettled = self._settle_table(table)
             if unsettled is not None:
                 return Commit(None, unsettled, settled=settled)
@@ -147,7 +150,7 @@ class CommitTables:
         for table in cut_off:
             if table != at_once and self._is_waiting(table, now):
                 continue
-            with self._lease(table, self._new_id()) as held:
+            with self._lease(table, self._new_owner()) as held:
                 if held:
                     settled += self._settle_table(table)[0]
         return settled
@@ -363,7 +366,7 @@ class CommitTables:
     @contextmanager
     def _lease(self, table: TableIdentifier, owner: str) -> Iterator[bool]:
         """Hold the table's commit lease and renew it beside the block; yields whether it was free."""
-        name = f"commit:{table}"
+        name = _lease_name(table)
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             yield False
             return
@@ -372,6 +375,10 @@ class CommitTables:
                 yield True
         finally:
             self._leases.release(name, owner)
+
+
+def _lease_name(table: TableIdentifier) -> str:
+    return f"commit:{table}"
 
 
 def in_words(record: CompactionRecord) -> str:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable
-from compaction_pipeline.core.lifecycle.timeouts import expires_at, is_expired
+from compaction_pipeline.core.fragmentation.triggers import files_of
+from compaction_pipeline.core.lifecycle.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
@@ -128,7 +129,7 @@ class CompactTables:
         dispatch_tasks: DispatchTasks,
         commit_tables: CommitTables,
         clock: Clock,
-        new_id: Callable[[], str],
+        new_owner: Callable[[], str],
         sleep: Callable[[float], None],
     ) -> None:
         self._tables = tables
@@ -138,7 +139,7 @@ class CompactTables:
         self._dispatch_tasks = dispatch_tasks
         self._commit_tables = commit_tables
         self._clock = clock
-        self._new_id = new_id
+        self._new_owner = new_owner
         self._sleep = sleep
 
     # ---- one table, now ----------------------------------------------------------------------------------------------
@@ -150,12 +151,18 @@ class CompactTables:
             if not refresh.busy:
                 return refresh
             self._sleep(BUSY_WAIT_SECONDS)
-        raise StorageUnavailable(f"table {table} has been refreshed by another process for over a minute: try again later")
+        raise StorageUnavailable(f"{held_in_words(refresh.held_by, f'reading {table}')}, for over a minute now: try again later")
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
         """The plan that `compact` would carry out now; nothing is planned or done."""
-        self.refresh(table)
-        return self._plan_tables.explain(table, request)
+        for _ in range(BUSY_WAITS):
+            refresh = self.refresh(table)
+            plan = self._plan_tables.explain(table, request)
+            if plan.reason.code is not PlanReasonCode.BEING_READ or refresh.problem is not None:
+                break
+            # A tick began to read the table again since.
+            self._sleep(BUSY_WAIT_SECONDS)
+        return plan
 
     def compact(
         self,
@@ -193,7 +200,7 @@ class CompactTables:
         What was committed stands whatever comes.
         """
         try:
-            if self._refresh_files.refresh(table).complete:
+            if self.refresh(table).complete:
                 self._plan_tables.judge(table)
         except CompactionError as error:
             log.warning("table=%s was worked on but not looked at again: %s", table, error)
@@ -217,15 +224,9 @@ class CompactTables:
         if left.record is not None:
             done.add(left.record, [self._tasks.task(task_id) for task_id in left.record.task_ids])
         for _ in range(1 + CONFLICT_ROUNDS):
-            refresh = self.refresh(table)
-            if refresh.error is not None:
-                # What was read before may be planned and merged, but a table that cannot be read takes no commit either.
-                raise refresh.error
-            planned = self._plan_tables.plan(table, request, unlimited=True)
+            planned = self.plan_nodes(table, request)
             if plan is None or planned.tasks:
                 plan = planned.plan
-            if refresh.problem and planned.plan.reason.code is PlanReasonCode.BEING_READ:
-                raise StorageUnavailable(refresh.problem)
             if not planned.tasks:
                 waiting = self._held_elsewhere(table, request, planned.plan)
                 break
@@ -266,17 +267,20 @@ class CompactTables:
             log.warning("its waiting tasks were not canceled: %s", failure)
 
     def _held_elsewhere(self, table: TableIdentifier, request: PlanRequest, plan: CompactionPlan) -> str | None:
-        """Who holds the files of a plan that found nothing to take, and until when; None when nobody does."""
+        """Who merges the files of a plan that found nothing to take, and until when; None when nobody does."""
         if plan.reason.code in _OWN_REASONS:
             return None
-        tasks = self._tasks.tasks(table, (TaskStatus.PENDING, TaskStatus.EXECUTING))
-        held = [task for task in tasks if request.nodes is None or task.work.node in request.nodes]
+        tasks = self._tasks.tasks(table, (TaskStatus.EXECUTING,))
+        held = [
+            LeaseHolder(task.owner or "", task.lease_expires_at)
+            for task in tasks
+            if task.lease_expires_at is not None and (request.nodes is None or task.work.node in request.nodes)
+        ]
         if not held:
             return None
-        # Who planned a task a moment ago begins with it: its Spark may be starting.
-        until = max(task.lease_expires_at or expires_at(task.created_at) for task in held)
-        # What the plan says counts files that others hold as missing: who waits needs to know only until when.
-        return f"another process is compacting this table (its lease ends at {until:%H:%M:%S} UTC unless renewed); run again after that"
+        # What the plan says counts files that others hold as missing: who waits needs to know only who, and until when.
+        last = max(held, key=lambda holder: holder.expires_at)
+        return held_in_words(last, f"merging {files_of(len(held), 'task')} of {table}") + "; run again after that"
 
     def _drain_left(
         self,
@@ -286,19 +290,16 @@ class CompactTables:
         on_plan: Callable[[Sequence[CompactionTask]], None],
         on_result: Callable[[CompactionTask, TaskStatus], None],
     ) -> dict[str, str]:
-        """Merge what a process that is gone had begun, or had planned: nobody else may come, and its files cannot be planned again."""
-        now = self._clock()
+        """Merge what others planned and nobody merges: who asks wants it now, no tick may ever come, and its files cannot be planned
+        again. Whoever planned it waits for this process, as it would for any that polls."""
         waiting = self._tasks.tasks(table, (TaskStatus.PENDING,))
-        lost = [
-            task
-            for task in waiting
-            if (task.attempt > 0 or is_expired(expires_at(task.created_at), now))
-            and (request.nodes is None or task.work.node in request.nodes)
-        ]
-        if not lost or self._tables.state(table).paused:
+        asked = [task for task in waiting if request.nodes is None or task.work.node in request.nodes]
+        groups = {task.work.group for task in asked if task.work.group}
+        left = [task for task in waiting if task in asked or task.work.group in groups]
+        if not left or self._tables.state(table).paused:
             return {}
-        on_plan(lost)
-        return self._drain_own([task.task_id for task in lost], until, on_result)
+        on_plan(left)
+        return self._drain_own([task.task_id for task in left], until, on_result)
 
     def _commit_left(self, table: TableIdentifier, run_id: str | None) -> Commit:
         """Commit what an earlier commit left Prepared when it failed (disk full, catalog away): no tick may ever come."""
@@ -311,7 +312,7 @@ class CompactTables:
         self, ids: Sequence[str], until: Callable[[], bool], on_result: Callable[[CompactionTask, TaskStatus], None]
     ) -> dict[str, str]:
         """Merge these tasks; one that another process polled is waited for until it ends. Answers the final failures."""
-        owner = self._new_id()
+        owner = self._new_owner()
         failed: dict[str, str] = {}
         while not until():
             try:
@@ -331,7 +332,7 @@ class CompactTables:
         failures = [task for task in ended if task.status is TaskStatus.FAILED and task.record_id is None]
         return {**failed, **{task.task_id: task.reason or "" for task in failures}}
 
-    def _commit_own(self, table: TableIdentifier, ids: Sequence[str], run_id: str | None) -> Commit:
+    def _commit_own(self, table: TableIdentifier, ids: Sequence[str] | None, run_id: str | None) -> Commit:
         """Commit these tasks, waiting for another process that is committing the table."""
         commit = self._commit_tables.commit(table, ids, run_id)
         for _ in range(BUSY_WAITS):
@@ -401,9 +402,32 @@ class CompactTables:
         return problem
 
     def plan_nodes(self, table: TableIdentifier, request: PlanRequest) -> Planned:
-        """Refresh a table and plan these nodes into the queue, as a person's run config asks."""
-        self.refresh(table)
-        return self._plan_tables.plan(table, request, unlimited=True)
+        """Refresh a table and plan these nodes into the queue, as a person asks, waiting for another process that is at it.
+
+        Raises what kept the table from being read, and StorageUnavailable when it was held for a minute.
+        """
+        for _ in range(BUSY_WAITS):
+            refresh = self.refresh(table)
+            if refresh.error is not None:
+                # What was read before may be planned and merged, but a table that cannot be read takes no commit either.
+                raise refresh.error
+            planned = self._plan_tables.plan(table, request, unlimited=True)
+            if refresh.problem and planned.plan.reason.code is PlanReasonCode.BEING_READ:
+                raise StorageUnavailable(refresh.problem)
+            if not planned.busy:
+                return planned
+            self._sleep(BUSY_WAIT_SECONDS)
+        raise StorageUnavailable(f"table {table} was not planned for over a minute: {planned.plan.reason.text}; try again later")
+
+    def commit_now(self, table: TableIdentifier, run_id: str | None = None) -> Commit:
+        """Commit what is Prepared on a table now, waiting for another process that is committing it.
+
+        Raises StorageUnavailable when that lasts over a minute.
+        """
+        commit = self._commit_own(table, None, run_id)
+        if commit.busy:
+            raise StorageUnavailable(f"{commit.reason}, for over a minute now: try again later")
+        return commit
 
     def drain(
         self,
@@ -416,7 +440,7 @@ class CompactTables:
         on_commit: Callable[[CompactionRecord], None] = lambda record: None,
     ) -> Dispatch:
         """Merge what waits, commit what is due, until the queue was empty for `linger` or `until()` says so."""
-        owner = self._new_id()
+        owner = self._new_owner()
         total = Dispatch()
         idle_since: datetime | None = None
         while not until():

@@ -16,6 +16,7 @@ from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, may_be_due
 from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
+from compaction_pipeline.core.lifecycle.holders import held_in_words
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
@@ -59,10 +60,15 @@ _OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan and the tasks that it put into the queue (none for an explanation)."""
+    """A plan and the tasks that it put into the queue (none for an explanation).
+
+    `busy`: another process was in the way for the moment (it plans or reads the table, or polled what this plan would have taken),
+    so the same plan may well be made a little later.
+    """
 
     plan: CompactionPlan
     tasks: tuple[CompactionTask, ...] = ()
+    busy: bool = False
 
 
 class PlanTables:
@@ -77,6 +83,7 @@ class PlanTables:
         leases: LeaseStore,
         clock: Clock,
         new_id: Callable[[], str],
+        new_owner: Callable[[], str],
         queue_slots: int,
     ) -> None:
         self._catalogs = catalogs
@@ -86,6 +93,7 @@ class PlanTables:
         self._leases = leases
         self._clock = clock
         self._new_id = new_id
+        self._new_owner = new_owner
         self._queue_slots = queue_slots
 
     def properties(self, table: TableIdentifier) -> TableProperties:
@@ -118,9 +126,10 @@ class PlanTables:
 
     def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
         """Plan and queue. `unlimited`: a person asked, so neither the group's quota nor the pause of failing nodes bounds the plan."""
-        owner, name = self._new_id(), f"plan:{table}"
+        owner, name = self._new_owner(), f"plan:{table}"
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
-            return Planned(_empty(PlanReasonCode.FILES_IN_USE, "another process is planning this table now"))
+            holder = held_in_words(self._leases.holder(name, self._clock()), "planning this table")
+            return Planned(_empty(PlanReasonCode.FILES_IN_USE, holder), busy=True)
         try:
             return self._plan(table, request or PlanRequest(), unlimited)
         finally:
@@ -145,14 +154,19 @@ class PlanTables:
             if changes:
                 self._tables.update(table, changes)
             self._save_verdicts(table, decided.verdicts)
-            return Planned(decided)
+            return Planned(decided, busy=self._is_being_read(table, decided))
         tasks = self._tasks_of(decided, state, self.properties(table), now)
         if not self._tasks.insert(tasks, decided.replaces, now):
-            return Planned(_empty(PlanReasonCode.FILES_IN_USE, "a task that this plan replaces started meanwhile; planned again later"))
+            reason = "a task that this plan replaces started meanwhile; planned again later"
+            return Planned(_empty(PlanReasonCode.FILES_IN_USE, reason), busy=True)
         self._tables.update(table, {**changes, "last_planned_at": now})
         self._save_verdicts(table, decided.verdicts)
         log.info("table=%s plan=%s tasks=%d replaced=%d", table, tasks[0].plan_id, len(tasks), len(decided.replaces))
         return Planned(decided, tuple(tasks))
+
+    def _is_being_read(self, table: TableIdentifier, decided: CompactionPlan) -> bool:
+        """Whether the plan only waits for a refresh, which a problem of the table would not let end."""
+        return decided.reason.code is PlanReasonCode.BEING_READ and self._tables.state(table).problem is None
 
     def _decide(
         self, table: TableIdentifier, request: PlanRequest, budget: Budget, *, explain: bool, asked: bool, every: bool = False

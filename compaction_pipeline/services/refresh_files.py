@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
 from compaction_pipeline.core.files.live_files import manifest_changes
 from compaction_pipeline.core.fragmentation.metrics import measure, same_content
+from compaction_pipeline.core.lifecycle.holders import LeaseHolder
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode, node_key
@@ -48,7 +49,7 @@ FEW_NODES = 500
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """What one refresh found. `changed` are the nodes whose files changed; `busy`: another process refreshes the table.
+    """What one refresh found. `changed` are the nodes whose files changed; `busy`: another process refreshes the table, `held_by` it.
 
     `problem` is what a person should know; `error` is set where it kept the table from being read (a refusal does not).
     """
@@ -57,6 +58,7 @@ class Refresh:
     head_moved: bool = False
     complete: bool = True
     busy: bool = False
+    held_by: LeaseHolder | None = None
     changed: tuple[TableNode, ...] = ()
     problem: str | None = None
     error: CompactionError | None = None
@@ -73,7 +75,7 @@ class RefreshFiles:
         leases: LeaseStore,
         scan: TableScan,
         clock: Clock,
-        new_id: Callable[[], str],
+        new_owner: Callable[[], str],
     ) -> None:
         self._catalogs = catalogs
         self._tables = tables
@@ -81,7 +83,7 @@ class RefreshFiles:
         self._leases = leases
         self._scan = scan
         self._clock = clock
-        self._new_id = new_id
+        self._new_owner = new_owner
 
     def unmoved(self) -> Collection[TableIdentifier]:
         """Tables whose metadata lies where it lay when their state was stored: nothing of them needs to be read.
@@ -105,10 +107,10 @@ class RefreshFiles:
         A table that cannot be read keeps its files, shows the problem and is not planned until it can.
         Raises NotFoundError when the table is gone.
         """
-        owner = self._new_id()
+        owner = self._new_owner()
         name = f"refresh:{table}"
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
-            return Refresh(table, complete=False, busy=True)
+            return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(name, self._clock()))
         try:
             return self._refresh(table, deadline, lambda: self._leases.renew(name, owner, self._clock(), LEASE))
         except NotFoundError:

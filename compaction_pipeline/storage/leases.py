@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, delete, update
+from sqlalchemy import Engine, delete, select, update
 
+from compaction_pipeline.core.lifecycle.holders import LeaseHolder
 from compaction_pipeline.core.lifecycle.timeouts import expires_at
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import upsert, writing
+from compaction_pipeline.storage.engine import reading, upsert, writing
 
 _lease = schema.lease.c
 
@@ -29,6 +30,11 @@ class SqlLeaseStore:
                 .on_conflict_do_update(index_elements=["name"], set_=values, where=_lease.expires_at <= now)
             )
             return bool(connection.execute(taken).rowcount == 1)
+
+    def holder(self, name: str, now: datetime) -> LeaseHolder | None:
+        with reading(self._engine) as connection:
+            row = connection.execute(select(schema.lease).where(_lease.name == name, _lease.expires_at > now)).first()
+        return None if row is None else LeaseHolder(row.owner, row.expires_at)
 
     def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
         """True while nobody else took it, late or not."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from compaction_pipeline.core.lifecycle.holders import LeaseHolder
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.builders import NOW
 
@@ -28,6 +29,15 @@ def test_a_renewal_holds_on_and_a_lost_lease_cannot_be_renewed(stores: Stores) -
     assert stores.leases.acquire("x", "b", EXPIRED + LEASE, LEASE)
     assert not stores.leases.renew("x", "a", EXPIRED + LEASE, LEASE)
     assert not stores.leases.renew("unknown", "a", NOW, LEASE)
+
+
+def test_who_holds_a_lease_is_told_until_it_ends(stores: Stores) -> None:
+    assert stores.leases.holder("x", NOW) is None
+    stores.leases.acquire("x", "a", NOW, LEASE)
+    assert stores.leases.holder("x", NOW) == LeaseHolder("a", EXPIRED)
+    assert stores.leases.holder("x", EXPIRED) is None
+    stores.leases.release("x", "a")
+    assert stores.leases.holder("x", NOW) is None
 
 
 def test_only_the_holder_releases(stores: Stores) -> None:

@@ -30,6 +30,9 @@ from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline.spark import merge as spark_merge
 from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline_tests.held_leases import held_for_a_moment
+
+__all__ = ["held_for_a_moment"]
 
 TABLE = "lake.shop.orders"
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "bucket", IntegerType(), required=False))

@@ -7,6 +7,8 @@ import logging
 import re
 import shutil
 import signal
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,18 +98,32 @@ def test_where_that_fits_nothing_is_bad_input_and_says_what_there_is(desk: Desk)
     assert "bucket=0, bucket=1" in none["error"]
 
 
-def test_a_table_that_another_process_compacts_is_nothing_to_do_with_a_code_of_its_own(desk: Desk) -> None:
+def test_a_table_that_another_process_merges_is_nothing_to_do_with_a_code_of_its_own(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
     services = open_services()
     services.compact_tables.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
+    while services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)):
+        pass
     services.close()
     answer = desk.json("compact", TABLE)
     assert (answer["reason_code"], answer["tasks"]) == ("FILES_IN_USE", 0)
     assert re.fullmatch(
-        r"another process is compacting this table \(its lease ends at [0-9:]{8} UTC unless renewed\); run again after that",
+        rf"process 7 on elsewhere is merging 2 tasks of {TABLE} \(its lease ends at [0-9:]{{8}} UTC unless renewed\); run again after that",
         answer["reason"],
     )
+
+
+@pytest.mark.parametrize("what", ["plan", "refresh", "commit"])
+def test_a_lease_that_a_sensor_holds_for_a_moment_is_waited_for(
+    desk: Desk, held_for_a_moment: Callable[[str], list[str]], what: str
+) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    released = held_for_a_moment(f"{what}:{TABLE}")
+    answer = desk.json("compact", TABLE)
+    assert (answer["tasks"], answer["committed"]) == (2, 2)
+    assert released == [f"{what}:{TABLE}"]
 
 
 def test_a_dry_run_changes_nothing(desk: Desk) -> None:

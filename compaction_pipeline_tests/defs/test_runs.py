@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -10,6 +11,7 @@ import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import TaskStatus
 from compaction_pipeline.definitions import defs
@@ -120,6 +122,41 @@ def test_a_paused_table_is_not_compacted_and_says_who_can_change_that(lake: Lake
     assert not result.success
     assert "paused" in failure(result)
     assert lake.files() == 9
+
+
+@pytest.mark.parametrize("what", ["plan", "refresh", "commit"])
+def test_a_launch_waits_for_a_lease_that_a_sensor_holds_for_a_moment(
+    lake: Lake, instance: dg.DagsterInstance, held_for_a_moment: Callable[[str], list[str]], what: str
+) -> None:
+    released = held_for_a_moment(f"{what}:lake.shop.orders")
+    assert launch(instance, COMPACTED_FILES, key(1)).success
+    assert released == [f"{what}:lake.shop.orders"]
+    (event,) = events(instance, COMPACTED_FILES)
+    assert (event.partition, event.metadata["written_files_count"].value) == (key(1), 1)
+
+
+@pytest.mark.parametrize("what", ["plan", "refresh", "commit"])
+def test_a_run_of_named_nodes_waits_for_a_lease_that_a_sensor_holds_for_a_moment(
+    lake: Lake, instance: dg.DagsterInstance, held_for_a_moment: Callable[[str], list[str]], what: str
+) -> None:
+    released = held_for_a_moment(f"{what}:lake.shop.orders")
+    assert run(instance, "compact_job", node_keys=[key(1)]).success
+    assert released == [f"{what}:lake.shop.orders"]
+    (event,) = events(instance, COMPACTED_FILES)
+    assert (event.partition, event.metadata["written_files_count"].value) == (key(1), 1)
+
+
+def test_a_launched_node_that_another_process_merges_is_green_and_says_who(
+    lake: Lake, services: Services, instance: dg.DagsterInstance
+) -> None:
+    services.compact_tables.refresh(lake.identifier)
+    nodes = [state.node for state in services.stores.tables.nodes() if state.key == key(1)]
+    services.compact_tables.plan_nodes(lake.identifier, PlanRequest(nodes=frozenset(nodes), force=True))
+    assert services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)) is not None
+    assert launch(instance, COMPACTED_FILES, key(1)).success
+    (event,) = events(instance, COMPACTED_FILES)
+    assert event.metadata["written_files_count"].value == 0
+    assert "process 7 on elsewhere is merging 1 task of lake.shop.orders" in str(event.metadata)
 
 
 def test_a_person_commits_what_is_prepared_now(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:

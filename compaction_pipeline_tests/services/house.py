@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -25,6 +26,18 @@ class House:
 
     def pass_time(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
+
+    def before_sleep(self, act: Callable[[], object]) -> list[bool]:
+        """Do this whenever the program waits, as another process would meanwhile; the answer grows by an entry each time."""
+        waits: list[bool] = []
+
+        def sleep(seconds: float) -> None:
+            waits.append(True)
+            act()
+            self.pass_time(seconds)
+
+        self.services.compact_tables._sleep = sleep
+        return waits
 
     def fragmented(self, name: str = "t", files: int = 12, **properties: str) -> LakeTable:
         """A table of small files with ids 0 … files-1, one each, known to the state."""

@@ -107,7 +107,7 @@ def test_what_a_killed_process_had_begun_is_compacted_by_the_next(house: House) 
     waits = services.compact_tables.compact(table.identifier)
     assert waits.records == ()
     ends = f"(its lease ends at {house.now + timedelta(minutes=1):%H:%M:%S} UTC unless renewed)"
-    assert waits.reason == f"another process is compacting this table {ends}; run again after that"
+    assert waits.reason == f"gone is merging 1 task of {table.identifier} {ends}; run again after that"
     house.pass_time(3600)
     done = services.compact_tables.compact(table.identifier)
     assert [record.committed_task_ids for record in done.records] == [(task.task_id,)]
@@ -115,13 +115,63 @@ def test_what_a_killed_process_had_begun_is_compacted_by_the_next(house: House) 
     assert table.live_ids() == list(range(12))
 
 
-def test_a_task_that_was_planned_and_never_begun_is_another_s_for_a_minute_and_then_anybody_s(house: House) -> None:
+def test_a_task_that_a_tick_planned_and_nobody_began_is_merged_by_who_asks(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     (task,) = services.compact_tables.plan_nodes(table.identifier, PlanRequest()).tasks
-    assert services.compact_tables.compact(table.identifier).reason.startswith("another process is compacting this table")
-    house.pass_time(61)
     assert services.compact_tables.compact(table.identifier).committed == (task.task_id,)
+
+
+@pytest.mark.parametrize("what", ["plan", "refresh", "commit"])
+@pytest.mark.parametrize("request_", [PlanRequest(), FULL], ids=["by triggers", "forced"])
+def test_a_lease_that_another_process_holds_for_a_moment_is_waited_for(house: House, what: str, request_: PlanRequest) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    name = f"{what}:{table.identifier}"
+    assert services.stores.leases.acquire(name, "sensor#1", house.now, timedelta(minutes=1))
+    waited = house.before_sleep(lambda: services.stores.leases.release(name, "sensor#1"))
+    assert len(services.compact_tables.compact(table.identifier, request_).committed) == 1
+    assert waited == [True]
+    assert table.live_ids() == list(range(12))
+
+
+@pytest.mark.parametrize(("what", "doing"), [("plan", "planning this table"), ("refresh", "reading lake.db.t")])
+def test_a_lease_that_is_never_given_back_is_an_error_that_names_its_holder(house: House, what: str, doing: str) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    name = f"{what}:{table.identifier}"
+    services.stores.leases.acquire(name, "process 7 on elsewhere#1", house.now, timedelta(minutes=1))
+    house.before_sleep(lambda: services.stores.leases.renew(name, "process 7 on elsewhere#1", house.now, timedelta(minutes=1)))
+    with pytest.raises(StorageUnavailable, match=rf"process 7 on elsewhere is {doing} \(its lease ends at .* UTC unless renewed\)"):
+        services.compact_tables.compact(table.identifier)
+
+
+def test_a_table_that_a_tick_reads_while_it_is_planned_is_planned_after_that(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    plan = type(services.plan_tables).plan
+
+    def read_meanwhile(*arguments: Any, **named: Any) -> object:
+        monkeypatch.undo()
+        services.stores.tables.update(table.identifier, {"complete": False})
+        return plan(*arguments, **named)
+
+    monkeypatch.setattr(type(services.plan_tables), "plan", read_meanwhile)
+    assert len(services.compact_tables.compact(table.identifier).committed) == 1
+
+
+def test_a_person_s_commit_waits_for_another_one(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    services.compact_tables.plan_nodes(table.identifier, PlanRequest())
+    services.dispatch_tasks.drain("x")
+    name = f"commit:{table.identifier}"
+    services.stores.leases.acquire(name, "sensor#1", house.now, timedelta(minutes=1))
+    house.before_sleep(lambda: services.stores.leases.release(name, "sensor#1"))
+    assert services.compact_tables.commit_now(table.identifier).record is not None
+    services.stores.leases.acquire(name, "sensor#2", house.now, timedelta(hours=1))
+    with pytest.raises(StorageUnavailable, match=r"sensor is committing lake\.db\.t"):
+        services.compact_tables.commit_now(table.identifier)
 
 
 def test_an_interrupt_gives_everything_back_and_the_next_compacts_at_once(house: House) -> None:

@@ -69,7 +69,7 @@ def plan(
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
         session.refresh(identifier, strict=True)
-        made = session.services.plan_tables.explain(identifier, _request(session, identifier, kind, where))
+        made = session.services.compact_tables.explain(identifier, _request(session, identifier, kind, where))
         session.output.answer(_plan_value(identifier, made), *_plan_rendered(made, where is not None))
     raise typer.Exit(exit_code_of_plan(made))
 
@@ -109,7 +109,7 @@ def _compacted(
     request = _request(session, table, kind, where)
     before = _before(session, table)
     if dry_run:
-        made = session.services.plan_tables.explain(table, request)
+        made = session.services.compact_tables.explain(table, request)
         return dry_run_answer(str(table), made, before), ["dry run: nothing is done", *_plan_rendered(made, request.nodes is not None)]
     settings = session.services.settings
     compact_tables = session.services.compact_tables
