@@ -16,12 +16,14 @@ from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult
-from compaction_pipeline.spark.deletes import PATH_FIELD, POSITION_FIELD, TaskDeletes
+from compaction_pipeline.spark.deletes import TaskDeletes
 from compaction_pipeline.spark.digest import RowDigest
 from compaction_pipeline.spark.evolution import arrow_schema
 from compaction_pipeline.spark.file_access import FileAccess, in_words
 from compaction_pipeline.spark.metrics import MetricsModes, column_metrics, leaves
+from compaction_pipeline.spark.positions import PATH_FIELD, POSITION_FIELD
 from compaction_pipeline.spark.read import DataReader, TableShape
+from compaction_pipeline.spark.shared_deletes import SharedDeletes
 from compaction_pipeline.spark.write import OutputNames, ParquetOptions, parquet_writer
 
 _SCHEMA = Schema(PATH_FIELD, POSITION_FIELD)
@@ -77,12 +79,11 @@ class PositionDeleteWriter:
         )
 
 
-def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames) -> MergeResult:
+def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
     """Convert the task's `work.converts`; its digests and counts are of positions."""
     work = task.work
     reader = DataReader(files, shape, task.memory_bytes)
-    reader.expect([*(delete for delete in work.deletes if delete.path in work.converts), *work.inputs])
-    deletes = TaskDeletes(work, shape, reader, task.memory_bytes, frozenset(work.converts))
+    deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared, frozenset(work.converts))
     writer = PositionDeleteWriter(files, names, shape.layout.properties)
     matched = RowDigest()
     outputs: list[OutputFile] = []

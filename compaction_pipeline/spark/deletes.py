@@ -1,69 +1,42 @@
 """Which rows of a task's inputs are deleted, by position or by equality, by the spec's rules.
 
 Equality is Java's: NULL equals NULL, NaN equals NaN, −0.0 does not equal 0.0. Columns are found by id, also those renamed or
-dropped since. Key sets are built once per task. Of many keys first those are left out that no row of the task can have: a filter
-of the rows' hashes tells, and writers delete in the whole table while a task holds a few of its files. Sets that are then still
-estimated at more than 80 % of the task's memory are not held at all: keys and rows are parted by hash on local disk, each part
-is joined in turn, and what is kept is one bit per row.
+dropped since. A key set that fits 80 % of the task's memory is built once per process and handed on to the tasks behind this one
+(`shared_deletes`). Of keys that do not fit, or that are many for a task which may be the only one to ask for them, first those are
+left out that no row of the task can have: a filter of the rows' hashes tells, and writers delete in the whole table while a task
+holds a few of its files. Sets that are then still estimated at more are not held at all: keys and rows are parted by hash on local
+disk, each part is joined in turn, and what is kept is one bit per row.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyiceberg.types import LongType, NestedField, StringType
 
 from compaction_pipeline.core.files.delete_index import DeleteIndex
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.task import TaskWork
 from compaction_pipeline.spark.evolution import Projection
 from compaction_pipeline.spark.keys import HashFilter, KeyColumns, KeySet, KeySetBuilder, hashes_of
+from compaction_pipeline.spark.positions import Bits, Mask, deleted_positions, kept_for_others
 from compaction_pipeline.spark.read import DataReader, OpenFile, TableShape
+from compaction_pipeline.spark.shared_deletes import DeleteFile, KeyFiles, SharedDeletes
 from compaction_pipeline.spark.spill import PartedRows
 
-PATH_FIELD = NestedField(2147483546, "file_path", StringType(), required=True)
-POSITION_FIELD = NestedField(2147483545, "pos", LongType(), required=True)
 ONE_PASS_SHARE = 0.8
 """Delete sets estimated at most at this share of the task's memory are held whole."""
 _MANY_KEYS = 65_536
 """Fewer keys are cheaper put into a set than told apart by a pass over the rows."""
-_ROWS_PER_KEY = 2
-"""With more rows than that per key most keys can be expected to have one."""
-
-Mask = NDArray[np.bool_]
-
-
-class Bits:
-    """One bit per row of a file."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-        self._bytes = np.zeros(-(-rows // 8), dtype=np.uint8)
-
-    def set(self, positions: NDArray[np.int64]) -> None:
-        """Set these rows; positions outside of the file are none of its rows."""
-        inside = positions[(positions >= 0) & (positions < self.rows)]
-        np.bitwise_or.at(self._bytes, inside >> 3, np.left_shift(1, inside & 7).astype(np.uint8))
-
-    def part(self, start: int, length: int) -> Mask:
-        """The bits of `length` rows from `start` on."""
-        first = start >> 3
-        last = -(-(start + length) // 8)
-        bits = np.unpackbits(self._bytes[first:last], bitorder="little")
-        return bits[start - first * 8 :][:length].astype(bool)
-
-    def positions(self) -> NDArray[np.int64]:
-        """The rows that are set, ascending."""
-        return np.flatnonzero(self.part(0, self.rows)).astype(np.int64)
+_POSITIONS_SHARE = 4
+"""One in so many parts of the memory for deletes is what position deletes of many data files may take."""
 
 
 @dataclass(frozen=True)
@@ -119,15 +92,21 @@ class TaskDeletes:
     """
 
     def __init__(
-        self, work: TaskWork, shape: TableShape, reader: DataReader, memory_bytes: int, only: frozenset[str] | None = None
+        self,
+        work: TaskWork,
+        shape: TableShape,
+        reader: DataReader,
+        memory_bytes: int,
+        shared: SharedDeletes,
+        only: frozenset[str] | None = None,
     ) -> None:
         self._shape = shape
         self._reader = reader
+        self._shared = shared
         counted = [delete for delete in work.deletes if only is None or delete.path in only]
         index = DeleteIndex(counted, shape.layout.unpartitioned_spec_ids)
         self._applied = {file.path: index.of(file) for file in work.inputs}
         self._inputs = {file.path: file for file in work.inputs}
-        self._positions = self._read_positions()
         scopes: dict[_Scope, dict[str, LiveFile]] = defaultdict(dict)
         for deletes in self._applied.values():
             for delete in deletes:
@@ -138,16 +117,41 @@ class TaskDeletes:
         self._equal: dict[str, Bits] = {}
         self._keys: dict[_Scope, KeySet] = {}
         limit = int(memory_bytes * ONE_PASS_SHARE)
-        fits = sum(self._estimated_bytes(scope) for scope in self._files) <= limit
+        wanted = {scope: self._key_files(scope) for scope in self._files}
+        whole = kept_for_others(counted, limit // _POSITIONS_SHARE)
+        asked_before = shared.begin(list(wanted.values()), whole.values(), limit)
+        # What the tasks before have read is not opened again.
+        known = {path for path, file in whole.items() if shared.positions(file) is not None}
+        known |= {file.path for each in wanted.values() if shared.key_set(each.kind) is not None for file in each.files}
+        applied = {delete.path: delete for deletes in self._applied.values() for delete in deletes if delete.path not in known}
+        reader.expect([*applied.values(), *work.inputs])
+        self._positions = deleted_positions(reader, self._inputs, self._applied, whole, shared)
+        self._find_keys(wanted, asked_before, limit)
+
+    def _find_keys(self, wanted: Mapping[_Scope, KeyFiles], asked_before: Collection[Hashable], limit: int) -> None:
+        kept = {scope: keys for scope, each in wanted.items() if (keys := self._shared.key_set(each.kind)) is not None}
+        fits = sum(self._estimated_bytes(scope) for scope in wanted if scope not in kept) + self._shared.nbytes <= limit
         # What finds the keys of the next scope needs memory beside the sets that are held.
-        self._left_bytes = limit if fits else limit // 2
+        self._left_bytes = (limit if fits else limit // 2) - self._shared.nbytes
         for scope, deletes in self._files.items():
+            if scope in kept:
+                self._hold(scope, kept[scope], 0)
+                continue
             reached = self._reached(scope)
-            keys, rows = (sum(file.record_count for file in files) for files in (deletes, reached))
-            if fits and keys <= max(_MANY_KEYS, rows // _ROWS_PER_KEY):
-                self._hold(scope, self._build(self._key_batches(scope)), self._estimated_bytes(scope))
+            count, rows = (sum(file.record_count for file in files) for files in (deletes, reached))
+            if fits and (count <= max(_MANY_KEYS, rows) or wanted[scope].kind in asked_before):
+                keyset = self._build(self._key_batches(scope))
+                self._shared.keep_key_set(wanted[scope], keyset)
+                self._hold(scope, keyset, keyset.nbytes)
             else:
                 self._find_by_rows(scope, reached, limit)
+
+    def _key_files(self, scope: _Scope) -> KeyFiles:
+        layout = self._shape.layout
+        # All that the keys of a file follow from, beside the file.
+        kind = (layout.location, scope, repr(self._columns[scope[0]]), layout.properties.get("schema.name-mapping.default"))
+        oldest = min(file.data_sequence_number for file in self._reached(scope))
+        return KeyFiles(kind, frozenset(DeleteFile.of(delete) for delete in self._files[scope]), oldest)
 
     def of(self, file: LiveFile, opened: OpenFile) -> FileMasks:
         """The deleted rows of an input that is being read."""
@@ -207,8 +211,8 @@ class TaskDeletes:
             builder.add(columns, sequences)
         return builder.build()
 
-    def _hold(self, scope: _Scope, keys: KeySet, estimated_bytes: int) -> None:
-        self._left_bytes -= estimated_bytes
+    def _hold(self, scope: _Scope, keys: KeySet, size: int) -> None:
+        self._left_bytes -= size
         # Without a key there is nothing to ask the rows for.
         if len(keys):
             self._keys[scope] = keys
@@ -271,32 +275,6 @@ class TaskDeletes:
             found = keyset.matches(arrays, batch.num_rows, sequences[numbers])
             for number in np.unique(numbers[found]).tolist():
                 self._equal[reached[number].path].set(places.to_numpy()[found & (numbers == number)])
-
-    # ---- by position
-
-    def _read_positions(self) -> dict[str, Bits]:
-        applies: dict[str, list[str]] = defaultdict(list)
-        files: dict[str, LiveFile] = {}
-        for path, deletes in self._applied.items():
-            for delete in deletes:
-                if delete.content is FileContent.POSITION_DELETES:
-                    applies[delete.path].append(path)
-                    files[delete.path] = delete
-        bits: dict[str, Bits] = {}
-        for delete_path, paths in applies.items():
-            wanted = pa.array(paths, pa.string())
-            with self._reader.open(files[delete_path]) as opened:
-                projection = self._reader.projection(opened, files[delete_path], [PATH_FIELD, POSITION_FIELD])
-                for _, batch in opened.batches([projection]):
-                    named, positions = projection.arrays(batch)
-                    which = pc.index_in(named, wanted).fill_null(-1).to_numpy(zero_copy_only=False)
-                    values = positions.to_numpy(zero_copy_only=False)
-                    for number in np.unique(which[which >= 0]).tolist():
-                        path = paths[number]
-                        if path not in bits:
-                            bits[path] = Bits(self._inputs[path].record_count)
-                        bits[path].set(values[which == number].astype(np.int64))
-        return bits
 
 
 _PART_SEED = 0x5DEECE66D

@@ -32,17 +32,23 @@ from compaction_pipeline.spark.file_access import FileAccess
 from compaction_pipeline.spark.memory import PeakMemory, tight_allocation
 from compaction_pipeline.spark.read import DataReader, TableShape
 from compaction_pipeline.spark.route import RowRouter
+from compaction_pipeline.spark.shared_deletes import SharedDeletes
 from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress
 
 
-def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
-    """Do one attempt of a task. Never raises: a failure is a result with `error`."""
+def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str], shared: SharedDeletes | None = None) -> MergeResult:
+    """Do one attempt of a task. Never raises: a failure is a result with `error`.
+
+    `shared` holds what tasks before this one have read of delete files, and takes what this one reads; it counts as its memory.
+    """
     started = time.monotonic()
+    shared = shared if shared is not None else SharedDeletes()
+    before = shared.nbytes
     memory = PeakMemory()
     files = FileAccess(file_io, layout.location, task.memory_bytes)
     try:
         with tight_allocation(task.memory_bytes):
-            result = _merged(task, layout, files)
+            result = _merged(task, layout, files, shared)
     except MergeFailed as failure:
         result = replace(_failed(task, str(failure)), digest_mismatch=isinstance(failure, DigestMismatch))
     except MemoryError as error:
@@ -53,23 +59,24 @@ def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, 
         result = _failed(task, f"{type(error).__name__}: {error}")
     if result.error is not None:
         files.delete_written()
+        shared.clear()
     files.close()
     duration_ms = int((time.monotonic() - started) * 1000)
-    return replace(result, duration_ms=duration_ms, peak_memory_bytes=memory.peak_bytes())
+    return replace(result, duration_ms=duration_ms, peak_memory_bytes=before + memory.peak_bytes())
 
 
 def _failed(task: CompactionTask, reason: str) -> MergeResult:
     return MergeResult(task.task_id, task.attempt_id or "", error=reason)
 
 
-def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess) -> MergeResult:
+def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared: SharedDeletes) -> MergeResult:
     if task.work.action is TaskAction.DROP_DELETES:
         return MergeResult(task.task_id, task.attempt_id or "")
     shape = TableShape.of(layout)
     names = _names(task, layout)
     if task.work.action is TaskAction.CONVERT:
-        return proven(convert_deletes(task, shape, files, names), conversion=True)
-    return _merge(task, shape, files, names)
+        return proven(convert_deletes(task, shape, files, names, shared), conversion=True)
+    return _merge(task, shape, files, names, shared)
 
 
 def _names(task: CompactionTask, layout: TableLayout) -> OutputNames:
@@ -79,23 +86,24 @@ def _names(task: CompactionTask, layout: TableLayout) -> OutputNames:
     return OutputNames(folder.rstrip("/"), f"{task.attempt_id or 'attempt'}-{task.task_id}-{secrets.token_hex(4)}")
 
 
-def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames) -> MergeResult:
+def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
     try:
-        return _merge_inputs(task, shape, files, names, copies=True)
+        return _merge_inputs(task, shape, files, names, shared, copies=True)
     except DamagedPages:
         # Decoding every row tells which file is damaged, in words; or that only a checksum is.
         files.delete_written()
-        return _merge_inputs(task, shape, files, names, copies=False)
+        return _merge_inputs(task, shape, files, names, shared, copies=False)
 
 
-def _merge_inputs(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, *, copies: bool) -> MergeResult:
+def _merge_inputs(
+    task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes, *, copies: bool
+) -> MergeResult:
     work = task.work
     if task.schema_id not in shape.schemas:
         raise MergeFailed(f"schema {task.schema_id} of the plan's snapshot is not in the table's metadata; plan the task again")
     schema = shape.schemas[task.schema_id]
     reader = DataReader(files, shape, task.memory_bytes)
-    reader.expect([*work.deletes, *work.inputs])
-    deletes = TaskDeletes(work, shape, reader, task.memory_bytes)
+    deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared)
     rows_expected = sum(file.record_count for file in work.inputs)
     progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01), dictionary_votes={})
     router = RowRouter(task, shape, schema)

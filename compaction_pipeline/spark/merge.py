@@ -20,7 +20,8 @@ from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult
 from compaction_pipeline.spark.kernel import merge_task
 from compaction_pipeline.spark.session import SparkSessions
-from compaction_pipeline.spark.worker import rest
+from compaction_pipeline.spark.shared_deletes import SharedDeletes
+from compaction_pipeline.spark.worker import rest, shared_deletes
 
 _RESULT = TypeAdapter(MergeResult)
 _RESULT_SCHEMA = "result string"
@@ -34,8 +35,9 @@ class InProcessMergeEngine:
         """Always."""
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        shared = SharedDeletes()
         for task in tasks:
-            yield merge_task(task, layout, file_io)
+            yield merge_task(task, layout, file_io, shared)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -89,7 +91,7 @@ def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, st
     def merge(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             if batch.num_rows:
-                result = merge_task(task, layout, file_io)
+                result = merge_task(task, layout, file_io, shared_deletes())
                 yield pa.RecordBatch.from_pydict({"result": [_RESULT.dump_json(result).decode()]})
         rest()
 

@@ -1,4 +1,4 @@
-"""What a reused Spark worker does between two tasks, made cheap: it took a quarter of a CPU-second a task.
+"""What a reused Spark worker does between two tasks, made cheap: it took a quarter of a CPU-second a task. And what it keeps for the next.
 
 Spark's worker collects garbage after every task, over all the modules that ours imported (`pyspark/daemon.py`), and has Python read
 again every zip archive of its path before the next one (`importlib.invalidate_caches`): PySpark's own, of a thousand modules.
@@ -10,6 +10,14 @@ import gc
 import sys
 from functools import cache
 from zipimport import zipimporter
+
+from compaction_pipeline.spark.shared_deletes import SharedDeletes
+
+
+@cache
+def shared_deletes() -> SharedDeletes:
+    """What the tasks of this worker hand on to each other; gone with the worker, which Spark ends after a minute of rest."""
+    return SharedDeletes()
 
 
 def rest() -> None:

@@ -20,8 +20,8 @@ from pyiceberg.types import BinaryType, BooleanType, DateType, DecimalType, Doub
 
 from compaction_pipeline.core.model.node import PartitionValue
 from compaction_pipeline.spark import deletes
-from compaction_pipeline.spark.deletes import Bits
 from compaction_pipeline.spark.keys import HashFilter, KeySet, canonical
+from compaction_pipeline.spark.positions import Bits
 from compaction_pipeline_tests.spark.files import MIB, Table, integer, long, rows_of, text
 
 
