@@ -151,8 +151,11 @@ class Services:
     @cached_property
     def catalogs(self) -> Catalogs:
         from compaction_pipeline.iceberg.catalogs import Catalogs
+        from compaction_pipeline.iceberg.rest_catalog import RequestLimits
 
-        return Catalogs(self.stores.catalogs.entry)
+        settings = self.settings
+        limits = RequestLimits(settings.connect_seconds, settings.read_seconds, settings.commit_seconds)
+        return Catalogs(self.stores.catalogs.entry, limits)
 
     @cached_property
     def scan(self) -> TableScan:
@@ -171,7 +174,8 @@ class Services:
         from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
         settings = self.settings
-        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, str(settings.home.expanduser().absolute()), {}))
+        home = str(settings.home.expanduser().absolute())
+        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, home, {}, settings.spark_connect_seconds))
 
     @cached_property
     def engine(self) -> MergeEngine:

@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     sensor_interval_seconds: int = Field(default=30, ge=1, le=86_400, description="snapshot, fragmentation and commit sensors")
     keeper_interval_seconds: int = Field(default=5, ge=1, le=86_400, description="keeper sensor")
     catalog_interval_seconds: int = Field(default=180, ge=1, le=86_400, description="listing of registered catalogs")
+    connect_seconds: float = Field(default=5, gt=0, le=600, description="a catalog accepts a connection within")
+    spark_connect_seconds: float = Field(default=20, gt=0, le=600, description="a Spark elsewhere answers a first time within")
+    read_seconds: float = Field(default=12, gt=0, le=3_600, description="a catalog goes on with an answer within")
+    commit_seconds: float = Field(default=60, gt=0, le=3_600, description="a catalog answers a commit within")
     asset_prefix: str = Field(
         default="", pattern=r"^([A-Za-z0-9_]+(/[A-Za-z0-9_]+)*)?$", description="prefix of every asset key, levels separated by /"
     )

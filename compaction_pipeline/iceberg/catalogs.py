@@ -5,11 +5,13 @@ A catalog is opened again when its properties change. Nothing is created: a data
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
+from pyiceberg.catalog import Catalog, CatalogType, load_catalog
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
@@ -22,7 +24,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.rest_catalog import BoundedRestCatalog, RequestLimits
+from compaction_pipeline.iceberg.rest_catalog import RequestLimits, use_bounded_rest_catalogs
 from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
 
 CATALOG_NAME_PROPERTY = "catalog-name"
@@ -39,15 +41,15 @@ class Catalogs:
         self._entry_of = entry_of
         self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
         accept_any_blob_type()
-        # PyIceberg finds a catalog's class by its type, also where only the form of 'uri' tells the type.
-        AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: BoundedRestCatalog(name, limits, **properties)
+        self._limits = limits
+        use_bounded_rest_catalogs(limits)
 
     def catalog(self, name: str) -> Catalog:
         """The opened catalog of our name."""
         entry = self._entry_of(name)
         opened = self._open.get(name)
         if opened is None or opened[0] != entry.properties:
-            opened = (dict(entry.properties), _opened(entry))
+            opened = (dict(entry.properties), _opened(entry, self._limits))
             self._open[name] = opened
         return opened[1]
 
@@ -116,7 +118,7 @@ def iceberg_identifier(table: TableIdentifier) -> Identifier:
     return (*table.namespace, table.name)
 
 
-def _opened(entry: CatalogEntry) -> Catalog:
+def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
     properties = dict(entry.properties)
     name = properties.pop(CATALOG_NAME_PROPERTY, entry.name)
     # PyIceberg would create tables, and SQLite even the file, in whatever database a typing error names.
@@ -133,7 +135,39 @@ def _opened(entry: CatalogEntry) -> Catalog:
             raise ConfigError(f"catalog {entry.name!r} cannot be opened: {reason}") from error
         if isinstance(catalog, SqlCatalog):
             _prepare(entry, catalog)
+        _limit_hive(catalog, limits)
     return catalog
+
+
+def _limit_hive(catalog: Catalog, limits: RequestLimits) -> None:
+    """Give every connection to a Hive metastore a limit: PyIceberg opens a new one per call, and sets none."""
+    if type(catalog).__name__ != "HiveCatalog":
+        return
+    # Installed only where Hive is used.
+    sockets = importlib.import_module("thrift.transport.TSocket")
+
+    class BoundedSocket(sockets.TSocket):  # type: ignore[misc,name-defined]
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.setTimeout(limits.commit_seconds * 1000)
+
+    hive: Any = importlib.import_module("pyiceberg.catalog.hive")
+    hive.TSocket = SimpleNamespace(TSocket=BoundedSocket)
+    client = cast("Any", catalog)._client
+    client._transport = client._init_thrift_transport()
+
+
+def _bounded_uri(uri: str, limits: RequestLimits) -> str:
+    """The address of a PostgreSQL catalog with limits, where it has none: a server or network that is gone is noticed."""
+    if not uri.startswith("postgres"):
+        return uri
+    url = make_url(uri)
+    if url.get_driver_name() not in ("psycopg2", "psycopg"):
+        return uri
+    seconds = str(max(2, int(limits.connect_seconds)))
+    wait = {"connect_timeout": seconds, "tcp_user_timeout": str(int(limits.read_seconds * 1000)), "keepalives_idle": seconds}
+    missing = {key: value for key, value in wait.items() if key not in url.query}
+    return url.update_query_dict(missing).render_as_string(hide_password=False)
 
 
 def _check_type(entry: CatalogEntry) -> None:

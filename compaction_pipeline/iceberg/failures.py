@@ -59,6 +59,9 @@ def translated(what: str) -> Iterator[None]:
     except RESTError as error:
         raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
     except Exception as error:
+        if type(error).__name__ == "TTransportException":
+            # A Hive metastore's connection; its library is installed only where Hive is used.
+            raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
         # Whatever a library does with content that it was not written for: one such table must stop no other.
         raise StorageUnavailable(
             f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"

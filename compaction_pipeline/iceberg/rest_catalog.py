@@ -6,31 +6,36 @@ snapshot. PyIceberg's own sends a commit again after 401 and 419, waits for ever
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
-from pyiceberg.catalog.rest import SNAPSHOT_LOADING_MODE, RestCatalog
+import requests
+from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
+from pyiceberg.catalog.rest import SNAPSHOT_LOADING_MODE, RestCatalog, auth
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.exceptions import ConnectionError, ConnectTimeout, Timeout
 from tenacity import stop_after_attempt
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """How long a catalog may take to accept a connection, and to go on with an answer, in seconds."""
+    """How long a catalog may take to accept a connection, to go on with an answer, and to answer a commit, in seconds.
 
-    connect_seconds: float = 10
-    read_seconds: float = 60
+    A tick of Dagster cannot be told to end, so what it waits for is short; an answer to a commit is worth waiting for.
+    """
 
-    @property
-    def pair(self) -> tuple[float, float]:
-        """As `requests` takes them."""
-        return (self.connect_seconds, self.read_seconds)
+    connect_seconds: float = 5
+    read_seconds: float = 12
+    commit_seconds: float = 60
 
 
 @dataclass
@@ -39,6 +44,9 @@ class Sends:
 
     statuses: list[int | None] = field(default_factory=list)
 
+
+REST_SECONDS = 10
+"""A catalog that left a question without an answer is asked nothing for so long: a tick over 200 tables waits for it once."""
 
 _SENDS: ContextVar[Sends | None] = ContextVar("sends", default=None)
 
@@ -52,6 +60,14 @@ def counted_sends() -> Iterator[Sends]:
         yield sends
     finally:
         _SENDS.reset(token)
+
+
+def use_bounded_rest_catalogs(limits: RequestLimits) -> None:
+    """From now on PyIceberg opens ours for `type=rest`, and wherever only the form of 'uri' tells the type."""
+    AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: BoundedRestCatalog(name, limits, **properties)
+    # `auth.type=oauth2` asks for its token past the catalog's session.
+    post = partial(requests.post, timeout=(limits.connect_seconds, limits.read_seconds))
+    setattr(auth, "requests", SimpleNamespace(post=post))  # noqa: B010
 
 
 class BoundedRestCatalog(RestCatalog):
@@ -83,12 +99,13 @@ class BoundedRestCatalog(RestCatalog):
 
 
 class BoundedAdapter(BaseAdapter):
-    """Sends by another adapter, within limits, reads the answer to its end, and notes it."""
+    """Sends by another adapter, within limits, reads the answer to its end, and notes it. Raises what `requests` raises."""
 
     def __init__(self, inner: BaseAdapter, limits: RequestLimits) -> None:
         super().__init__()
         self._inner = inner
         self._limits = limits
+        self._silent_until = 0.0
         if isinstance(inner, HTTPAdapter):
             # A connection that cannot be made is tried again; anything else may have reached the server.
             inner.max_retries = inner.max_retries.new(other=0)
@@ -103,12 +120,22 @@ class BoundedAdapter(BaseAdapter):
         proxies: dict[str, str] | None = None,
     ) -> Response:
         sends = _SENDS.get()
+        rest = self._silent_until - time.monotonic()
+        if rest > 0:
+            raise ConnectTimeout(f"{request.url} timed out a moment ago; it is asked again in {rest:.0f} s", request=request)
         if sends is not None:
             sends.statuses.append(None)
-        response = self._inner.send(request, stream, timeout or self._limits.pair, verify, cert, proxies)
-        if not stream:
-            # An answer that is cut off is none.
-            _ = response.content
+        seconds = self._limits.read_seconds if sends is None else self._limits.commit_seconds
+        try:
+            response = self._inner.send(request, stream, timeout or (self._limits.connect_seconds, seconds), verify, cert, proxies)
+            if not stream:
+                # An answer that is cut off is none.
+                _ = response.content
+        except (Timeout, ConnectionError) as error:
+            # A body that stops coming is a ConnectionError to `requests`.
+            if sends is None and (isinstance(error, Timeout) or "timed out" in str(error)):
+                self._silent_until = time.monotonic() + REST_SECONDS
+            raise
         if sends is not None:
             sends.statuses[-1] = response.status_code
         return response

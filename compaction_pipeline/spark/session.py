@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.spark.java import find_java
+from compaction_pipeline.spark.reachable import check_connect, check_master
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +40,14 @@ _START_NOISE = re.compile(
 class SparkSettings:
     """Where Spark runs. `remote` (a Spark Connect address, sc://…) wins over `master`. `home`: a folder for what a start needs.
 
-    `extra` are Spark properties that win over ours.
+    `extra` are Spark properties that win over ours. `connect_seconds`: how long a Spark elsewhere may take to answer at all.
     """
 
     master: str = "local[*]"
     remote: str | None = None
     home: str = ""
     extra: Mapping[str, str] = field(default_factory=dict)
+    connect_seconds: float = 20
 
     @property
     def is_local(self) -> bool:
@@ -101,7 +103,7 @@ class SparkSessions:
         log.info("starting Spark at %s", self.settings.address)
         try:
             return self._connected() if self.settings.remote is not None else self._launched()
-        except ConfigError:
+        except (ConfigError, StorageUnavailable):
             raise
         except Exception as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]
@@ -110,6 +112,7 @@ class SparkSessions:
             ) from error
 
     def _connected(self) -> Any:
+        check_connect(str(self.settings.remote), self.settings.connect_seconds)
         builder = SparkSession.builder.remote(self.settings.remote)
         for key, value in self.settings.extra.items():
             builder = builder.config(key, value)
@@ -118,6 +121,7 @@ class SparkSessions:
         return session
 
     def _launched(self) -> Any:
+        check_master(self.settings.master, self.settings.connect_seconds)
         java = find_java(os.environ, self._home())
         os.environ["JAVA_HOME"] = java.path
         # Workers must be this interpreter: PySpark refuses another minor version, and our package is installed here.

@@ -34,7 +34,7 @@ class Rest:
             "credential": "id:secret",
             "oauth2-server-uri": f"{server.uri}/v1/oauth/tokens",
         }
-        self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties), RequestLimits(60, 60))
+        self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties), RequestLimits(60, 60, 60))
         self.committer = IcebergCommitter(self.catalogs, sleep=lambda seconds: None, on_step=self._on_step)
         self.impatient = False
         self.table: LakeTable = lake.table(properties={"commit.retry.num-retries": "2"})
@@ -55,7 +55,7 @@ class Rest:
         catalog = self.catalogs.catalog("lake")
         assert isinstance(catalog, BoundedRestCatalog)
         for prefix in list(catalog._session.adapters):
-            catalog._session.mount(prefix, BoundedAdapter(HTTPAdapter(), RequestLimits(60, read_seconds)))
+            catalog._session.mount(prefix, BoundedAdapter(HTTPAdapter(), RequestLimits(60, read_seconds, read_seconds)))
 
     def settle(self) -> CommitOutcome:
         return self.committer.settle(self.table.identifier, "record-1", [self.task])
@@ -183,8 +183,13 @@ def test_no_request_waits_for_ever(rest: Rest) -> None:
     rest.server.everything = Call.hang
     with pytest.raises(StorageUnavailable, match=r"timed out"):
         rest.catalogs.load(rest.table.identifier)
+    # Other tables of the catalog do not wait for the same again.
+    asked = len(rest.server.requests)
+    with pytest.raises(StorageUnavailable, match=r"timed out a moment ago; it is asked again in \d+ s"):
+        rest.catalogs.load(rest.table.identifier)
+    assert len(rest.server.requests) == asked
     # Whoever opens the catalog asks for a token first, then for its configuration.
-    fresh = Catalogs(lambda name: CatalogEntry(name, rest.properties), RequestLimits(60, 0.2))
+    fresh = Catalogs(lambda name: CatalogEntry(name, rest.properties), RequestLimits(60, 0.2, 60))
     with pytest.raises(StorageUnavailable, match=r"timed out"):
         fresh.catalog("lake")
 
