@@ -5,10 +5,13 @@ PyIceberg takes a file that was cut for one that ends there; here it is a ValueE
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pyiceberg.avro.codecs import KNOWN_CODECS
+from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
+
+from compaction_pipeline.iceberg.avro_bytes import UnknownAvro, long_bytes, read_long
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -31,10 +34,10 @@ class AvroFrame:
     blocks: tuple[AvroBlock, ...]
 
     def contents(self, content: bytes) -> Iterator[tuple[int, bytes]]:
-        """Number of records and decompressed bytes of each block. ValueError for a codec that is not known."""
+        """Number of records and decompressed bytes of each block. UnknownAvro for a codec that is not known."""
         name = self.meta.get("avro.codec", b"null").decode()
         if name not in KNOWN_CODECS:
-            raise ValueError(f"its codec is {name!r} but must be one of {', '.join(KNOWN_CODECS)}")
+            raise UnknownAvro(f"its codec is {name!r} but must be one of {', '.join(KNOWN_CODECS)}")
         codec = KNOWN_CODECS[name]
         for block in self.blocks:
             packed = content[block.start : block.end]
@@ -85,14 +88,31 @@ def _skipped(content: bytes, position: int, length: int) -> int:
 
 def _long(content: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position after it."""
-    value = shift = 0
-    while True:
-        _skipped(content, position, 1)
-        byte = content[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        if shift > 63:
-            raise ValueError(f"a number at byte {position} is longer than Avro allows: it was overwritten")
+    try:
+        return read_long(content, position)
+    except IndexError:
+        raise ValueError(f"it ends after {len(content)} bytes, inside of a block: it was cut") from None
+
+
+def write_frame(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) -> bytes:
+    """An Avro file of these blocks (number of records and their bytes). `avro.codec` in `meta` is Iceberg's name or Avro's.
+
+    UnknownAvro for a codec that is not known.
+    """
+    said = meta["avro.codec"]
+    name = CODEC_MAPPING_ICEBERG_TO_AVRO.get(said, said)
+    if name not in KNOWN_CODECS:
+        raise UnknownAvro(f"its codec is {said!r} but must be one of {', '.join(CODEC_MAPPING_ICEBERG_TO_AVRO)}")
+    codec = KNOWN_CODECS[name]
+    sync = os.urandom(_SYNC_BYTES)
+    header = {**meta, "avro.codec": name}
+    parts = [_MAGIC, long_bytes(len(header))]
+    for key, value in header.items():
+        for text in (key, value):
+            encoded = text.encode()
+            parts += [long_bytes(len(encoded)), encoded]
+    parts += [b"\x00", sync]
+    for records, block in blocks:
+        packed = block if codec is None else codec.compress(block)[0]
+        parts += [long_bytes(records), long_bytes(len(packed)), packed, sync]
+    return b"".join(parts)

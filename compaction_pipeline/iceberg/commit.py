@@ -356,6 +356,7 @@ class _Commit:
                 unfit[task.task_id] = f"the table was dropped and created again since the plan (uuid {task.table_uuid} is gone)"
                 continue
             try:
+                _check_constants(task, head)
                 prepared[task.task_id] = tuple(_prepared(task, output, loaded, head) for output in outputs_of(task))
             except CommitConflict as error:
                 unfit[task.task_id] = str(error)
@@ -396,6 +397,14 @@ def _is_metadata(path: str) -> bool:
 def _is_live(task: CompactionTask, head: HeadFiles) -> bool:
     """Its outputs are in already, under whatever record."""
     return any(output.path in head.data.by_path or output.path in head.deletes for output in outputs_of(task))
+
+
+def _check_constants(task: CompactionTask, head: HeadFiles) -> None:
+    """Identity-partitioned columns that a file lacks were filled from the plan: it must have had what the manifest says."""
+    for data in task.work.inputs:
+        live = head.data.by_path.get(data.path)
+        if live is not None and repr([one.value for one in live.partition]) != repr([one.value for one in data.partition]):
+            raise CommitConflict(f"its input {data.path} is of partition {live.partition} but was merged as one of {data.partition}")
 
 
 def _prepared(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles) -> _Output:

@@ -1,24 +1,30 @@
-"""Decodes of a manifest's entries only what planning asks for, several times as fast as whole entries.
+"""Decodes of a manifest's entries only what planning asks for.
 
-Most of an entry are counts and bounds of columns, which no plan looks at: they are skipped by the run, not value by value. Whoever
-carries an entry over into another manifest reads it whole (`manifests.read_entries`).
+Most of an entry are counts and bounds of columns, which no plan looks at: they are passed over, not decoded. Partition values stay
+the bytes that they are (`partition_bytes` decodes them). Whoever carries an entry over into another manifest takes the bytes of its
+whole `data_file` (`carried_files`). PyIceberg's compiled decoder has no part in it: 0.12.0 reads a double as a C float.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter, methodcaller
 from typing import Any, NamedTuple
 
-from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
-from pyiceberg.avro.resolver import construct_reader
-from pyiceberg.types import IcebergType, IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
-
+from compaction_pipeline.iceberg.avro_bytes import (
+    AvroType,
+    UnknownAvro,
+    items,
+    nullable,
+    plain_schema,
+    read_bytes,
+    read_long,
+    skipper,
+    type_name,
+)
 from compaction_pipeline.iceberg.avro_frames import read_frame
 
-_Read = Callable[[BinaryDecoder], Any]
+_Read = Callable[[bytes, int], Any]
 
 _DATA_FILE = 2
 _PARTITION = 102
@@ -27,16 +33,17 @@ _PARTITION = 102
 class DecodedEntry(NamedTuple):
     """One entry as the manifest says it: nothing is inherited yet. What the file does not have is None.
 
-    `partition` are the values in the order of the manifest's own type.
+    `partition` and `data_file` are bytes of the types that `ManifestDecoder` names.
     """
 
     status: int
     snapshot_id: int | None
     sequence_number: int | None
+    file_sequence_number: int | None
     content: int | None
     path: str
     format: str
-    partition: tuple[Any, ...] | None
+    partition: bytes | None
     record_count: int
     file_size_bytes: int
     lower_bounds: Mapping[int, bytes] | None
@@ -45,9 +52,10 @@ class DecodedEntry(NamedTuple):
     equality_ids: Sequence[int] | None
     sort_order_id: int | None
     referenced_data_file: str | None
+    data_file: bytes | None
 
 
-_ENTRY_SLOTS = {0: "status", 1: "snapshot_id", 3: "sequence_number"}
+_ENTRY_SLOTS = {0: "status", 1: "snapshot_id", 3: "sequence_number", 4: "file_sequence_number"}
 _FILE_SLOTS = {
     134: "content",
     100: "path",
@@ -64,97 +72,152 @@ _FILE_SLOTS = {
 }
 """Field ids of the spec's manifest entry and data file, and the slots that they are read into."""
 
+_REQUIRED = ("status", "path", "format", "record_count", "file_size_bytes")
 
-def decode_entries(content: bytes, *, with_bounds: bool) -> Iterator[DecodedEntry]:
-    """The entries of a manifest file, DELETED ones included. `with_bounds`: column bounds too (they name the paths of position deletes).
 
-    ValueError, or whatever else a decoder does with bytes that are not Avro, for a file that is corrupt.
+class ManifestDecoder:
+    """A manifest file's bytes: its schema, and its entries.
+
+    ValueError, or whatever else a decoder does with bytes that are not Avro, for a file that is corrupt; UnknownAvro for one that is
+    written in a way that is not read here.
     """
-    frame = read_frame(content)
-    schema = AvroSchemaConversion().avro_to_iceberg(json.loads(frame.meta["avro.schema"]))
-    names, readers = _plan(schema.as_struct(), with_bounds)
-    missing = len(names)
-    in_slots = itemgetter(*(names.index(name) if name in names else missing for name in DecodedEntry._fields))
-    for records, block in frame.contents(content):
-        decoder = new_decoder(block)
-        for _ in range(records):
-            values = [read(decoder) for read in readers]
-            values.append(None)
-            yield DecodedEntry._make(in_slots(values))
-        if decoder.tell() != len(block):
-            raise ValueError(f"{records} entries end at byte {decoder.tell()} of a block of {len(block)}")
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._frame = read_frame(content)
+        if "avro.schema" not in self._frame.meta:
+            raise ValueError("its header holds no schema")
+        self.schema: AvroType = plain_schema(json.loads(self._frame.meta["avro.schema"]))
+        """The entry's type."""
+        self.data_file_type: AvroType = _of_id(self.schema, _DATA_FILE)
+        self.partition_type: AvroType | None = next(
+            (field["type"] for field in self.data_file_type["fields"] if field.get("field-id") == _PARTITION), None
+        )
+
+    def entries(self, *, with_bounds: bool = False, whole: bool = False) -> Iterator[DecodedEntry]:
+        """Every entry, DELETED ones included. `with_bounds`: column bounds too (they name the paths of position deletes); `whole`: the
+        bytes of `data_file` too."""
+        slots, skips, reads = self._plan(with_bounds)
+        places = {name: place for place, name in enumerate(slots) if name is not None}
+        missing = [name for name in _REQUIRED if name not in places]
+        if missing:
+            raise UnknownAvro(f"its schema lacks {', '.join(missing)}, which the Iceberg specification requires")
+        chosen = [(places[name], reads[places[name]]) if name in places else (-1, _nothing) for name in DecodedEntry._fields[:-1]]
+        first, behind = self._file_places(slots)
+        for records, block in self._frame.contents(self._content):
+            position = 0
+            for _ in range(records):
+                starts = []
+                for skip in skips:
+                    starts.append(position)
+                    position = skip(block, position)
+                starts.append(position)
+                values = [None if place < 0 else read(block, starts[place], starts[place + 1]) for place, read in chosen]
+                values.append(block[starts[first] : starts[behind]] if whole else None)
+                yield DecodedEntry._make(values)
+            if position != len(block):
+                raise ValueError(f"{records} entries end at byte {position} of a block of {len(block)}")
+
+    def _plan(self, with_bounds: bool) -> tuple[list[str | None], list[_Read], list[Callable[[bytes, int, int], Any]]]:
+        """Slot (None: passed over), skip and reader of each field, in the order of the file; those of `data_file` stand in its place."""
+        wanted = _FILE_SLOTS if with_bounds else {key: name for key, name in _FILE_SLOTS.items() if not name.endswith("_bounds")}
+        slots: list[str | None] = []
+        skips: list[_Read] = []
+        reads: list[Callable[[bytes, int, int], Any]] = []
+        for field in self.schema["fields"]:
+            inner = self.data_file_type["fields"] if field.get("field-id") == _DATA_FILE else None
+            for each, names in [(field, _ENTRY_SLOTS)] if inner is None else [(each, wanted) for each in inner]:
+                name = names.get(each.get("field-id"))
+                slots.append(name)
+                skips.append(skipper(each["type"]))
+                reads.append(_sliced if name == "partition" else _reader(each["type"]) if name else _nothing)
+        return slots, skips, reads
+
+    def _file_places(self, slots: Sequence[str | None]) -> tuple[int, int]:
+        """Where `data_file` begins and ends, counted in flat fields."""
+        before = next(place for place, field in enumerate(self.schema["fields"]) if field.get("field-id") == _DATA_FILE)
+        return before, before + len(self.data_file_type["fields"])
 
 
-def _plan(entry: StructType, with_bounds: bool) -> tuple[list[str | None], list[_Read]]:
-    """Slot (None: skipped) and reader of each field, in the order of the file; those of `data_file` stand in its place."""
-    wanted = _FILE_SLOTS if with_bounds else {key: name for key, name in _FILE_SLOTS.items() if not name.endswith("_bounds")}
-    names: list[str | None] = []
-    readers: list[_Read] = []
-    for field in entry.fields:
-        inner = field.field_type.fields if field.field_id == _DATA_FILE and isinstance(field.field_type, StructType) else None
-        for each, slots in [(field, _ENTRY_SLOTS)] if inner is None else [(each, wanted) for each in inner]:
-            name = slots.get(each.field_id)
-            names.append(name)
-            readers.append(_skip(each) if name is None else _read(each))
-    return names, readers
+def _of_id(record: AvroType, number: int) -> AvroType:
+    for field in record["fields"] if type_name(record) == "record" else ():
+        if field.get("field-id") == number:
+            if type_name(field["type"]) != "record":
+                raise UnknownAvro(f"field id {number} of its schema is {type_name(field['type'])} but must be a record")
+            return field["type"]
+    raise UnknownAvro(f"its schema lacks the field id {number}, which the Iceberg specification requires of an entry")
 
 
-def _read(field: NestedField) -> _Read:
-    kind = field.field_type
-    if field.field_id == _PARTITION and isinstance(kind, StructType):
-        return _tuple_of([_read(each) for each in kind.fields])
-    read = _value(kind)
-    return read if field.required else _optional(read)
+def _nothing(content: bytes, start: int, end: int) -> None:
+    return None
 
 
-def _value(kind: IcebergType) -> _Read:
-    # A method called from C spares a frame of Python for each value.
-    if isinstance(kind, (IntegerType, LongType)):
-        return methodcaller("read_int")
-    if isinstance(kind, StringType):
-        return methodcaller("read_utf8")
-    reader: _Read = construct_reader(kind).read
-    return reader
+def _sliced(content: bytes, start: int, end: int) -> bytes:
+    return content[start:end]
 
 
-def _tuple_of(reads: list[_Read]) -> _Read:
-    return lambda decoder: tuple([read(decoder) for read in reads])
+def _reader(kind: AvroType) -> Callable[[bytes, int, int], Any]:
+    """Reads whole numbers, text, bytes, lists of numbers, and maps of numbers to bytes; of optional ones too."""
+    inner, null = nullable(kind)
+    read = _value(inner)
+    if null is None:
+        return lambda content, start, end: read(content, start)
+    is_null = null << 1
+    return lambda content, start, end: None if content[start] == is_null else read(content, start + 1)
 
 
-def _optional(read: _Read) -> _Read:
-    # Iceberg's unions have null first (spec: "Avro").
-    return lambda decoder: read(decoder) if decoder.read_int() > 0 else None
+def _value(kind: AvroType) -> _Read:
+    name = type_name(kind)
+    if name in ("int", "long"):
+        return _whole
+    if name == "string":
+        return _text
+    if name == "bytes":
+        return read_bytes
+    if name == "array":
+        return _pairs(kind) if type_name(kind["items"]) == "record" else _numbers(kind)
+    raise UnknownAvro(f"its schema holds {name!r} where the Iceberg specification has a number, text, bytes or a list")
 
 
-def _skip(field: NestedField) -> _Read:
-    kind = field.field_type
-    if isinstance(kind, MapType) and _is_whole(kind.key_type):
-        if _is_whole(kind.value_type) and kind.value_required:
-            return _skipping(field, lambda decoder, count: decoder.read_ints(2 * count))
-        if kind.value_required and str(kind.value_type) == "binary":
-            return _skipping(field, lambda decoder, count: decoder.read_int_bytes_dict(count, {}))
-    if isinstance(kind, ListType) and _is_whole(kind.element_type) and kind.element_required:
-        return _skipping(field, lambda decoder, count: decoder.read_ints(count))
-    skip: _Read = construct_reader(kind).skip
-    return skip if field.required else _optional(skip)
+def _whole(content: bytes, position: int) -> int:
+    byte = content[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1)
+    return read_long(content, position)[0]
 
 
-def _skipping(field: NestedField, run: Callable[[BinaryDecoder, int], object]) -> _Read:
-    """Skip an array or map of which `run` reads so many items."""
-    optional = field.optional
-
-    def skip(decoder: BinaryDecoder) -> None:
-        if optional and decoder.read_int() <= 0:
-            return
-        while (count := decoder.read_int()) != 0:
-            if count < 0:
-                # The size of the run in bytes stands in front of it.
-                decoder.skip(decoder.read_int())
-            else:
-                run(decoder, count)
-
-    return skip
+def _text(content: bytes, position: int) -> str:
+    length, start = read_long(content, position)
+    return content[start : start + length].decode()
 
 
-def _is_whole(kind: IcebergType) -> bool:
-    return isinstance(kind, (IntegerType, LongType))
+def _numbers(kind: AvroType) -> _Read:
+    # Items that may be null are wrong by the specification, but written by some and read by Java.
+    element, null = nullable(kind["items"])
+    if type_name(element) not in ("int", "long"):
+        raise UnknownAvro(f"its schema holds a list of {type_name(element)!r} where the Iceberg specification has one of numbers")
+
+    def read(content: bytes, position: int) -> list[int]:
+        if null is None:
+            return [_whole(content, place) for place, _ in items(kind, content, position)]
+        places = [place for place, _ in items(kind, content, position)]
+        if any(content[place] == null << 1 for place in places):
+            raise ValueError("a list of numbers holds a null")
+        return [_whole(content, place + 1) for place in places]
+
+    return read
+
+
+def _pairs(kind: AvroType) -> _Read:
+    fields = kind["items"]["fields"]
+    if [type_name(field["type"]) for field in fields] != ["int", "bytes"]:
+        raise UnknownAvro("its schema has bounds that are no map of numbers to bytes, as the Iceberg specification wants them")
+
+    def read(content: bytes, position: int) -> dict[int, bytes]:
+        pairs = {}
+        for place, _ in items(kind, content, position):
+            number, start = read_long(content, place)
+            pairs[number] = read_bytes(content, start)
+        return pairs
+
+    return read

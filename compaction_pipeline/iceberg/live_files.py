@@ -8,11 +8,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import StructType, UnknownType
 
-from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, decode_entries
-from compaction_pipeline.iceberg.manifests import check_live_count
-from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
+from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDecoder
+from compaction_pipeline.iceberg.manifests import check_live_count, readable
+from compaction_pipeline.iceberg.partition_bytes import PartitionDecoder
+from compaction_pipeline.iceberg.partitions import partition_struct
 
 _PATH_COLUMN = 2147483546
 _CONTENTS = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES)
@@ -22,26 +23,23 @@ _CONTENTS = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALIT
 def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile) -> list[LiveFile]:
     """The live files that a manifest lists, whole or not at all.
 
-    TableRefused for a file that we cannot compact; StorageUnavailable for a manifest that is corrupt, or that lists other than as
-    many live files as the manifest list says: a file that we overlook would be lost at the next rewrite.
+    TableRefused for a file that we cannot compact, or a manifest that is not read here; StorageUnavailable for a manifest that is
+    corrupt, or that lists other than as many live files as the manifest list says: a file that we overlook would be lost at the next
+    rewrite.
     """
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()
     if manifest.key_metadata:
         raise TableRefused(f"manifest {manifest.manifest_path} is encrypted: files of an encrypted table cannot be read or written")
-    partitions: PartitionReader | None = None
+    partitions: PartitionDecoder | None = None
     live: list[LiveFile] = []
-    try:
+    with readable(f"manifest {manifest.manifest_path}"):
+        decoder = ManifestDecoder(content)
         # Of data files no bound is asked for.
-        for entry in decode_entries(content, with_bounds=manifest.content == ManifestContent.DELETES):
+        for entry in decoder.entries(with_bounds=manifest.content == ManifestContent.DELETES):
             if entry.status != ManifestEntryStatus.DELETED:
-                partitions = partitions or PartitionReader(_told_apart(metadata, manifest))
+                partitions = partitions or PartitionDecoder(decoder.partition_type, _told_apart(metadata, manifest))
                 live.append(_live_file(entry, manifest, partitions))
-    except CompactionError:
-        raise
-    except Exception as error:
-        # Whatever a decoder does with bytes that are not Avro: SystemError and MemoryError included.
-        raise StorageUnavailable(f"manifest {manifest.manifest_path} is corrupt: {error}; restore it or roll the table back") from error
     check_live_count(manifest, len(live))
     return live
 
@@ -59,7 +57,7 @@ def _told_apart(metadata: TableMetadata, manifest: ManifestFile) -> StructType:
     return struct
 
 
-def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: PartitionReader) -> LiveFile:
+def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: PartitionDecoder) -> LiveFile:
     if entry.format != "PARQUET" and entry.format.upper() != FileFormat.PARQUET:
         raise TableRefused(f"live file {entry.path} is {entry.format.upper()} but only Parquet files are compacted")
     if entry.key_metadata:
@@ -76,7 +74,7 @@ def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: Partitio
         entry.path,
         content,
         manifest.partition_spec_id,
-        partitions.read(entry.partition or ()),
+        partitions.read(entry.partition),
         entry.file_size_bytes,
         entry.record_count,
         _sequence_number(entry, manifest),

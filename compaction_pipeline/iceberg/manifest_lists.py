@@ -1,38 +1,130 @@
-"""Reads manifest lists, whole or not at all.
+"""Reads and writes manifest lists, whole or not at all.
 
 PyIceberg takes an Avro file that was cut for one that ends there. A manifest has its counts in the list; the list itself has
 nothing above it that says how much it should hold: a manifest that a cut list no longer names would be lost, with every row in
-it, at the next rewrite. So the frame of the file is walked first.
+it, at the next rewrite. So the frame of the file is walked first. Values are read by fastavro; a list that is written is read again
+before it goes to storage, and must say what it should: the bounds of partitions in it decide what a filtered scan reads.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
-from pyiceberg.io import FileIO, InputFile
-from pyiceberg.manifest import ManifestFile, read_manifest_list
+import fastavro
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile, PartitionFieldSummary, write_manifest_list
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, long_bytes, nullable, plain_schema, type_name
 from compaction_pipeline.iceberg.avro_frames import read_frame
+from compaction_pipeline.iceberg.manifests import readable
+
+_CONTENT = 517
+_PARTITIONS = 507
+_FIELDS = (500, 501, 502, _CONTENT, 515, 516, 503, 504, 505, 506, 512, 513, 514, _PARTITIONS, 519)
+"""Field ids of a `ManifestFile`'s slots."""
+_SUMMARY_FIELDS = (509, 518, 510, 511)
+_DEFAULTS = {_CONTENT: 0, 515: 0, 516: 0}
+"""What lists of v1 do not have: they name data files, without sequence numbers."""
 
 
 def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
-    """The manifests of a snapshot. StorageUnavailable when its manifest list is corrupt or was cut."""
+    """The manifests of a snapshot. StorageUnavailable when its manifest list is corrupt or was cut, TableRefused for one that is written
+    in a way that is not read here."""
     path = snapshot.manifest_list
     with io.new_input(path).open() as stream:
         content = stream.read()
-    try:
-        read_frame(content)
-        manifests = list(read_manifest_list(_InMemory(path, content)))
+    with readable(f"manifest list {path}"):
+        manifests = _decoded(content)
         if not manifests and _total_files(snapshot):
             # Cut behind its header it is a whole file of no manifests.
             raise ValueError(f"it names no manifest, but its snapshot holds {_total_files(snapshot)} files")
-        return manifests
-    except Exception as error:
-        # Whatever a decoder does with bytes that are not Avro: SystemError and MemoryError included.
-        raise StorageUnavailable(f"manifest list {path} is corrupt: {error}; restore it or roll the table back") from error
+    return manifests
+
+
+def write_manifests(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
+    """Write the manifest list of a snapshot. TableRefused, before anything is written, when it would not say what it should."""
+    path = snapshot.manifest_list
+    memory = _Memory(path)
+    with write_manifest_list(
+        format_version=metadata.format_version,
+        output_file=memory,
+        snapshot_id=snapshot.snapshot_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        # Typed with Avro's names, but the table property holds Iceberg's ("gzip"), as in PyIceberg itself.
+        avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
+    ) as writer:
+        writer.add_manifests(list(manifests))
+    content = memory.content()
+    written = _decoded(content)
+    known = {field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[metadata.format_version].fields}
+    for number, (was, now) in enumerate(zip(manifests, written, strict=True)):
+        for place, field in enumerate(_FIELDS):
+            if field in known and _plain(was[place]) != _plain(now[place]):
+                raise TableRefused(
+                    f"manifest {was.manifest_path} (number {number}) would be listed with another value of field id {field} "
+                    f"({now[place]!r} for {was[place]!r}): nothing was committed; please report it"
+                )
+    with io.new_output(path).create(overwrite=True) as stream:
+        stream.write(content)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return tuple(value[place] for place in range(4)) if isinstance(value, PartitionFieldSummary) else value
+
+
+def _decoded(content: bytes) -> list[ManifestFile]:
+    frame = read_frame(content)
+    if "avro.schema" not in frame.meta:
+        raise ValueError("its header holds no schema")
+    schema = plain_schema(json.loads(frame.meta["avro.schema"]))
+    names = _names(schema)
+    missing = [number for number in (500, 501, 502) if number not in names]
+    if missing:
+        raise UnknownAvro(f"its schema lacks the field ids {missing}, which the Iceberg specification requires")
+    summary = _names(_items(schema, _PARTITIONS)) if _PARTITIONS in names else {}
+    block_schema = fastavro.parse_schema({"type": "array", "items": schema})
+    manifests = []
+    for records, block in frame.contents(content):
+        # An array of none is its final zero alone.
+        stream = BytesIO((long_bytes(records) if records else b"") + block + b"\x00")
+        read: Any = fastavro.schemaless_reader(stream, block_schema, None)
+        if len(read) != records or stream.read(1):
+            raise ValueError(f"a block says that it holds {records} manifests, but holds other than that")
+        manifests += [_manifest(each, names, summary) for each in read]
+    return manifests
+
+
+def _manifest(said: Mapping[str, Any], names: Mapping[int, str], summary: Mapping[int, str]) -> ManifestFile:
+    values: dict[int, Any] = {number: said[names[number]] if number in names else _DEFAULTS.get(number) for number in _FIELDS}
+    values[_CONTENT] = ManifestContent(values[_CONTENT])
+    if values[_PARTITIONS] is not None:
+        values[_PARTITIONS] = [
+            PartitionFieldSummary(*[each[summary[number]] if number in summary else None for number in _SUMMARY_FIELDS])
+            for each in values[_PARTITIONS]
+        ]
+    return ManifestFile(*[values[number] for number in _FIELDS])
+
+
+def _names(record: AvroType) -> dict[int, str]:
+    return {field["field-id"]: field["name"] for field in record["fields"] if "field-id" in field}
+
+
+def _items(record: AvroType, number: int) -> AvroType:
+    """The type of the items of a list in a record, whether list and items are optional or not."""
+    kind = nullable(next(field["type"] for field in record["fields"] if field.get("field-id") == number))[0]
+    items = nullable(kind["items"])[0] if type_name(kind) == "array" else None
+    if items is None or type_name(items) != "record":
+        raise UnknownAvro(f"field id {number} of its schema is no list of records, as the Iceberg specification wants it")
+    return items
 
 
 def _total_files(snapshot: Snapshot) -> int:
@@ -41,18 +133,29 @@ def _total_files(snapshot: Snapshot) -> int:
     return sum(int(total) for total in totals if total.isdigit())
 
 
-class _InMemory(InputFile):
-    """Bytes that were read already."""
+class _Memory(OutputFile):
+    """Bytes that are written nowhere yet."""
 
-    def __init__(self, location: str, content: bytes) -> None:
+    def __init__(self, location: str) -> None:
         super().__init__(location)
-        self._content = content
+        self._stream = _Kept()
 
     def __len__(self) -> int:
-        return len(self._content)
+        return len(self.content())
 
     def exists(self) -> bool:
-        return True
+        return False
 
-    def open(self, seekable: bool = True) -> Any:
-        return BytesIO(self._content)
+    def to_input_file(self) -> InputFile:
+        raise NotImplementedError("it is written nowhere yet")
+
+    def create(self, overwrite: bool = False) -> Any:
+        return self._stream
+
+    def content(self) -> bytes:
+        return self._stream.getvalue()
+
+
+class _Kept(BytesIO):
+    def close(self) -> None:
+        """Its bytes are still wanted."""

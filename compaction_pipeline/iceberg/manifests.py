@@ -1,17 +1,18 @@
 """Manifests read and written whole: every field of the spec's v2 entries, `referenced_data_file` (143) included.
 
 PyIceberg's own entry schema lacks field 143, which would be lost when a delete manifest is carried over, and declares
-`equality_ids` as list<long>, which makes a table unreadable in Java. Here one schema serves both ways. Entries are written
-in blocks of many, not one block each.
+`equality_ids` as list<long>, which makes a table unreadable in Java. An entry that is carried over keeps the bytes of its `data_file`
+(`avro_carry`); whatever is written is read again by a decoder of its own (fastavro) before the file is (`written_entries`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -23,16 +24,21 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    PartitionFieldStats,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.model.data_file import FileContent, OutputFile
-from compaction_pipeline.iceberg.partitions import partition_record, partition_struct, partition_types, schema_of_spec
+from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, named_once
+from compaction_pipeline.iceberg.avro_frames import write_frame
+from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDecoder
+from compaction_pipeline.iceberg.partition_statistics import PartitionStatistics
+from compaction_pipeline.iceberg.partitions import partition_record, partition_struct, schema_of_spec
+from compaction_pipeline.iceberg.written_entries import EntryWriter
 
 _REFERENCED_DATA_FILE = NestedField(143, "referenced_data_file", StringType(), required=False)
 _EQUALITY_IDS = NestedField(
@@ -53,29 +59,75 @@ CONTENTS: Mapping[FileContent, DataFileContent] = {
 }
 
 
-def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) -> list[ManifestEntry]:
-    """The entries of a manifest with sequence numbers, snapshot id and spec id inherited (spec: "Sequence Number Inheritance").
+@dataclass(frozen=True, slots=True)
+class CarriedFile:
+    """A `data_file` of another manifest: its bytes, their type, and what a rewrite must know of it."""
 
-    StorageUnavailable for a manifest that is corrupt, or that lists fewer live files than the manifest list says: PyIceberg's
-    reader takes a file that was cut for one that ends there, and a file that we overlook would be lost at the next rewrite.
+    content: DataFileContent
+    file_path: str
+    spec_id: int
+    record_count: int
+    file_size_in_bytes: int
+    raw: bytes
+    partition: bytes | None
+    type: AvroType
+    partition_type: AvroType | None
+
+
+def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) -> list[ManifestEntry]:
+    """The entries of a manifest with sequence numbers and snapshot id inherited (spec: "Sequence Number Inheritance"); each has a
+    `CarriedFile` for its `data_file`.
+
+    StorageUnavailable for a manifest that is corrupt, or that lists fewer live files than the manifest list says: a file that we overlook
+    would be lost at the next rewrite. TableRefused for one that is written in a way that is not read here.
     """
+    with io.new_input(manifest.manifest_path).open() as stream:
+        content = stream.read()
+    with_what = f"manifest {manifest.manifest_path}"
+    with readable(with_what):
+        decoder = ManifestDecoder(content)
+        entries = [_carried(entry, decoder, manifest) for entry in decoder.entries(whole=True)]
+    check_live_count(manifest, sum(entry.status != ManifestEntryStatus.DELETED for entry in entries))
+    return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED] if live_only else entries
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Raise our errors for what a decoder says of a file: StorageUnavailable when it is corrupt, TableRefused when it is only written in
+    a way that is not read here. Only the first is mended by restoring the file."""
     try:
-        with AvroFile[ManifestEntry](
-            io.new_input(manifest.manifest_path),
-            _READ_SCHEMA,
-            read_types={-1: ManifestEntry, 2: DataFile},
-            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-        ) as reader:
-            entries = list(reader)
-    except OSError:
+        yield
+    except CompactionError:
         raise
+    except (UnknownAvro, ImportError) as error:
+        raise TableRefused(f"{what} cannot be read by this version: {error}; the file is not damaged: please report it") from error
     except Exception as error:
         # Whatever a decoder does with bytes that are not Avro: SystemError and MemoryError included.
-        raise StorageUnavailable(f"manifest {manifest.manifest_path} is corrupt: {error}; restore it or roll the table back") from error
-    check_live_count(manifest, sum(entry.status != ManifestEntryStatus.DELETED for entry in entries))
-    for entry in entries:
-        _inherit(entry, manifest)
-    return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED] if live_only else entries
+        raise StorageUnavailable(f"{what} is corrupt: {error}; restore it or roll the table back") from error
+
+
+def _carried(entry: DecodedEntry, decoder: ManifestDecoder, manifest: ManifestFile) -> ManifestEntry:
+    assert entry.data_file is not None
+    file = CarriedFile(
+        DataFileContent(entry.content or 0),
+        entry.path,
+        manifest.partition_spec_id,
+        entry.record_count,
+        entry.file_size_bytes,
+        entry.data_file,
+        entry.partition,
+        decoder.data_file_type,
+        decoder.partition_type,
+    )
+    inherits = manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED
+    inherited = manifest.sequence_number if inherits else None
+    return ManifestEntry(
+        ManifestEntryStatus(entry.status),
+        manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id,
+        inherited if entry.sequence_number is None else entry.sequence_number,
+        inherited if entry.file_sequence_number is None else entry.file_sequence_number,
+        file,
+    )
 
 
 def check_live_count(manifest: ManifestFile, live: int) -> None:
@@ -86,19 +138,8 @@ def check_live_count(manifest: ManifestFile, live: int) -> None:
     if live != expected:
         raise StorageUnavailable(
             f"manifest {manifest.manifest_path} lists {live} live files but its manifest list says {expected}: "
-            "it is corrupt; restore it or roll the table back"
+            "one of them is corrupt; restore it or roll the table back"
         )
-
-
-def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
-    if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
-        entry.snapshot_id = manifest.added_snapshot_id
-    inherits = manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED
-    if entry.sequence_number is None and inherits:
-        entry.sequence_number = manifest.sequence_number
-    if entry.file_sequence_number is None and inherits:
-        entry.file_sequence_number = manifest.sequence_number
-    entry.data_file.spec_id = manifest.partition_spec_id
 
 
 def data_file_of(output: OutputFile, struct: StructType, equality_ids: Iterable[int] = ()) -> DataFile:
@@ -169,17 +210,18 @@ class ManifestWriter:
             raise ValueError(f"a manifest of {content.name} for spec {spec_id} would have no entries")
         spec = self._metadata.specs()[spec_id]
         struct = partition_struct(self._metadata, spec_id)
-        output = self._io.new_output(self._new_path())
-        with AvroOutputFile[ManifestEntry](
-            output_file=output,
-            file_schema=_file_schema(self._metadata.format_version, struct),
-            record_schema=_entry_schema(2, DATA_FILE_FIELDS, struct),
-            schema_name="manifest_entry",
-            metadata=self._header(content, spec),
-        ) as writer:
-            for start in range(0, len(entries), _ENTRIES_PER_BLOCK):
-                writer.write_block(entries[start : start + _ENTRIES_PER_BLOCK])
-        return self._described(output.location, len(output), content, spec_id, struct, entries)
+        schema = _avro_schema(self._metadata.format_version, struct)
+        writer = EntryWriter(schema, struct)
+        blocks = []
+        for start in range(0, len(entries), _ENTRIES_PER_BLOCK):
+            block = entries[start : start + _ENTRIES_PER_BLOCK]
+            blocks.append((len(block), writer.block(block)))
+        path = self._new_path()
+        file = write_frame({**self._header(content, spec), "avro.schema": json.dumps(schema)}, blocks)
+        output = self._io.new_output(path)
+        with output.create(overwrite=True) as stream:
+            stream.write(file)
+        return self._described(output.location, len(file), content, spec_id, struct, entries, writer)
 
     def _header(self, content: ManifestContent, spec: PartitionSpec) -> dict[str, str]:
         # Java binds the header's spec to the header's schema, so it must know the spec's source columns.
@@ -195,15 +237,21 @@ class ManifestWriter:
         return header if self._metadata.format_version == 1 else {**header, "content": content.name.lower()}
 
     def _described(
-        self, path: str, length: int, content: ManifestContent, spec_id: int, struct: StructType, entries: list[ManifestEntry]
+        self,
+        path: str,
+        length: int,
+        content: ManifestContent,
+        spec_id: int,
+        struct: StructType,
+        entries: list[ManifestEntry],
+        writer: EntryWriter,
     ) -> ManifestFile:
         counts = {status: _Counts() for status in ManifestEntryStatus}
-        statistics = [PartitionFieldStats(kind) for kind in partition_types(struct)]
+        statistics = PartitionStatistics(struct)
         minimum: int | None = None
         for entry in entries:
             counts[entry.status].add(entry)
-            for position, statistic in enumerate(statistics):
-                statistic.update(entry.data_file.partition[position])
+            statistics.add(writer.partition(entry.data_file))
             if entry.status != ManifestEntryStatus.DELETED:
                 sequence = self._sequence_number if entry.sequence_number is None else entry.sequence_number
                 minimum = sequence if minimum is None else min(minimum, sequence)
@@ -222,17 +270,14 @@ class ManifestWriter:
             added_rows_count=counts[ManifestEntryStatus.ADDED].rows,
             existing_rows_count=counts[ManifestEntryStatus.EXISTING].rows,
             deleted_rows_count=counts[ManifestEntryStatus.DELETED].rows,
-            partitions=[statistic.to_summary() for statistic in statistics],
+            partitions=statistics.summaries(),
             key_metadata=None,
         )
 
 
-def _entry_schema(version: int, fields: Iterable[NestedField], partition: StructType | None) -> Schema:
+def _entry_schema(version: int, fields: Iterable[NestedField], partition: StructType) -> Schema:
     data_file = StructType(
-        *[
-            NestedField(102, "partition", partition, required=True) if field.field_id == 102 and partition is not None else field
-            for field in fields
-        ]
+        *[NestedField(102, "partition", partition, required=True) if field.field_id == 102 else field for field in fields]
     )
     return Schema(
         *[
@@ -242,11 +287,7 @@ def _entry_schema(version: int, fields: Iterable[NestedField], partition: Struct
     )
 
 
-def _file_schema(version: int, partition: StructType) -> Schema:
-    return _entry_schema(version, DATA_FILE_TYPE[1].fields if version == 1 else DATA_FILE_FIELDS, partition)
-
-
-# Without a partition type the reader takes the file's own.
-# Read as PyIceberg's list<long>: its own manifests hold longs, and the int of everybody else's promotes.
-_READ_FIELDS = (*DATA_FILE_TYPE[2].fields, _REFERENCED_DATA_FILE)
-_READ_SCHEMA = _entry_schema(2, _READ_FIELDS, None)
+def _avro_schema(version: int, partition: StructType) -> AvroType:
+    """The schema of our manifests, as Avro's JSON."""
+    schema = _entry_schema(version, DATA_FILE_TYPE[1].fields if version == 1 else DATA_FILE_FIELDS, partition)
+    return named_once(AvroSchemaConversion().iceberg_to_avro(schema, schema_name="manifest_entry"))

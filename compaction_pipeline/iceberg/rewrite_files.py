@@ -25,7 +25,6 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    write_manifest_list,
 )
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
@@ -43,9 +42,9 @@ from pyiceberg.table.update import (
 )
 
 from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
-from compaction_pipeline.iceberg.manifest_lists import read_manifests
-from compaction_pipeline.iceberg.manifests import ManifestWriter, data_file_of, entry_of, read_entries
-from compaction_pipeline.iceberg.partitions import partition_struct
+from compaction_pipeline.iceberg.manifest_lists import read_manifests, write_manifests
+from compaction_pipeline.iceberg.manifests import CarriedFile, ManifestWriter, data_file_of, entry_of, read_entries
+from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
 
 _ENTRIES_PER_MANIFEST = 20_000
 """A manifest of about 8 MB, Iceberg's own target; planning reads manifests in parallel."""
@@ -185,7 +184,7 @@ class Transaction:
         for file in change.removed:
             going_from[self._moved.get(file.path, file.manifest_path)].add(file.path)
         kept, touched = _kept_and_touched(inherited, going_from)
-        removed: list[DataFile] = []
+        removed: list[DataFile | CarriedFile] = []
         groups: dict[tuple[ManifestContent, int], list[ManifestEntry]] = defaultdict(list)
         for added in change.added:
             content = ManifestContent.DATA if added.file.content == DataFileContent.DATA else ManifestContent.DELETES
@@ -230,27 +229,26 @@ class Transaction:
             sequence_number=sequence_number,
             # Never before the head's: a reader that travels by time must not see them out of order.
             timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
-            summary=_summary(change, removed, parent),
+            summary=_summary(change, removed, parent, self._changed_partitions(change)),
             schema_id=metadata.current_schema_id,
         )
         written.append(snapshot.manifest_list)
         self._on_step("before-manifest-list")
-        with write_manifest_list(
-            format_version=metadata.format_version,
-            output_file=io.new_output(snapshot.manifest_list),
-            snapshot_id=snapshot_id,
-            parent_snapshot_id=snapshot.parent_snapshot_id,
-            sequence_number=sequence_number,
-            # Typed with Avro's names, but the table property holds Iceberg's ("gzip"), as in PyIceberg itself.
-            avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
-        ) as list_writer:
-            list_writer.add_manifests(manifests)
+        write_manifests(io, metadata, snapshot, manifests)
         self._on_step("after-manifest-list")
         updates = (
             AddSnapshotUpdate(snapshot=snapshot),
             _main_at(snapshot_id, metadata),
         )
         return StagedSnapshot(snapshot, updates, tuple(manifests), tuple(written))
+
+    def _changed_partitions(self, change: SnapshotChange) -> int:
+        changed = {(file.spec_id, repr(file.partition)) for file in change.removed}
+        readers = {
+            spec_id: PartitionReader(partition_struct(self.metadata, spec_id)) for spec_id in {one.file.spec_id for one in change.added}
+        }
+        changed |= {(one.file.spec_id, repr(readers[one.file.spec_id].read(one.file.partition))) for one in change.added}
+        return len(changed)
 
     def _manifests_of(self, parent: Snapshot | None) -> Sequence[ManifestFile]:
         if self.staged:
@@ -301,11 +299,12 @@ _KINDS: Mapping[DataFileContent, tuple[str, str, str]] = {
 }
 
 
-def _summary(change: SnapshotChange, removed: Sequence[DataFile], parent: Snapshot | None) -> Summary:
+def _summary(
+    change: SnapshotChange, removed: Sequence[DataFile | CarriedFile], parent: Snapshot | None, changed_partitions: int
+) -> Summary:
     """Java's SnapshotSummary: counts of what came and went, and totals continued from the parent's."""
     counts: dict[str, int] = defaultdict(int)
     totals: dict[str, int] = defaultdict(int)
-    partitions: set[tuple[int, str]] = set()
     for sign, files in ((1, [added.file for added in change.added]), (-1, removed)):
         for file in files:
             plural, rows, kind = _KINDS[file.content]
@@ -318,9 +317,8 @@ def _summary(change: SnapshotChange, removed: Sequence[DataFile], parent: Snapsh
             totals[f"total-{plural}"] += sign
             totals[f"total-{rows}"] += sign * file.record_count
             totals["total-files-size"] += sign * file.file_size_in_bytes
-            partitions.add((file.spec_id, repr(file.partition)))
     texts = {key: str(value) for key, value in counts.items() if value}
-    texts["changed-partition-count"] = str(len(partitions))
+    texts["changed-partition-count"] = str(changed_partitions)
     previous = parent.summary.additional_properties if parent and parent.summary else None
     for key in _TOTALS:
         before = "0" if parent is None else (previous or {}).get(key)

@@ -282,7 +282,7 @@ def test_a_full_disk_while_writing_manifests_commits_nothing(lake: Lake, monkeyp
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("compaction_pipeline.iceberg.rewrite_files.write_manifest_list", full)
+        patch.setattr("compaction_pipeline.iceberg.rewrite_files.write_manifests", full)
         with pytest.raises(StorageUnavailable, match="No space left"):
             t.commit(merge)
     assert metadata_files(lake) == before

@@ -415,8 +415,8 @@ def test_referenced_data_file_survives_when_a_delete_manifest_is_carried_over(la
     files = [t.position_file([(a.path, 0)]), t.position_file([(b.path, 0)])]
     row_delta(t.table, position_deletes=files)
     t.commit(t.merge([a.path]))
-    entries = [entry for entry in t.entries() if entry.data_file.file_path == files[1].path]
-    assert [entry.data_file[16] for entry in entries] == [b.path]
+    entries = [entry["data_file"] for entry in t.judged_entries() if entry["data_file"]["file_path"] == files[1].path]
+    assert [entry["referenced_data_file"] for entry in entries] == [b.path]
     assert t.paths(FileContent.POSITION_DELETES) == {files[1].path}
     assert t.live_ids() == [2, 4]
 

@@ -1,0 +1,320 @@
+"""Finds Avro values in bytes without turning them into Python values (Avro spec: "Binary Encoding").
+
+A value that is only carried from one manifest into another is a slice of bytes here: whatever a decoder would make of it, it stays
+what it was. Schemas are Avro's JSON, as `plain_schema` gives them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+AvroType = Any
+"""A name, a list (union), or a mapping: JSON of an Avro schema."""
+
+Skip = Callable[[bytes, int], int]
+"""From the place where a value begins to the place behind it."""
+
+_NAMED = ("record", "error", "enum", "fixed")
+_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+class UnknownAvro(Exception):
+    """A schema or codec that Avro or Iceberg may allow, but that is not read here: nothing is corrupt."""
+
+
+def plain_schema(schema: AvroType) -> AvroType:
+    """A schema that says how bytes lie, and no more: names that refer to a type are replaced by it, each type has a name of its own,
+    and `logicalType` is called `logical`, so that a library answers numbers and bytes and no dates (years beyond 9999 are valid).
+
+    UnknownAvro for a name that nothing defines, or a type that holds itself.
+    """
+    return _Plain().of(schema)
+
+
+class _Plain:
+    def __init__(self) -> None:
+        self._defined: dict[str, AvroType] = {}
+        self._open: set[str] = set()
+        self._count = 0
+
+    def of(self, schema: AvroType) -> AvroType:
+        if isinstance(schema, list):
+            return [self.of(each) for each in schema]
+        if isinstance(schema, str):
+            if schema in _PRIMITIVES:
+                return schema
+            if schema not in self._defined or schema in self._open:
+                raise UnknownAvro(f"its schema names the type {schema!r}, which it does not define")
+            return self.of(self._defined[schema])
+        if not isinstance(schema, Mapping):
+            raise UnknownAvro(f"its schema holds {schema!r}, which is no type")
+        kind = schema.get("type")
+        if isinstance(kind, (list, Mapping)):
+            return self.of(kind)
+        rest = {key: value for key, value in schema.items() if key not in ("logicalType", "default", "doc", "aliases", "namespace")}
+        if "logicalType" in schema:
+            rest["logical"] = schema["logicalType"]
+        if kind in _NAMED:
+            name = str(schema.get("name", ""))
+            self._defined[name] = schema
+            self._open.add(name)
+            self._count += 1
+            rest["name"] = f"t{self._count}"
+            if kind in ("record", "error"):
+                rest["fields"] = [
+                    {key: value for key, value in field.items() if key not in ("default", "doc", "aliases")}
+                    | {"type": self.of(field["type"]), "name": f"f{place}"}
+                    for place, field in enumerate(schema["fields"])
+                ]
+            self._open.discard(name)
+            return rest
+        if kind == "array":
+            return {**rest, "items": self.of(schema["items"])}
+        if kind == "map":
+            return {**rest, "values": self.of(schema["values"])}
+        if kind in _PRIMITIVES:
+            return rest
+        return self.of(kind)
+
+
+def named_once(schema: AvroType) -> AvroType:
+    """A schema in which no two types have one name, which Java refuses: two decimals of one precision, say, have by PyIceberg."""
+    seen: set[str] = set()
+
+    def renamed(kind: AvroType) -> AvroType:
+        if isinstance(kind, list):
+            return [renamed(each) for each in kind]
+        if not isinstance(kind, Mapping):
+            return kind
+        copy = {key: renamed(value) if key in ("type", "items", "values") else value for key, value in kind.items()}
+        if "fields" in copy:
+            copy["fields"] = [{**field, "type": renamed(field["type"])} for field in copy["fields"]]
+        if copy.get("type") in _NAMED:
+            name = copy["name"]
+            while copy["name"] in seen:
+                copy["name"] = f"{name}_{len(seen)}"
+            seen.add(copy["name"])
+        return copy
+
+    return renamed(schema)
+
+
+def read_long(content: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it. ValueError for one that is longer than Avro allows, IndexError at the end."""
+    byte = content[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value, shift = byte & 0x7F, 7
+    while True:
+        byte = content[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+        if shift > 63:
+            raise ValueError(f"a number at byte {position} is longer than Avro allows: it was overwritten")
+
+
+def long_bytes(value: int) -> bytes:
+    """A number as a zigzag varint."""
+    number = (value << 1) ^ (value >> 63)
+    packed = bytearray()
+    while number > 0x7F:
+        packed.append(number & 0x7F | 0x80)
+        number >>= 7
+    packed.append(number)
+    return bytes(packed)
+
+
+def nullable(kind: AvroType) -> tuple[AvroType, int | None]:
+    """The type of an optional value and the place of null in its union; a required one's type and None."""
+    if isinstance(kind, list):
+        if len(kind) == 1:
+            return kind, None
+        if len(kind) == 2 and "null" in kind:
+            null = kind.index("null")
+            return kind[1 - null], null
+    return kind, None
+
+
+def type_name(kind: AvroType) -> str:
+    """`record`, `long`, `fixed` …, or `union`."""
+    return "union" if isinstance(kind, list) else str(kind if isinstance(kind, str) else kind["type"])
+
+
+def skipper(kind: AvroType) -> Skip:
+    """The way over a value of this type. The skip raises IndexError or ValueError where the bytes cannot be such a value; it may end
+    behind the bytes where they were cut: whoever walks a block looks whether it ended where the block does."""
+    name = type_name(kind)
+    if name == "union":
+        return _skip_union(kind)
+    if name in ("int", "long", "enum"):
+        return _skip_whole
+    if name in ("bytes", "string"):
+        return _skip_bytes
+    if name in ("record", "error"):
+        return _skip_record([skipper(field["type"]) for field in kind["fields"]])
+    if name == "array":
+        return _skip_array(kind["items"])
+    if name == "map":
+        return _skip_runs(_skip_record([_skip_bytes, skipper(kind["values"])]))
+    size = {"null": 0, "boolean": 1, "float": 4, "double": 8}.get(name)
+    size = int(kind["size"]) if name == "fixed" else size
+    if size is None:
+        raise UnknownAvro(f"its schema holds the type {name!r}, which is not read here")
+    return lambda content, position, size=size: position + size  # type: ignore[misc]
+
+
+class RecordWalk:
+    """Where the fields of a record lie: the beginning of each, and the end of the last."""
+
+    def __init__(self, record: AvroType) -> None:
+        self._skips = [skipper(field["type"]) for field in record["fields"]]
+
+    def places(self, content: bytes, position: int) -> list[int]:
+        """The beginning of each field of the record that begins here, in its order, then its end."""
+        places = [position]
+        for skip in self._skips:
+            position = skip(content, position)
+            places.append(position)
+        return places
+
+
+def items(kind: AvroType, content: bytes, position: int) -> Iterator[tuple[int, int]]:
+    """Where the items of an array begin and end, whatever runs its writer made."""
+    skip = skipper(kind["items"])
+    while True:
+        count, position = read_long(content, position)
+        if count == 0:
+            return
+        if count < 0:
+            # The size of the run in bytes stands in front of it.
+            _, position = read_long(content, position)
+        for _ in range(abs(count)):
+            start, position = position, skip(content, position)
+            yield start, position
+
+
+def read_bytes(content: bytes, position: int) -> bytes:
+    """A string's or byte array's content. ValueError where it would end behind the bytes."""
+    length, start = read_long(content, position)
+    if length < 0 or start + length > len(content):
+        raise ValueError(f"it ends after {len(content)} bytes, inside of a value: it was cut")
+    return content[start : start + length]
+
+
+def _skip_whole(content: bytes, position: int) -> int:
+    while content[position] > 0x7F:
+        position += 1
+    return position + 1
+
+
+def _skip_bytes(content: bytes, position: int) -> int:
+    byte = content[position]
+    if byte < 0x80 and not byte & 1:
+        return position + 1 + (byte >> 1)
+    length, position = read_long(content, position)
+    if length < 0:
+        raise ValueError(f"a value at byte {position} has the length {length}: it was overwritten")
+    return position + length
+
+
+def _skip_union(kinds: list[AvroType]) -> Skip:
+    kind, null = nullable(kinds)
+    if null is not None:
+        inner, is_null, is_value = skipper(kind), null << 1, (1 - null) << 1
+
+        def skip_optional(content: bytes, position: int) -> int:
+            branch = content[position]
+            if branch == is_null:
+                return position + 1
+            if branch != is_value:
+                raise ValueError(f"a value at byte {position} is of a type that its schema does not have: it was overwritten")
+            return inner(content, position + 1)
+
+        return skip_optional
+    branches = [skipper(each) for each in kinds]
+
+    def skip(content: bytes, position: int) -> int:
+        branch, position = read_long(content, position)
+        if not 0 <= branch < len(branches):
+            raise ValueError(f"a value at byte {position} is of a type that its schema does not have: it was overwritten")
+        return branches[branch](content, position)
+
+    return skip
+
+
+def _skip_record(skips: list[Skip]) -> Skip:
+    def skip(content: bytes, position: int) -> int:
+        for each in skips:
+            position = each(content, position)
+        return position
+
+    return skip
+
+
+def _skip_array(kind: AvroType) -> Skip:
+    inner = [field["type"] for field in kind["fields"]] if type_name(kind) == "record" else [kind]
+    names = [type_name(each) for each in inner]
+    if all(name in ("int", "long") for name in names):
+        # Most of an entry are counts of columns: a run of them is passed at once.
+        return _skip_runs(None, len(names))
+    if names == ["int", "bytes"]:
+        return _skip_runs(None, 0)
+    return _skip_runs(skipper(kind))
+
+
+def _skip_runs(one: Skip | None, wholes: int = 0) -> Skip:
+    """Over an array or map: item by item, or so many whole numbers per item, or (0) a number and bytes per item."""
+
+    def skip(content: bytes, position: int) -> int:
+        while True:
+            count, position = read_long(content, position)
+            if count == 0:
+                return position
+            if count < 0:
+                # The size of the run in bytes stands in front of it.
+                size, position = read_long(content, position)
+                if size < 0:
+                    raise ValueError(f"a run at byte {position} has the size {size}: it was overwritten")
+                position += size
+            elif one is not None:
+                for _ in range(count):
+                    position = one(content, position)
+            elif wholes:
+                position = _skip_wholes(content, position, wholes * count)
+            else:
+                for _ in range(count):
+                    while content[position] > 0x7F:
+                        position += 1
+                    length = content[position + 1]
+                    # One byte of length is nearly all that bounds have.
+                    position = position + 2 + (length >> 1) if length < 0x80 and not length & 1 else _skip_bytes(content, position + 1)
+
+    return skip
+
+
+_WHOLES_AT_ONCE = 4096
+
+
+def _skip_wholes(content: bytes, position: int, count: int) -> int:
+    if count > len(content):
+        raise ValueError(f"a run at byte {position} says that it holds {count} numbers: it was overwritten")
+    while count > 0:
+        step = min(count, _WHOLES_AT_ONCE)
+        found = _wholes(step)(content, position)
+        if found is None:
+            raise ValueError(f"it ends after {len(content)} bytes, inside of a run of numbers: it was cut")
+        position = found.end()
+        count -= step
+    return position
+
+
+@lru_cache(maxsize=256)
+def _wholes(count: int) -> Callable[..., re.Match[bytes] | None]:
+    return re.compile(rb"(?:[\x80-\xff]*[\x00-\x7f]){%d}" % count).match

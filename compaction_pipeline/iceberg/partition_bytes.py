@@ -1,0 +1,162 @@
+"""Partition values and the bytes that a manifest has for them.
+
+Java gives an identity-partitioned column the manifest's value, not the data file's: a partition value that changes changes rows. So each
+value that is read is proved: turned into single-value JSON, as plans and tasks keep it, and back, it must give the manifest's bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    StringType,
+    StructType,
+    UnknownType,
+    UUIDType,
+)
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, nullable, plain_schema, read_bytes, read_long, type_name
+from compaction_pipeline.iceberg.avro_carry import RecordCarrier, encoded
+from compaction_pipeline.iceberg.partitions import PartitionReader, partition_record
+
+_WHOLE = ("int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+
+
+def partition_avro(kind: StructType) -> AvroType:
+    """The Avro type that our manifests have for a partition type, plain."""
+    return plain_schema(AvroSchemaConversion().iceberg_to_avro(Schema(*kind.fields), schema_name="r102"))
+
+
+class PartitionDecoder:
+    """Reads the partition bytes of one manifest as values of a spec: equal bytes share one object.
+
+    TableRefused for values that this version cannot read or keep exactly.
+    """
+
+    def __init__(self, source: AvroType | None, kind: StructType) -> None:
+        self._kind = kind
+        self._target = partition_avro(kind)
+        self._carrier = RecordCarrier(source, self._target) if source is not None else None
+        self._reader = PartitionReader(kind)
+        self._values: dict[bytes, tuple[list[bytes], tuple[Any, ...]]] = {}
+        self._partitions: dict[bytes, Partition] = {}
+
+    def read(self, raw: bytes | None) -> Partition:
+        """The partition of an entry, proved to be what stands in the manifest."""
+        content = raw or b""
+        partition = self._partitions.get(content)
+        if partition is None:
+            fields, values = self._decoded(content)
+            partition = self._reader.read(values)
+            self._prove(fields, partition)
+            self._partitions[content] = partition
+        return partition
+
+    def values(self, raw: bytes | None) -> tuple[Any, ...]:
+        """The values as PyIceberg's transforms and statistics take them, in the order of the spec's fields."""
+        return self._decoded(raw or b"")[1]
+
+    def carried(self, raw: bytes | None) -> bytes:
+        """The partition as our manifests write it."""
+        return b"".join(self._decoded(raw or b"")[0])
+
+    def _decoded(self, content: bytes) -> tuple[list[bytes], tuple[Any, ...]]:
+        known = self._values.get(content)
+        if known is None:
+            if self._carrier is None:
+                fields = [encoded(field["type"], None) for field in self._target["fields"]]
+            else:
+                fields = self._carrier.fields(content)
+            kinds = zip(self._kind.fields, self._target["fields"], fields, strict=True)
+            values = tuple([decoded(field.field_type, avro["type"], each) for field, avro, each in kinds])
+            known = self._values[content] = (fields, values)
+        return known
+
+    def _prove(self, fields: Sequence[bytes], partition: Partition) -> None:
+        kept = partition_fields(self._kind, partition_record(self._kind, partition))
+        for field, was, now, value in zip(self._kind.fields, fields, kept, partition, strict=True):
+            # One NaN is like another: the bits that tell them apart mean nothing.
+            if was != now and value.value != "NaN":
+                raise TableRefused(
+                    f"partition field {field.name!r} has the value {value.value!r} (bytes {was.hex()}), which this version would write as "
+                    f"{now.hex()}: nothing of the table is compacted; please report it"
+                )
+
+
+def partition_fields(kind: StructType, values: Any) -> list[bytes]:
+    """Each partition value in Avro, as our manifests write it; `values` by position, as PyIceberg has them."""
+    target = partition_avro(kind)
+    return [
+        encoded(avro["type"], plain_value(field.field_type, values[place]))
+        for place, (field, avro) in enumerate(zip(kind.fields, target["fields"], strict=True))
+    ]
+
+
+def plain_value(kind: IcebergType, value: Any) -> Any:
+    """A partition value as numbers, text and bytes, as Avro's own types have it."""
+    if value is None or isinstance(kind, UnknownType):
+        return None
+    if isinstance(kind, DecimalType):
+        return _unscaled(kind, value).to_bytes(_decimal_bytes(kind.precision), "big", signed=True)
+    if isinstance(kind, UUIDType):
+        return value.bytes if isinstance(value, UUID) else bytes(value)
+    if isinstance(kind, FloatType) and math.isfinite(value) and struct.unpack("<f", struct.pack("<f", value))[0] != value:
+        raise TableRefused(f"partition value {value!r} is no float of 32 bits")
+    return value
+
+
+def decoded(kind: IcebergType, avro: AvroType, content: bytes) -> Any:
+    """The value of a field's bytes, as PyIceberg has it. Nothing but the standard library decodes it."""
+    inner, null = nullable(avro)
+    if isinstance(kind, UnknownType) or (null is not None and content[:1] == bytes([null << 1])):
+        return None
+    value = content if null is None else content[1:]
+    name = type_name(inner)
+    if isinstance(kind, BooleanType) and value in (b"\x00", b"\x01"):
+        return value == b"\x01"
+    if str(kind) in _WHOLE:
+        return read_long(value, 0)[0]
+    if isinstance(kind, (FloatType, DoubleType)):
+        return struct.unpack("<f" if name == "float" else "<d", value)[0]
+    if isinstance(kind, StringType):
+        return read_bytes(value, 0).decode()
+    if isinstance(kind, BinaryType):
+        return read_bytes(value, 0)
+    if isinstance(kind, FixedType):
+        return value
+    if isinstance(kind, UUIDType):
+        return UUID(bytes=value)
+    if isinstance(kind, DecimalType):
+        sign, digits, _ = Decimal(int.from_bytes(value, "big", signed=True)).as_tuple()
+        return Decimal((sign, digits, -kind.scale))
+    raise UnknownAvro(f"a partition value of type {kind} is {name}, which is not read here")
+
+
+def _unscaled(kind: DecimalType, value: Decimal) -> int:
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or exponent != -kind.scale:
+        raise TableRefused(f"partition value {value} does not have the {kind.scale} decimal places of its type {kind}")
+    number = int("".join(map(str, digits)))
+    return -number if sign else number
+
+
+def _decimal_bytes(precision: int) -> int:
+    """Bytes of the spec's fixed decimal: the fewest that hold every number of so many digits."""
+    largest: int = 10**precision - 1
+    return (largest.bit_length() + 8) // 8

@@ -1,0 +1,68 @@
+"""What a manifest list says of the partition values in a manifest (spec: `field_summary`).
+
+Java prunes manifests by it, so bounds that are too narrow lose rows from a filtered scan. They are ordered as Java orders: -0.0 below
+0.0, and UUIDs in a way that has changed between its versions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import PartitionFieldSummary
+from pyiceberg.types import PrimitiveType, StructType
+
+from compaction_pipeline.iceberg.partitions import partition_types
+
+
+class PartitionStatistics:
+    """Gathers the partition values of one manifest's entries."""
+
+    def __init__(self, struct: StructType) -> None:
+        self._fields = [_Field(kind) for kind in partition_types(struct)]
+
+    def add(self, values: Sequence[Any]) -> None:
+        """One entry's values, in the order of the spec's fields."""
+        for place, field in enumerate(self._fields):
+            field.add(values[place])
+
+    def summaries(self) -> list[PartitionFieldSummary] | None:
+        """One per field; None where bounds that all readers understand alike do not exist: such a manifest is never pruned."""
+        if any(field.ambiguous for field in self._fields):
+            return None
+        return [field.summary() for field in self._fields]
+
+
+@dataclass
+class _Field:
+    kind: PrimitiveType
+    contains_null: bool = False
+    contains_nan: bool = False
+    low: Any = None
+    high: Any = None
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            self.contains_null = True
+        elif isinstance(value, float) and math.isnan(value):
+            self.contains_nan = True
+        else:
+            self.low = value if self.low is None or _order(value) < _order(self.low) else self.low
+            self.high = value if self.high is None or _order(value) > _order(self.high) else self.high
+
+    @property
+    def ambiguous(self) -> bool:
+        """UUIDs: one version of Java compares two signed numbers, another unsigned bytes; of one UUID both say the same."""
+        return isinstance(self.low, UUID) and self.low != self.high
+
+    def summary(self) -> PartitionFieldSummary:
+        low, high = (None if bound is None else to_bytes(self.kind, bound) for bound in (self.low, self.high))
+        return PartitionFieldSummary(self.contains_null, self.contains_nan, low, high)
+
+
+def _order(value: Any) -> Any:
+    return (value, math.copysign(1, value)) if isinstance(value, float) else value

@@ -1,0 +1,191 @@
+"""Manifest entries as bytes, and the proof that they say what they should.
+
+Files that are new are encoded; files of other manifests are carried as the bytes that they are. Either way the bytes are then read by
+fastavro, which shares no code with what made them, and compared: with the same reading of the source manifest's bytes, or with what was to
+be written. A difference ends the commit before anything is written.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import fastavro
+from pyiceberg.manifest import ManifestEntry
+from pyiceberg.types import StructType
+
+from compaction_pipeline.core.errors import CompactionError, TableRefused
+from compaction_pipeline.iceberg.avro_bytes import AvroType, long_bytes, nullable, plain_schema
+from compaction_pipeline.iceberg.avro_carry import RecordCarrier, encoded
+from compaction_pipeline.iceberg.partition_bytes import PartitionDecoder, plain_value
+
+_DATA_FILE = 2
+_PARTITION = 102
+_BLOCK_SIZE = 64 << 20
+_DEFAULTS: Mapping[int, bytes] = {134: long_bytes(0), 105: long_bytes(_BLOCK_SIZE)}
+"""What v1 and v2 require of a data file and the other lacks: content (data) and the block size, which nobody reads."""
+
+
+class EntryWriter:
+    """Turns the entries of one manifest into blocks. `schema` is the manifest's, `partition` the partition type of its spec."""
+
+    def __init__(self, schema: AvroType, partition: StructType) -> None:
+        self._schema = plain_schema(schema)
+        self._partition = partition
+        self._file = next(field["type"] for field in self._schema["fields"] if field["field-id"] == _DATA_FILE)
+        self._sources: dict[int, _Source] = {}
+        # fastavro's: an array of entries is a block with its number in front and a zero behind.
+        self._block = fastavro.parse_schema({"type": "array", "items": self._schema})
+
+    def partition(self, file: Any) -> Sequence[Any]:
+        """The partition values of a new or carried file, as PyIceberg's statistics take them."""
+        source = self._source(file)
+        values: Sequence[Any] = file.partition if source is None else source.partitions.values(file.partition)
+        return values
+
+    def block(self, entries: Sequence[ManifestEntry]) -> bytes:
+        """The bytes of these entries. TableRefused when they do not say what they should, or one cannot be carried."""
+        try:
+            return self._proved(entries)
+        except CompactionError:
+            raise
+        except Exception as error:
+            # Whatever a decoder does with bytes that are not Avro.
+            raise TableRefused(f"manifest entries cannot be written again: {error}; nothing was committed: please report it") from error
+
+    def _proved(self, entries: Sequence[ManifestEntry]) -> bytes:
+        parts = []
+        for entry in entries:
+            source = self._source(entry.data_file)
+            for field in self._schema["fields"]:
+                number = field["field-id"]
+                if number == _DATA_FILE:
+                    file: Any = entry.data_file
+                    parts.append(encoded(self._file, self._plain(file)) if source is None else source.carrier(file.raw, 0, len(file.raw)))
+                else:
+                    parts.append(encoded(field["type"], _of_entry(entry, number)))
+        block = b"".join(parts)
+        self._prove(block, entries)
+        return block
+
+    def _source(self, file: Any) -> _Source | None:
+        """How files of its manifest are carried; None for a new one."""
+        raw = getattr(file, "raw", None)
+        if raw is None:
+            return None
+        source = self._sources.get(id(file.type))
+        if source is None:
+            source = self._sources[id(file.type)] = _Source(file.type, file.partition_type, self._file, self._partition)
+        return source
+
+    def _plain(self, file: Any) -> dict[int, Any]:
+        """A new file's fields by id, as Avro's own types have them."""
+        values: dict[int, Any] = {105: _BLOCK_SIZE}
+        for place, number in enumerate(_PLACES):
+            value: Any = file[place] if place < len(file) else None
+            if number == _PARTITION:
+                value = {field.field_id: plain_value(field.field_type, value[at]) for at, field in enumerate(self._partition.fields)}
+            elif isinstance(value, Mapping):
+                value = [{_KEYS[number]: key, _KEYS[number] + 1: each} for key, each in value.items()]
+            elif number in (134, 101):
+                value = value.value
+            values[number] = value
+        return values
+
+    def _prove(self, block: bytes, entries: Sequence[ManifestEntry]) -> None:
+        written = _read(self._block, len(entries), block)
+        expected: list[dict[int, Any]] = []
+        for kind, group in groupby(entries, key=lambda entry: id(getattr(entry.data_file, "type", None))):
+            some = list(group)
+            source = self._sources.get(kind)
+            if source is None:
+                expected += [self._plain(entry.data_file) for entry in some]
+            else:
+                read = _read(source.block, len(some), b"".join(_raw(entry.data_file) for entry in some))
+                expected += [_by_id(source.type, each) for each in read]
+        for entry, raw, wanted in zip(entries, written, expected, strict=True):
+            got = _by_id(self._schema, raw)
+            file = _by_id(self._file, got.pop(_DATA_FILE))
+            for number, value in got.items():
+                _compare(entry, number, value, _of_entry(entry, number))
+            for field in self._file["fields"]:
+                number = field["field-id"]
+                default = {134: 0, 105: _BLOCK_SIZE}.get(number)
+                was = wanted.get(number, default)
+                if number == _PARTITION:
+                    self._compare_partitions(entry, file[number], was)
+                else:
+                    _compare(entry, number, _pairs(file[number]), _pairs(was))
+
+    def _compare_partitions(self, entry: ManifestEntry, value: Mapping[str, Any], was: Any) -> None:
+        kind = next(field["type"] for field in self._file["fields"] if field["field-id"] == _PARTITION)
+        source = self._source(entry.data_file)
+        old = was if source is None else _by_id(source.partition_type, was) if source.partition_type else {}
+        for field in kind["fields"]:
+            number = field["field-id"]
+            inner = nullable(field["type"])[0]
+            decimal = isinstance(inner, Mapping) and inner.get("logical") == "decimal"
+            _compare(entry, number, _exact(value[field["name"]], decimal), _exact(old.get(number), decimal))
+
+
+class _Source:
+    """A manifest that entries come from."""
+
+    def __init__(self, kind: AvroType, partition_type: AvroType | None, target: AvroType, partition: StructType) -> None:
+        self.type = kind
+        self.partition_type = partition_type
+        self.carrier = RecordCarrier(kind, target, _DEFAULTS)
+        self.partitions = PartitionDecoder(partition_type, partition)
+        self.block = fastavro.parse_schema({"type": "array", "items": kind})
+
+
+_PLACES = (134, 100, 101, 102, 103, 104, 108, 109, 110, 137, 125, 128, 131, 132, 135, 140, 143)
+"""Field ids of a `DataFile` record's slots."""
+
+_KEYS = {108: 117, 109: 119, 110: 121, 137: 138, 125: 126, 128: 129}
+"""Ids of the keys of the maps; those of the values are one more."""
+
+
+def _raw(file: Any) -> bytes:
+    raw: bytes = file.raw
+    return raw
+
+
+def _of_entry(entry: ManifestEntry, number: int) -> int | None:
+    place = {0: 0, 1: 1, 3: 2, 4: 3}[number]
+    value: int | None = entry[place]
+    return int(value) if value is not None else None
+
+
+def _read(schema: Any, count: int, content: bytes) -> list[Any]:
+    values: list[Any] = fastavro.schemaless_reader(io.BytesIO(long_bytes(count) + content + b"\x00"), schema, None)
+    return values
+
+
+def _by_id(record: AvroType, value: Mapping[str, Any]) -> dict[int, Any]:
+    return {field["field-id"]: value[field["name"]] for field in record["fields"] if "field-id" in field}
+
+
+def _pairs(value: Any) -> Any:
+    """A map, however its fields are called, as pairs."""
+    return [tuple(each.values()) for each in value] if isinstance(value, list) and value and isinstance(value[0], Mapping) else value
+
+
+def _exact(value: Any, decimal: bool) -> Any:
+    """A partition value that is equal only to the same one: 0.0 and -0.0 differ, as 1 and True do, and NaN is equal to itself."""
+    if isinstance(value, float):
+        return struct.pack("<d", value)
+    if decimal and isinstance(value, bytes):
+        return int.from_bytes(value, "big", signed=True)
+    return type(value).__name__, value
+
+
+def _compare(entry: ManifestEntry, number: int, value: Any, was: Any) -> None:
+    if value != was:
+        raise TableRefused(
+            f"the manifest entry of {entry.data_file.file_path} would be written with another value of field id {number} "
+            f"({value!r} for {was!r}): nothing was committed; please report it"
+        )

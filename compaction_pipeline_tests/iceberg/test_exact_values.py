@@ -1,0 +1,93 @@
+"""Values of every primitive type go through a compaction as the bytes that they are."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.model.data_file import FileContent
+from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.iceberg import avro_carry, partitions
+from compaction_pipeline.iceberg.manifest_lists import read_manifests
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
+from compaction_pipeline_tests.iceberg.lake import Lake
+
+
+@pytest.mark.parametrize("number", [2.222, 1e300, 16777217.0, 5e-324, -0.0, float("-inf")])
+def test_a_double_as_a_partition_stays_what_it_was(lake: Lake, number: float) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", DoubleType()))
+    t = lake.table(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name")))
+    for key in (1, 2):
+        t.insert({"id": key, "name": number}, partition=Record(number))
+    t.insert({"id": 3, "name": 1.5}, partition=Record(1.5))
+    assert t.commit(t.merge([file.path for file in t.files() if file.partition[0].value != 1.5])).state is CommitState.COMMITTED
+    assert {repr(entry["data_file"]["partition"]) for entry in t.judged_entries()} == {repr({"name": number}), repr({"name": 1.5})}
+
+
+def test_an_entry_that_would_change_on_its_way_ends_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    t = lake.table()
+    first, second = t.ids(1), t.ids(2)
+    row_delta(t.table, [t.data_file([{"id": 3, "name": "c"}]), t.data_file([{"id": 4, "name": "d"}])])
+    merge = t.merge([first.path, second.path, max(t.paths(FileContent.DATA))])
+    before = t.head()
+    files = set(lake.folder.rglob("*.avro"))
+    real = avro_carry._copy
+
+    def broken(content: bytes, start: int, end: int) -> bytes:
+        # One bit of the last byte of everything that is longer than a number.
+        value = real(content, start, end)
+        return value if len(value) < 12 else value[:-1] + bytes([value[-1] ^ 1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(avro_carry, "_copy", broken)
+        with pytest.raises(TableRefused, match=r"would be written with another value of field id|cannot be written again"):
+            t.commit(merge)
+    assert t.head().snapshot_id == before.snapshot_id
+    assert set(lake.folder.rglob("*.avro")) == files
+    assert t.live_ids() == [1, 2, 3, 4]
+    assert t.commit(merge).state is CommitState.COMMITTED
+
+
+def test_a_manifest_list_that_would_change_ends_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+    t = lake.table(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name")))
+    for name in ("a", "b", "b"):
+        t.insert({"id": 1, "name": name}, partition=Record(name))
+    merge = t.merge([file.path for file in t.files() if file.partition[0].value == "b"])
+    before = t.head()
+    real = BinaryEncoder.write_bytes
+
+    def broken(self: BinaryEncoder, value: bytes) -> None:
+        real(self, b"z" if value == b"a" else value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BinaryEncoder, "write_bytes", broken)
+        with pytest.raises(TableRefused, match="would be listed with another value of field id 507"):
+            t.commit(merge)
+    assert t.head().snapshot_id == before.snapshot_id
+    assert t.commit(merge).state is CommitState.COMMITTED
+
+
+def test_a_partition_value_that_its_text_cannot_keep_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", DoubleType()))
+    t = lake.table(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name")))
+    t.insert({"id": 1, "name": 2.222}, partition=Record(2.222))
+    real = partitions._json_of
+    monkeypatch.setattr(partitions, "_json_of", lambda kind, value: struct.unpack("f", struct.pack("f", real(kind, value)))[0])
+    with pytest.raises(TableRefused, match=r"partition field 'name' has the value .* which this version would write as"):
+        t.files()
+
+
+def test_a_snapshot_without_any_manifest_is_written_and_read(lake: Lake) -> None:
+    t = lake.table()
+    staged = Transaction(t.table).stage(SnapshotChange(Operation.APPEND))
+    assert read_manifests(t.table.io, staged.snapshot) == []
