@@ -226,8 +226,10 @@ class Services:
             self.committer,
             self.clock,
             heartbeat,
-            self.settings.task_slots,
+            # In this process one task is merged at a time.
+            1 if self.settings.merge_engine == "in-process" else self.settings.task_slots,
             self.on_step,
+            lambda seconds: self.sleep(seconds),
         )
 
     @cached_property

@@ -28,12 +28,12 @@ class Settings(BaseSettings):
     )
     record_ttl_days: int = Field(default=30, ge=1, le=36_500, description="records and ended tasks are kept this long")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    queue_slots: int = Field(default=64, ge=1, le=1_000_000, description="tasks of one group that may be planned and not yet committed")
+    queue_slots: int = Field(default=1_000, ge=1, le=1_000_000, description="tasks of one group that may be planned and not yet merged")
     task_slots: int = Field(
         default_factory=lambda: os.cpu_count() or 1, ge=1, le=1_000_000, description="tasks that one process hands to Spark at a time"
     )
     linger_seconds: float = Field(default=20, ge=0, le=86_400, description="compact_job ends after its queue was empty this long")
-    drain_seconds: float = Field(default=600, ge=1, le=86_400, description="compact_job polls no longer than this")
+    drain_seconds: float = Field(default=3_600, ge=1, le=86_400, description="compact_job polls no longer than this")
     sensor_interval_seconds: int = Field(default=30, ge=1, le=86_400, description="snapshot, fragmentation and commit sensors")
     keeper_interval_seconds: int = Field(default=5, ge=1, le=86_400, description="keeper sensor")
     catalog_interval_seconds: int = Field(default=180, ge=1, le=86_400, description="listing of registered catalogs")

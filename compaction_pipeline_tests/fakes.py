@@ -24,7 +24,9 @@ from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.planning.budget import PlannedWork
 from compaction_pipeline.core.ports import DIGEST_MISMATCH, NodeState, TableState, TaskAttempt, TouchedNode
+from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 from compaction_pipeline.core.scheduling.priority import priority_order
 from compaction_pipeline.storage.stores import Stores
 
@@ -279,6 +281,12 @@ class FakeTaskStore:
                 known[task.task_id] = replace(task, status=TaskStatus.PENDING)
             return True
 
+    def waits(self, queue: str | None, task_ids: Sequence[str] | None = None) -> bool:
+        return any(
+            task.status is TaskStatus.PENDING and queue in (None, task.queue) and (task_ids is None or task.task_id in task_ids)
+            for task in self._state.tasks.values()
+        )
+
     def poll(
         self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[str] | None = None
     ) -> CompactionTask | None:
@@ -401,6 +409,21 @@ class FakeTaskStore:
             if table in (None, task.table) and (statuses is None or task.status in statuses) and record_id in (None, task.record_id)
         ]
         return tuple(found[:limit])
+
+    def planned_work(self, table: TableIdentifier) -> PlannedWork:
+        under_way = self.tasks(table, (TaskStatus.PENDING, TaskStatus.EXECUTING))
+        return PlannedWork(len(under_way), sum(task.work.input_bytes for task in under_way))
+
+    def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
+        found: dict[TableIdentifier, PreparedWork] = {}
+        for task in self.tasks(statuses=(TaskStatus.PREPARED,)):
+            known = found.get(task.table, PreparedWork())
+            found[task.table] = (
+                replace(known, tasks=known.tasks + 1, input_bytes=known.input_bytes + task.work.input_bytes)
+                if task.record_id is None
+                else replace(known, claimed=known.claimed + 1)
+            )
+        return found
 
     def counts(self) -> Mapping[TaskStatus, int]:
         return Counter(task.status for task in self._state.tasks.values())

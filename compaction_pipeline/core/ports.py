@@ -20,6 +20,8 @@ from compaction_pipeline.core.model.plan import InUse, NodeFigures, NodeMetrics,
 from compaction_pipeline.core.model.record import CommitFigures, CompactionRecord
 from compaction_pipeline.core.model.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier, TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.planning.budget import PlannedWork
+from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 
 Clock = Callable[[], datetime]
 """Now, aware, in UTC. Only `bootstrap` reads the real one."""
@@ -306,6 +308,9 @@ class TaskStore(Protocol):
     ) -> CompactionTask | None:
         """Claim the next Pending task (priority, then age), of these ids only where given. None when there is none."""
 
+    def waits(self, queue: str | None, task_ids: Sequence[str] | None = None) -> bool:
+        """Whether any Pending task waits that such a poll could claim."""
+
     def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
         """Renew leases; answers the attempts that are still held."""
 
@@ -345,6 +350,12 @@ class TaskStore(Protocol):
         """Newest first."""
 
     def counts(self) -> Mapping[TaskStatus, int]: ...
+
+    def planned_work(self, table: TableIdentifier) -> PlannedWork:
+        """What of a table is Pending or Executing: Prepared tasks run no more."""
+
+    def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
+        """What is Prepared, of every table that has any, claimed by a commit or not."""
 
     def in_use(self, table: TableIdentifier) -> InUse: ...
 

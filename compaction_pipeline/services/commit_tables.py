@@ -29,6 +29,7 @@ from compaction_pipeline.core.model.properties import TableProperties, resolve_p
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.planning.budget import is_held_back
 from compaction_pipeline.core.ports import (
     CatalogStore,
     Clock,
@@ -42,7 +43,7 @@ from compaction_pipeline.core.ports import (
     TaskStore,
 )
 from compaction_pipeline.core.scheduling.backoff import is_waiting, retry_at
-from compaction_pipeline.core.scheduling.commit_interval import commit_due
+from compaction_pipeline.core.scheduling.commit_interval import PreparedWork, commit_due, may_come_early
 
 log = logging.getLogger(__name__)
 
@@ -102,18 +103,24 @@ class CommitTables:
         self._undisturbed = undisturbed
 
     def due(self) -> Sequence[TableIdentifier]:
-        """Tables with Prepared tasks whose commit interval passed since their last committed record, and the pause after a failed one."""
-        prepared: dict[TableIdentifier, None] = {}
-        for task in self._tasks.tasks(statuses=(TaskStatus.PREPARED,)):
-            if task.record_id is None:
-                prepared.setdefault(task.table)
-        now = self._clock()
-        return [
-            table
-            for table in prepared
-            if commit_due(True, self._last_committed_at(table), self._properties(table).commit_interval, now)
-            and not self._is_waiting(table, now)
-        ]
+        """Tables whose Prepared tasks are committed now: their interval passed, or they hold back what is due (`commit_interval`)."""
+        return [table for table, prepared in sorted(self._tasks.prepared_work().items()) if self._is_due(table, prepared)]
+
+    def _is_due(self, table: TableIdentifier, prepared: PreparedWork) -> bool:
+        now, last = self._clock(), self._last_committed_at(table)
+        if self._is_waiting(table, now):
+            return False  # Its last commit failed, and the pause after that is not over.
+        interval = self._properties(table).commit_interval
+        if commit_due(prepared, last, interval, now) or not prepared.tasks or last is None or not may_come_early(last, now):
+            return commit_due(prepared, last, interval, now)
+        return commit_due(prepared, last, interval, now, holds_back=self._holds_back(table))
+
+    def _holds_back(self, table: TableIdentifier) -> bool:
+        """Whether a node is due whose files Prepared tasks hold, as its last plan found."""
+        held = {node.node for node in self._tables.nodes(table) if node.verdict is not None and is_held_back(node.verdict)}
+        if not held:
+            return False
+        return any(task.work.node in held and task.record_id is None for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)))
 
     def commit(self, table: TableIdentifier, task_ids: Sequence[str] | None = None, run_id: str | None = None) -> Commit:
         """Commit what is Prepared on a table now (these tasks only, where given)."""
@@ -146,7 +153,7 @@ class CommitTables:
         now = self._clock()
         cut_off = {record.table: None for record in self._records.records(unsettled=True)}
         # A process killed between claim and record leaves claimed tasks only.
-        cut_off.update((task.table, None) for task in self._tasks.tasks(statuses=(TaskStatus.PREPARED,)) if task.record_id is not None)
+        cut_off.update((table, None) for table, prepared in self._tasks.prepared_work().items() if prepared.claimed)
         for table in cut_off:
             if table != at_once and self._is_waiting(table, now):
                 continue

@@ -30,7 +30,8 @@ CONFLICT_ROUNDS = 3
 """How often an entry that planned nodes plans them again after a commit rejected some."""
 BUSY_WAITS = 120
 BUSY_WAIT_SECONDS = 0.5
-IDLE_WAIT_SECONDS = 0.5
+COMMIT_LOOK = timedelta(seconds=2)
+"""How often a drain looks which tables are due for a commit."""
 _OWN_REASONS = frozenset(
     {
         PlanReasonCode.REFUSED,
@@ -440,24 +441,35 @@ class CompactTables:
         on_commit: Callable[[CompactionRecord], None] = lambda record: None,
     ) -> Dispatch:
         """Merge what waits, commit what is due, until the queue was empty for `linger` or `until()` says so."""
-        owner = self._new_owner()
-        total = Dispatch()
-        idle_since: datetime | None = None
-        while not until():
-            self._tasks.release_expired(self._clock())
-            # One round at a time, so that what is due is committed while the queue is still being drained.
-            done = self._dispatch_tasks.drain(owner, queue=queue, until=until, on_result=on_result, rounds=1)
-            total.add(done)
-            for record in self.commit_due(run_id):
-                on_commit(record)
-            if done.polled:
-                idle_since = None
-                continue
-            idle_since = idle_since or self._clock()
-            if self._clock() - idle_since >= linger:
-                break
-            self._sleep(IDLE_WAIT_SECONDS)
-        return total
+        failures: list[Exception] = []
+        looked_at: datetime | None = None
+
+        def keep_and_commit() -> None:
+            nonlocal looked_at
+            if failures or (looked_at is not None and self._clock() - looked_at < COMMIT_LOOK):
+                return
+            looked_at = self._clock()
+            self._tasks.release_expired(looked_at)
+            try:
+                for record in self.commit_due(run_id):
+                    on_commit(record)
+            except CompactionError as error:
+                # What is being merged is merged to its end first.
+                failures.append(error)
+
+        done = self._dispatch_tasks.drain(
+            self._new_owner(),
+            queue=queue,
+            until=lambda: bool(failures) or until(),
+            linger=linger,
+            meanwhile=keep_and_commit,
+            on_result=on_result,
+        )
+        looked_at = None
+        keep_and_commit()
+        if failures:
+            raise failures[0]
+        return done
 
     def commit_due(self, run_id: str | None = None) -> Iterator[CompactionRecord]:
         """Commit every table whose interval passed; the records as they are made."""

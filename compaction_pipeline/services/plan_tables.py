@@ -33,6 +33,7 @@ from compaction_pipeline.core.model.plan import (
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.planning.budget import may_refill, table_budget, table_slots
 from compaction_pipeline.core.planning.planner import Planning
 from compaction_pipeline.core.ports import CatalogStore, Clock, FileStore, LeaseStore, NodeState, TableState, TableStore, TaskStore
 
@@ -188,12 +189,15 @@ class PlanTables:
         # In use is read before the files: a task that is committed in between makes the state incomplete first.
         in_use = self._tasks.in_use(table)
         nodes = self._tables.nodes(table, request.nodes)
+        verdicts = (node.verdict for node in nodes if node.verdict is not None)
+        # The pause between two plans is for ticks (a person who asks twice means it), and not for what the last plan had no room for.
+        if asked or may_refill(verdicts, budget, table_slots(properties, self._queue_slots)):
+            state = replace(state, last_planned_at=None)
         planning = Planning(
             in_use,
             replace(properties, enabled=True),
             request,
-            # The pause between two plans is for ticks: a person who asks twice means it.
-            _history(replace(state, last_planned_at=None) if asked else state, nodes),
+            _history(state, nodes),
             budget,
             self._clock(),
         )
@@ -297,12 +301,10 @@ class PlanTables:
 
     def _budget(self, table: TableIdentifier) -> Budget:
         try:
-            quota = self.properties(table).quota
+            properties = self.properties(table)
         except CompactionError:
-            quota = TableProperties().quota
-        slots = max(1, int(quota * self._queue_slots)) if quota <= 1 else int(quota)
-        open_tasks = self._tasks.tasks(table, _OPEN)
-        return Budget(max(0, slots - len(open_tasks)), _UNLIMITED.input_bytes)
+            properties = TableProperties()
+        return table_budget(properties, self._queue_slots, self._tasks.planned_work(table))
 
     def _tasks_of(self, decided: CompactionPlan, state: TableState, properties: TableProperties, now: datetime) -> list[CompactionTask]:
         assert state.layout is not None

@@ -59,6 +59,9 @@ class SparkMergeEngine:
             return
         try:
             session = self._sessions.session()
+            if len(tasks) == 1:
+                yield _run(session, tasks[0], layout, dict(file_io))
+                return
             threads = min(len(tasks), self._parallel or self._sessions.slots())
         except CompactionError as error:
             for task in tasks:

@@ -166,6 +166,8 @@ task = Table(
     Column("reason", Text),
     Column("result", Json(MergeResult)),
     Column("record_id", String),
+    # Of its data files: what is planned, and what waits for a commit, is bounded by bytes too.
+    Column("input_bytes", BigInteger, nullable=False, server_default="0"),
     # A poll takes the first Pending one by priority and age, whatever the number of ended ones.
     Index("compaction_task_poll", "status", "priority", "created_at", "task_id"),
     # Plans and commits ask for the open tasks of one table.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, Select, case, delete, func, insert, select, update
 
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError, StaleAttempt
 from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
@@ -21,7 +21,9 @@ from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
 from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.planning.budget import PlannedWork
 from compaction_pipeline.core.ports import DIGEST_MISMATCH, TaskAttempt
+from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 
@@ -119,6 +121,10 @@ class SqlTaskStore:
                 )
             )
             return _value(_row_of(connection, row.task_id))
+
+    def waits(self, queue: str | None, task_ids: Sequence[str] | None = None) -> bool:
+        with reading(self._engine) as connection:
+            return bool(_candidates(connection, queue, task_ids))
 
     def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
         held: list[str] = []
@@ -273,6 +279,32 @@ class SqlTaskStore:
         with reading(self._engine) as connection:
             return tuple(map(_value, connection.execute(query)))
 
+    def planned_work(self, table: TableIdentifier) -> PlannedWork:
+        under_way = _task.status.in_((TaskStatus.PENDING, TaskStatus.EXECUTING))
+        query = select(func.count(), func.sum(_task.input_bytes)).where(_task.identifier == str(table), under_way)
+        with reading(self._engine) as connection:
+            tasks, size = connection.execute(query).one()
+        return PlannedWork(tasks, int(size or 0))
+
+    def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
+        unclaimed = _task.record_id.is_(None)
+        query = (
+            select(
+                _task.identifier,
+                func.sum(case((unclaimed, 1), else_=0)).label("tasks"),
+                func.sum(case((unclaimed, _task.input_bytes), else_=0)).label("size"),
+                func.count().label("every"),
+            )
+            .where(_task.status == TaskStatus.PREPARED)
+            .group_by(_task.identifier)
+        )
+        with reading(self._engine) as connection:
+            # PostgreSQL sums to decimals.
+            return {
+                TableIdentifier.parse(row.identifier): PreparedWork(int(row.tasks), int(row.size), int(row.every - row.tasks))
+                for row in connection.execute(query)
+            }
+
     def counts(self) -> Mapping[TaskStatus, int]:
         with reading(self._engine) as connection:
             return {row[0]: row[1] for row in connection.execute(select(_task.status, func.count()).group_by(_task.status))}
@@ -331,6 +363,7 @@ def _planned(task: CompactionTask) -> dict[str, object]:
         "exclusive_node": None if task.work.type is CompactionType.MINOR else task.work.node,
         "planned": planned,
         "max_attempts": task.max_attempts,
+        "input_bytes": task.work.input_bytes,
         "status": TaskStatus.PENDING,
         "attempt": 0,
     }

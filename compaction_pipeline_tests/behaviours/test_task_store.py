@@ -8,6 +8,8 @@ from compaction_pipeline.core.errors import IllegalTransition, NotFoundError, St
 from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, TaskStatus
+from compaction_pipeline.core.planning.budget import PlannedWork
+from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE, node
@@ -279,3 +281,26 @@ def test_only_ended_tasks_expire(stores: Stores) -> None:
     assert stores.tasks.expire(LATER + timedelta(seconds=1)) == 1
     assert sorted(task.task_id for task in stores.tasks.tasks()) == ["b", "c"]
     assert stores.tasks.attempts("a") == ()
+
+
+def test_work_under_way_is_counted_by_table_without_what_is_prepared(stores: Stores) -> None:
+    size = example("x").work.input_bytes
+    prepare(stores, example("done"), example("claimed"))
+    assert [task.task_id for task in stores.tasks.claim(TABLE, "record", ["claimed"])] == ["claimed"]
+    other = TableIdentifier("lake", ("shop",), "other")
+    stores.tasks.insert([example("one"), example("two")], [], NOW)
+    poll(stores)
+    assert stores.tasks.planned_work(TABLE) == PlannedWork(2, 2 * size)
+    assert stores.tasks.planned_work(other) == PlannedWork()
+    assert stores.tasks.prepared_work() == {TABLE: PreparedWork(tasks=1, input_bytes=size, claimed=1)}
+
+
+def test_whether_anything_waits_is_known_without_polling(stores: Stores) -> None:
+    assert not stores.tasks.waits(None)
+    stores.tasks.insert([example("one", queue="heavy")], [], NOW)
+    assert stores.tasks.waits(None)
+    assert stores.tasks.waits("heavy", ["one", "two"])
+    assert not stores.tasks.waits("light")
+    assert not stores.tasks.waits(None, ["two"])
+    poll(stores)
+    assert not stores.tasks.waits(None)

@@ -556,7 +556,7 @@ def test_a_report_of_a_lost_attempt_changes_nothing_and_its_files_go(house: Hous
     services.engine_override = Between(lose)
     services.compact_tables.refresh(table.identifier)
     task_id = services.plan_tables.plan(table.identifier).tasks[0].task_id
-    done = services.dispatch_tasks.drain("slow", rounds=1)
+    done = services.dispatch_tasks.drain("slow", most=1)
     assert done.prepared == []
     assert services.stores.tasks.task(task_id).status is TaskStatus.PENDING
     assert not [path for path in files_on_disk(house) if task_id in path]
@@ -579,7 +579,7 @@ def test_a_report_whose_answer_got_lost_keeps_its_files(house: House, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(type(services.stores.tasks), "complete", lambda self, *a: landed_and_lost(*a))
-        services.dispatch_tasks.drain("somebody", rounds=1)
+        services.dispatch_tasks.drain("somebody", most=1)
     assert services.stores.tasks.task(task_id).status is TaskStatus.PREPARED
     list(services.compact_tables.commit_due())
     assert len(table.files()) == 1

@@ -1,12 +1,55 @@
-"""What of a plan the group's quota still allows: the nodes with the highest gain first, a group whole or not at all."""
+"""What of a plan the group's quota still allows: the nodes with the highest gain first, a group whole or not at all.
+
+Only work that waits or runs counts: a Prepared task needs no slot any more, it waits for its table's commit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import Budget
+from compaction_pipeline.core.model.plan import Budget, NodeVerdict, PlanReasonCode
+from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.task import TaskAction, TaskWork
+
+LARGE_TASKS = 32
+"""Tasks of full size that may wait for one table: what was planned long ago meets conflicts, and small tasks are soon done."""
+_REFILL = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """Tasks of one table that are Pending or Executing, and the bytes that they read."""
+
+    tasks: int = 0
+    input_bytes: int = 0
+
+
+def table_slots(properties: TableProperties, queue_slots: int) -> int:
+    """How many tasks of a table may be Pending or Executing: its share of the group's, or the number that its quota says."""
+    quota = properties.quota
+    return max(1, int(quota * queue_slots)) if quota <= 1 else int(quota)
+
+
+def table_budget(properties: TableProperties, queue_slots: int, planned: PlannedWork) -> Budget:
+    """What a plan of a table may add to what is planned."""
+    size = LARGE_TASKS * max(properties.target_size_bytes, properties.max_task_size_bytes)
+    return Budget(max(0, table_slots(properties, queue_slots) - planned.tasks), max(0, size - planned.input_bytes))
+
+
+def may_refill(verdicts: Iterable[NodeVerdict], budget: Budget, slots: int) -> bool:
+    """Whether nodes that a plan left out for want of slots may be planned before 'min-plan-interval' ends: a tenth is free again."""
+    return (
+        budget.task_slots >= max(1, slots // _REFILL)
+        and budget.input_bytes > 0
+        and any(verdict.reason.code is PlanReasonCode.OVER_BUDGET for verdict in verdicts)
+    )
+
+
+def is_held_back(verdict: NodeVerdict) -> bool:
+    """Whether a node is due and waits for tasks that hold its files."""
+    return verdict.reason.code is PlanReasonCode.FILES_IN_USE and verdict.type is not None
 
 
 def gain(work: TaskWork) -> int:

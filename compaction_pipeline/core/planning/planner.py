@@ -337,7 +337,7 @@ class _Part:
         if not self.properties.enabled:
             return _Decision(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
         if node in self.in_use.exclusive_nodes:
-            return _Decision(PlanReasonCode.FILES_IN_USE, "a major or full runs on it")
+            return self._decide_exclusive(view)
         minor, full = self._triggers(view)
         decision = _Decision(PlanReasonCode.NOT_FRAGMENTED, minor.text, minor_due=minor.due)
         if full.due:
@@ -349,6 +349,14 @@ class _Part:
             decision.type, decision.text = decision.type or _MINOR, minor.text
             decision.bins = bins
         return decision
+
+    def _decide_exclusive(self, view: NodeView) -> _Decision:
+        """A node with a MAJOR or FULL under way is left alone; whether files that came since make it due all the same is told."""
+        held = {*self.in_use.paths, *self.in_use.pending}
+        since = [file for file in view.files.data if file.path not in held]
+        due = minor_trigger(view.node, since, (), self.history, self.properties, self.now)
+        text = "a major or full runs on it"
+        return _Decision(PlanReasonCode.FILES_IN_USE, f"{text}; {due.text}" if due.due else text, _MINOR if due.due else None)
 
     def _triggers(self, view: NodeView) -> tuple[Trigger, Trigger]:
         """MINOR and FULL. A trigger looks at files that wait in no Pending task: those were decided already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from itertools import product
 
@@ -15,9 +16,11 @@ from compaction_pipeline.core.lifecycle.timeouts import LEASE, RENEWAL_INTERVAL,
 from compaction_pipeline.core.lifecycle.transitions import ALLOWED, FINAL, allowed
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.task import TaskStatus
-from compaction_pipeline.core.scheduling.commit_interval import commit_due
+from compaction_pipeline.core.scheduling.commit_interval import EARLIEST, PREPARED_BYTES, PreparedWork, commit_due
 from compaction_pipeline.core.scheduling.priority import priority_order
 from compaction_pipeline_tests.builders import NOW, task
+
+SOME = PreparedWork(tasks=1, input_bytes=1)
 
 
 def test_every_state_has_its_moves_and_three_are_final() -> None:
@@ -100,10 +103,25 @@ def test_a_lease_ends_at_its_moment_and_outlives_several_lost_renewals() -> None
 
 def test_the_first_commit_is_due_at_once_and_the_next_after_the_interval() -> None:
     interval = timedelta(minutes=5)
-    assert commit_due(True, None, interval, NOW)
-    assert not commit_due(False, None, interval, NOW)
-    assert not commit_due(True, NOW - timedelta(minutes=4), interval, NOW)
-    assert commit_due(True, NOW - interval, interval, NOW)
+    assert commit_due(SOME, None, interval, NOW)
+    assert not commit_due(PreparedWork(), None, interval, NOW)
+    assert not commit_due(SOME, NOW - timedelta(minutes=4), interval, NOW)
+    assert commit_due(SOME, NOW - interval, interval, NOW)
+
+
+def test_a_commit_before_the_interval_needs_due_nodes_held_back_or_many_bytes_and_thirty_seconds() -> None:
+    interval, half_a_minute = timedelta(minutes=5), NOW - EARLIEST
+    much = PreparedWork(tasks=1, input_bytes=PREPARED_BYTES)
+    assert not commit_due(SOME, half_a_minute, interval, NOW)
+    assert commit_due(SOME, half_a_minute, interval, NOW, holds_back=True)
+    assert commit_due(much, half_a_minute, interval, NOW)
+    assert not commit_due(replace(much, input_bytes=PREPARED_BYTES - 1), half_a_minute, interval, NOW)
+    just_now = half_a_minute + timedelta(microseconds=1)
+    assert not commit_due(much, just_now, interval, NOW, holds_back=True)
+    # A table that asks for a shorter interval has it.
+    assert commit_due(SOME, just_now, timedelta(seconds=1), NOW)
+    # What a commit has claimed is that commit's.
+    assert not commit_due(PreparedWork(claimed=9), half_a_minute, interval, NOW, holds_back=True)
 
 
 def test_higher_priority_goes_first_then_the_older_then_the_id() -> None:
