@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.files.sort_order import order_of_full
 from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, may_be_due
 from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
@@ -415,6 +416,7 @@ def _table_files(state: TableState, files: Sequence[LiveFile]) -> TableFiles:
         state.layout.default_spec_id,
         state.layout.unpartitioned_spec_ids,
         tuple(files),
+        order_of_full(state.layout),
     )
 
 

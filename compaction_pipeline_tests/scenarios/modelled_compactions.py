@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+from compaction_pipeline.core.files.sort_order import order_of_full
 from compaction_pipeline.core.model.data_file import FileContent
 from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanRequest, TableFiles
 from compaction_pipeline.core.model.properties import resolve_properties
@@ -127,6 +128,7 @@ class ModelledCompactions:
             head.layout.default_spec_id,
             head.layout.unpartitioned_spec_ids,
             tuple(file for manifest in manifests for file in self._scan.live_files(self._table.identifier, manifest)),
+            order_of_full(head.layout),
         )
         properties = resolve_properties(head.layout.properties, {})
         made = plan(files, in_use, properties, request, NodeHistory(), _BUDGET, _NOW)

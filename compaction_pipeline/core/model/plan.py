@@ -15,7 +15,10 @@ from compaction_pipeline.core.model.task import CompactionType, TaskWork
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The live files of exactly one snapshot, fully read: data and delete files of every node."""
+    """The live files of exactly one snapshot, fully read: data and delete files of every node.
+
+    `sort_order_id` is the order that a FULL sorts by; 0: none.
+    """
 
     table: TableIdentifier
     table_uuid: str
@@ -26,6 +29,7 @@ class TableFiles:
     default_spec_id: int
     unpartitioned_spec_ids: frozenset[int]
     files: tuple[LiveFile, ...]
+    sort_order_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

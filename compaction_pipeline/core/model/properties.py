@@ -49,6 +49,11 @@ class TableProperties:
         return int(self.min_target_size_ratio * self.target_size_bytes)
 
     @property
+    def oversized_bytes(self) -> int:
+        """A FULL splits a file of more than these bytes: 1.8 × the target, where two files of it are nearer to the target than one."""
+        return self.target_size_bytes * 9 // 5
+
+    @property
     def fragment_size_bytes(self) -> int:
         """A file of at most this size is small (a "fragment")."""
         return self.target_size_bytes // self.fragment_ratio

@@ -1,19 +1,29 @@
-"""FULL: rewrite all data files of a node to the target size, where that gains; the only type that moves rows to another spec."""
+"""FULL: rewrite all data files of a node to the target size and in the table's order; the only type that moves rows to another spec."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from compaction_pipeline.core.files.sort_order import lacks_order
 from compaction_pipeline.core.fragmentation.triggers import human_time
+from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.plan import NodeHistory
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 
 
 def full_bins(view: NodeView, moves_spec: bool) -> list[MergeBin]:
-    """All available data files; bins that save no file, lose no delete and move to no other spec are left out."""
+    """All available data files, but for bins that are right already.
+
+    A bin is rewritten when it saves a file, splits an oversized one, loses a delete, moves to another spec, or gets into the
+    table's order.
+    """
     merged = frozenset(file.path for file in view.available)
-    return view.bins(view.available, lambda file: moves_spec or view.loses_deletes(file, merged))
+
+    def alone(file: LiveFile) -> bool:
+        return moves_spec or lacks_order(file, view.sort_order_id) or view.loses_deletes(file, merged)
+
+    return view.bins(view.available, alone, splits=True)
 
 
 def keeps_old_spec(history: NodeHistory, properties: TableProperties, now: datetime) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from compaction_pipeline.core.files.delete_reach import DeleteReach
 from compaction_pipeline.core.files.live_files import NodeFiles
+from compaction_pipeline.core.files.sort_order import UNSORTED
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
@@ -44,6 +45,7 @@ class NodeView:
     node_bytes: int = 0
     fragments: list[LiveFile] = field(default_factory=list)
     undersized: list[LiveFile] = field(default_factory=list)
+    sort_order_id: int = UNSORTED
 
     def __post_init__(self) -> None:
         fragment, most = self.properties.fragment_size_bytes, self.properties.undersized_bytes
@@ -97,19 +99,23 @@ class NodeView:
         """Whether packing files of these sizes leaves fewer of them."""
         return any(outputs < len(indexes) for indexes, outputs in self.pack(sizes))
 
-    def bins(self, pool: Sequence[LiveFile], alone: Callable[[LiveFile], bool]) -> list[MergeBin]:
-        """Tasks for a pool of data files. `alone`: a file is worth rewriting even when no file is saved by it."""
+    def bins(self, pool: Sequence[LiveFile], alone: Callable[[LiveFile], bool], *, splits: bool = False) -> list[MergeBin]:
+        """Tasks for a pool of data files. `alone`: a file is worth rewriting even when no file is saved by it.
+
+        `splits`: so is one that is oversized, where it comes out as several files.
+        """
         ordered = sorted(pool, key=lambda file: (-file.file_size_bytes, file.path))
         sizes = [file.file_size_bytes for file in ordered]
         packed = self.pack(sizes)
+        smallest = min((sum(sizes[index] for index in indexes) for indexes, _ in packed), default=0)
         kept = [
             (tuple(ordered[index] for index in indexes), outputs)
             for indexes, outputs in packed
-            if outputs < len(indexes) or any(alone(ordered[index]) for index in indexes)
+            if outputs < len(indexes)
+            or any(alone(ordered[index]) or (splits and self._is_split(ordered[index], smallest)) for index in indexes)
         ]
         if self.node_bytes <= self.properties.task_size_bytes:
             return [MergeBin(inputs, outputs) for inputs, outputs in kept]
-        smallest = min((sum(sizes[index] for index in indexes) for indexes, _ in packed), default=0)
         return self._tasks([inputs for inputs, _ in kept], smallest)
 
     def task_parts(self, files: Sequence[LiveFile]) -> list[tuple[LiveFile, ...]]:
@@ -118,17 +124,28 @@ class NodeView:
         packed = first_fit_decreasing([file.file_size_bytes for file in ordered], self.properties.task_size_bytes)
         return [tuple(ordered[index] for index in indexes) for indexes in packed]
 
+    def _is_split(self, file: LiveFile, smallest_bytes: int) -> bool:
+        """Whether a file is oversized and comes out of a rewrite as several; one row cannot be split."""
+        if file.file_size_bytes <= self.properties.oversized_bytes or file.record_count < 2:
+            return False
+        return self.node_bytes <= self.properties.task_size_bytes or self._pieces(file.file_size_bytes, smallest_bytes) > 1
+
+    def _pieces(self, size_bytes: int, smallest_bytes: int) -> int:
+        """How many files come out of a bin that is larger than the target, in a node of several tasks."""
+        target = self.properties.target_size_bytes
+        outputs = nearest_count(size_bytes, target)
+        if outputs > 1 and size_bytes // outputs + smallest_bytes <= target:
+            # Pieces so small would be joined with the smallest bin by the next plan.
+            outputs = max(size_bytes // target, 1)
+        return outputs
+
     def _tasks(self, bins: Sequence[tuple[LiveFile, ...]], smallest_bytes: int) -> list[MergeBin]:
         target = self.properties.target_size_bytes
         sums = [sum(file.file_size_bytes for file in inputs) for inputs in bins]
         tasks = []
         for inputs, size in zip(bins, sums, strict=True):
             if size > target:
-                outputs = nearest_count(size, target)
-                if outputs > 1 and size // outputs + smallest_bytes <= target:
-                    # Pieces so small would be joined with the smallest bin by the next plan.
-                    outputs = max(size // target, 1)
-                tasks.append(MergeBin(inputs, outputs))
+                tasks.append(MergeBin(inputs, self._pieces(size, smallest_bytes)))
         normal = [(inputs, size) for inputs, size in zip(bins, sums, strict=True) if size <= target]
         for group in first_fit_decreasing([size for _, size in normal], self.properties.task_size_bytes):
             together = tuple(file for index in group for file in normal[index][0])

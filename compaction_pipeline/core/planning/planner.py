@@ -328,7 +328,7 @@ class _Part:
         leave = keep_pending or without_pending
         exclusive = group.node in self.in_use.exclusive_nodes
         available = [] if exclusive else [f for f in group.data if f.path not in blocked and not (leave and f.path in self.in_use.pending)]
-        return NodeView(group, available, self.reach, self.properties, self.spread, self.table_rows)
+        return NodeView(group, available, self.reach, self.properties, self.spread, self.table_rows, sort_order_id=self.files.sort_order_id)
 
     def _decide(self, view: NodeView) -> _Decision:
         node, request = view.node, self.request

@@ -9,7 +9,7 @@ from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.plan import CompactionPlan, TableFiles
-from compaction_pipeline.core.model.task import TaskAction, TaskWork
+from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
 
 _DELETE_BYTES_PER_ROW = 2
 _DELETE_FILE_BYTES = 1024
@@ -54,6 +54,8 @@ def _outputs(files: TableFiles, work: TaskWork, number: int) -> list[LiveFile]:
             file_size_bytes=size,
             record_count=rows // work.predicted_files + (part < rows % work.predicted_files),
             data_sequence_number=files.sequence_number,
+            # Smaller work sorts too, but only what fits its memory.
+            sort_order_id=files.sort_order_id if work.type is CompactionType.FULL else None,
         )
         for part in range(work.predicted_files)
     ]

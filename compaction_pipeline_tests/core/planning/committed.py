@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.plan import TableFiles
-from compaction_pipeline.core.model.task import TaskAction, TaskWork
+from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
 
 _OUTPUT = "merged-"
 
@@ -125,6 +125,7 @@ def _merged(files: TableFiles, work: TaskWork, number: int, kept: float) -> list
             file_size_bytes=part_bytes,
             record_count=max(rows // count, 1),
             data_sequence_number=files.sequence_number,
+            sort_order_id=files.sort_order_id if work.type is CompactionType.FULL else None,
         )
         for part, part_bytes in enumerate([*sizes, size - sum(sizes)])
     ]

@@ -14,7 +14,7 @@ from compaction_pipeline.core.model.plan import CompactionPlan, InUse, PlanReaso
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.task import CompactionType, TaskAction
 from compaction_pipeline.core.planning.prediction import predicted
-from compaction_pipeline_tests import strategies
+from compaction_pipeline_tests import builders, strategies
 from compaction_pipeline_tests.builders import PLENTY, planned
 from compaction_pipeline_tests.core.planning.committed import committed, triple
 
@@ -185,3 +185,34 @@ def test_a_budget_of_nothing_plans_nothing_and_says_so(situation: Situation) -> 
     cut = planned(files, request, rules=rules, in_use=in_use, budget=replace(PLENTY, task_slots=0))
     assert cut.tasks == ()
     assert not whole.tasks or cut.reason.code is PlanReasonCode.OVER_BUDGET
+
+
+@given(strategies.live_files(max_deletes=0), strategies.table_properties(), st.data())
+def test_a_full_leaves_no_file_out_of_order_or_oversized_and_the_next_one_finds_nothing(
+    files: TableFiles, rules: TableProperties, data: st.DataObject
+) -> None:
+    orders = st.sampled_from([None, 0, 2, 3])
+    given_files = tuple(replace(file, sort_order_id=data.draw(orders)) for file in files.files if file.spec_id != 1)
+    files = replace(files, files=given_files, sort_order_id=data.draw(st.sampled_from([0, 3])))
+    request = PlanRequest((CompactionType.FULL,), force=True)
+    first = planned(files, request, rules=rules)
+    after = committed(files, first.tasks, {}, lambda: 1.0, lambda: True)
+    if files.sort_order_id:
+        assert [file for file in after.files if file.sort_order_id != files.sort_order_id] == []
+    written = {file.path for file in after.files} - {file.path for file in files.files}
+    assert [file for file in after.files if file.path in written and file.file_size_bytes > rules.oversized_bytes] == []
+    assert planned(after, request, rules=rules).tasks == ()
+
+
+@given(st.integers(2, 50), st.integers(181, 1500), strategies.table_properties())
+def test_a_full_splits_a_file_of_more_than_1_8_times_the_target(rows: int, percent: int, rules: TableProperties) -> None:
+    size_kb = percent * rules.target_size_bytes / 100 / 1000
+    files = builders.table_files(builders.data("big", size_kb, rows=rows))
+    (task,) = planned(files, PlanRequest((CompactionType.FULL,), force=True), rules=rules).tasks
+    assert task.predicted_files >= 2
+    assert planned(files, PlanRequest((CompactionType.MAJOR,), force=True), rules=rules).tasks == ()
+
+
+def test_one_row_is_never_split() -> None:
+    files = builders.table_files(builders.data("big", 5000, rows=1))
+    assert planned(files, PlanRequest((CompactionType.FULL,), force=True)).tasks == ()
