@@ -328,7 +328,7 @@ class FakeTaskStore:
                 return task.status
             if task is None or task.status is not TaskStatus.EXECUTING or task.attempt_id != result.attempt_id:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r}; its report changes nothing")
-            after = after_attempt(task.attempt, task.max_attempts, result.error)
+            after = after_attempt(task.attempt, task.max_attempts, result.error, refused=result.refused)
             if after is TaskStatus.PREPARED:
                 self._move(task, after, result=result, owner=None, lease_expires_at=None)
             else:

@@ -150,11 +150,18 @@ def exit_code_of_compaction(compaction: Compaction) -> ExitCode:
     last: CompactionRecord | None = compaction.records[-1] if compaction.records else None
     left_out = bool(compaction.failed) or compaction.waiting is not None or last is None or bool(last.conflicts)
     if not compaction.committed:
-        return ExitCode.FAILED
+        return ExitCode.REFUSED if _is_refused(compaction) else ExitCode.FAILED
     return ExitCode.PARTLY_COMMITTED if left_out or (last is not None and last.status is not RecordStatus.COMMITTED) else ExitCode.DONE
 
 
+def _is_refused(compaction: Compaction) -> bool:
+    """Nothing was committed, for all that failed breaks a rule that no further attempt can mend."""
+    return not compaction.committed and bool(compaction.failed) and compaction.refused >= compaction.failed.keys()
+
+
 def _reason_code(compaction: Compaction) -> PlanReasonCode:
+    if _is_refused(compaction):
+        return PlanReasonCode.REFUSED
     if _is_held_elsewhere(compaction):
         return PlanReasonCode.FILES_IN_USE
     return PlanReasonCode.PLANNED if compaction.tasks else compaction.plan.reason.code

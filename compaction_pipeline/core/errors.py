@@ -7,6 +7,7 @@
     ├── IllegalTransition     Terminal   a task may not go from this state to that one
     ├── StaleAttempt          Terminal   the report of an attempt that no longer holds its task
     ├── MergeFailed           Retryable  one attempt could not merge its files
+    │   └── MergeRefused                 and no other attempt ever will: what the files hold breaks a rule
     ├── CommitConflict        Terminal   the table moved: these tasks must be planned again
     ├── CommitStateUnknown    Terminal   the answer of the catalog got lost: delete nothing (exit 5)
     └── StorageUnavailable    Retryable  a database, catalog or file system did not answer
@@ -51,6 +52,10 @@ class StaleAttempt(CompactionError, Terminal):
 
 class MergeFailed(CompactionError, Retryable):
     """One attempt could not merge its files; the message is the reason kept on the attempt."""
+
+
+class MergeRefused(MergeFailed):
+    """What the files of a task hold breaks a rule of the format, or is not supported: no further attempt can merge them."""
 
 
 class DigestMismatch(MergeFailed):

@@ -48,7 +48,10 @@ _OWN_REASONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """How `compact` ended: the last plan, the records it made (newest last), tasks planned, and what failed (task id → reason)."""
+    """How `compact` ended: the last plan, the records it made (newest last), tasks planned, and what failed (task id → reason).
+
+    `refused` are those of the failed tasks that no further attempt can merge.
+    """
 
     table: TableIdentifier
     plan: CompactionPlan
@@ -56,6 +59,7 @@ class Compaction:
     tasks: tuple[CompactionTask, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     waiting: str | None = None
+    refused: frozenset[str] = frozenset()
 
     @property
     def committed(self) -> tuple[str, ...]:
@@ -109,6 +113,17 @@ class _Done:
     records: list[CompactionRecord] = field(default_factory=list)
     tasks: list[CompactionTask] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+
+    def told_of(self, told: Callable[[CompactionTask, TaskStatus], None]) -> Callable[[CompactionTask, TaskStatus], None]:
+        """`told`, noting the tasks that are refused on the way."""
+
+        def ended(task: CompactionTask, status: TaskStatus) -> None:
+            if task.result is not None and task.result.refused:
+                self.refused.add(task.task_id)
+            told(task, status)
+
+        return ended
 
     def add(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> None:
         """One more record, and those of its tasks that were not planned here."""
@@ -218,6 +233,7 @@ class CompactTables:
     ) -> Compaction:
         waiting: str | None = None
         plan: CompactionPlan | None = None
+        on_result = done.told_of(on_result)
         if not request.force:
             done.failed.update(self._drain_left(table, request, until, on_plan, on_result))
         left = self._commit_left(table, run_id)
@@ -252,7 +268,9 @@ class CompactTables:
                 break
             request = PlanRequest(request.types, frozenset(conflicts), force=True)
         assert plan is not None
-        return Compaction(table, plan, tuple(done.records), tuple(done.tasks), done.failed, None if done.records else waiting)
+        return Compaction(
+            table, plan, tuple(done.records), tuple(done.tasks), done.failed, None if done.records else waiting, frozenset(done.refused)
+        )
 
     def _add_settled(self, done: _Done, table: TableIdentifier, settled: Iterable[CompactionRecord]) -> None:
         """An earlier commit that turned out to have landed is what this command has to tell."""

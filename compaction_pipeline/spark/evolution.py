@@ -39,7 +39,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.errors import MergeFailed, MergeRefused
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -77,7 +77,7 @@ def arrow_type(iceberg_type: IcebergType) -> Any:
         return pa.decimal128(iceberg_type.precision, iceberg_type.scale)
     simple = _SIMPLE.get(type(iceberg_type))
     if simple is None:
-        raise MergeFailed(f"type {iceberg_type} is not an Iceberg v2 type; the table cannot be compacted until it is supported")
+        raise MergeRefused(f"type {iceberg_type} is not an Iceberg v2 type; the table cannot be compacted until it is supported")
     return simple
 
 
@@ -125,7 +125,7 @@ def identified(schema: Any, name_mapping: NameMapping | None, path: str) -> Any:
     if has_ids(schema):
         return schema
     if name_mapping is None:
-        raise MergeFailed(
+        raise MergeRefused(
             f"file {path} carries no field ids and the table has no 'schema.name-mapping.default'; set one so that its columns can be told"
         )
     mapped = name_mapping.root
@@ -207,7 +207,7 @@ def constant(iceberg_type: IcebergType, value: Any) -> Any:
     if value is None:
         return None
     if not isinstance(iceberg_type, PrimitiveType):
-        raise MergeFailed(f"a constant of type {iceberg_type} is not possible: only primitive types have single values")
+        raise MergeRefused(f"a constant of type {iceberg_type} is not possible: only primitive types have single values")
     python = float(value) if isinstance(iceberg_type, (FloatType, DoubleType)) else from_json(iceberg_type, value)
     if isinstance(iceberg_type, UUIDType):
         return pa.scalar(getattr(python, "bytes", python), pa.binary(16))
@@ -218,7 +218,7 @@ def _default(field: NestedField, where: str) -> Any:
     if field.initial_default is not None:
         return constant(field.field_type, field.initial_default)
     if field.required:
-        raise MergeFailed(f"{where} is required, but the file lacks it and the schema gives no initial default")
+        raise MergeRefused(f"{where} is required, but the file lacks it and the schema gives no initial default")
     return None
 
 
@@ -388,7 +388,7 @@ def _promotable(source: Any, target: Any) -> bool:
 
 
 def _not_promotable(source: Any, target: object, where: str) -> MergeFailed:
-    return MergeFailed(f"{where} is stored as {source}, which cannot be read as {target}: not a promotion that the Iceberg spec allows")
+    return MergeRefused(f"{where} is stored as {source}, which cannot be read as {target}: not a promotion that the Iceberg spec allows")
 
 
 def name_mapping_of(properties: Mapping[str, str]) -> NameMapping | None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.errors import DigestMismatch, MergeFailed
+from compaction_pipeline.core.errors import DigestMismatch, MergeFailed, MergeRefused
 from compaction_pipeline.core.model.data_file import OutputFile
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, Digest, MergeResult, TaskAction
@@ -50,7 +50,9 @@ def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, 
         with tight_allocation(task.memory_bytes):
             result = _merged(task, layout, files, shared)
     except MergeFailed as failure:
-        result = replace(_failed(task, str(failure)), digest_mismatch=isinstance(failure, DigestMismatch))
+        result = replace(
+            _failed(task, str(failure)), digest_mismatch=isinstance(failure, DigestMismatch), refused=isinstance(failure, MergeRefused)
+        )
     except MemoryError as error:
         keys = sum(delete.record_count for delete in task.work.deletes)
         result = _failed(task, f"out of memory at delete set of {keys} keys; raise the memory of the Spark worker ({error})")

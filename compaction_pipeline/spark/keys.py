@@ -7,7 +7,7 @@ compares the values themselves: a row is never deleted for a hash.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, PrimitiveType, StructType
+from pyiceberg.types import IcebergType, NestedField, PrimitiveType, StructType
 
-from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.errors import MergeRefused
 from compaction_pipeline.spark.digest import hash_columns
 from compaction_pipeline.spark.read import TableShape
 
@@ -31,7 +31,10 @@ _FILTER_STEP = 65_536
 
 @dataclass(frozen=True)
 class KeyColumns:
-    """The columns of one set of `equality_ids`: fields to project from any file (one per id) and where the value is inside."""
+    """The columns of one set of `equality_ids`: fields to project from any file (one per id) and where the value is inside.
+
+    A whole struct may be a key: two are equal when both are NULL, or neither is and all their fields are equal.
+    """
 
     ids: tuple[int, ...]
     fields: tuple[NestedField, ...]
@@ -44,12 +47,14 @@ class KeyColumns:
         return cls(ids, tuple(field for field, _ in found), tuple(path for _, path in found))
 
     def canonical(self, arrays: Sequence[Any]) -> list[Any]:
-        """Canonical values of the projected arrays, in the order of the ids."""
-        return [canonical(pc.struct_field(array, list(path)) if path else array) for array, path in zip(arrays, self.paths, strict=True)]
+        """Canonical values of the projected arrays, in the order of the ids; of a struct whether it is there, then its fields."""
+        values = (pc.struct_field(array, list(path)) if path else array for array, path in zip(arrays, self.paths, strict=True))
+        return [column for value in values for column in _flat(value)]
 
     def estimated_bytes(self, records: int, file_size_bytes: int) -> int:
         """What a set of a delete file's keys is estimated to take in memory; compressed text is taken to expand threefold."""
-        return records * (_KEY_OVERHEAD_BYTES + 16 * len(self.ids)) + 2 * 3 * file_size_bytes
+        columns = sum(_columns(field.field_type) for field in self.fields)
+        return records * (_KEY_OVERHEAD_BYTES + 16 * columns) + 2 * 3 * file_size_bytes
 
 
 def _key_field(number: int, schema: Schema) -> tuple[NestedField, tuple[int, ...]]:
@@ -58,20 +63,43 @@ def _key_field(number: int, schema: Schema) -> tuple[NestedField, tuple[int, ...
         way = _way(top, number)
         if way is not None:
             return way
-    raise MergeFailed(f"equality field id {number} lies inside a list or map, which the Iceberg spec does not allow")
+    raise MergeRefused(f"equality field id {number} lies inside a list or map, which the Iceberg spec does not allow")
 
 
 def _way(field: NestedField, number: int) -> tuple[NestedField, tuple[int, ...]] | None:
     if field.field_id == number:
-        if not isinstance(field.field_type, PrimitiveType):
-            raise MergeFailed(f"equality field id {number} is a {field.field_type}, but must be a primitive type")
-        return _optional(field, field.field_type), ()
+        return _comparable(field, number), ()
     if isinstance(field.field_type, StructType):
         for child in field.field_type.fields:
             way = _way(child, number)
             if way is not None:
                 return _optional(field, StructType(way[0])), (0, *way[1])
     return None
+
+
+def _comparable(field: NestedField, number: int) -> NestedField:
+    """The field, and all that it holds, as optional ones. Raises MergeRefused for a list or map: Iceberg compares none."""
+    kind = field.field_type
+    if isinstance(kind, StructType):
+        return _optional(field, StructType(*(_comparable(child, number) for child in kind.fields)))
+    if not isinstance(kind, PrimitiveType):
+        raise MergeRefused(
+            f"equality field id {number} is or holds a {kind}, whose values cannot be compared; rewrite the delete by other columns"
+        )
+    return _optional(field, kind)
+
+
+def _columns(kind: IcebergType) -> int:
+    return 1 + sum(_columns(field.field_type) for field in kind.fields) if isinstance(kind, StructType) else 1
+
+
+def _flat(array: Any) -> Iterator[Any]:
+    if not pa.types.is_struct(array.type):
+        yield canonical(array)
+        return
+    yield array.is_valid().cast(pa.int64())
+    for index in range(array.type.num_fields):
+        yield from _flat(pc.struct_field(array, [index]))
 
 
 def _optional(field: NestedField, kind: PrimitiveType | StructType) -> NestedField:

@@ -13,7 +13,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 
-from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.errors import MergeFailed, MergeRefused
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.file_io.ranges import RangedFile
@@ -48,7 +48,7 @@ class TableShape:
         for schema_id in sorted(self.schemas, key=lambda each: (each == current, each), reverse=True):
             if number in self.schemas[schema_id].field_ids:
                 return self.schemas[schema_id]
-        raise MergeFailed(f"field id {number} is in no schema of the table's metadata; its type cannot be told")
+        raise MergeRefused(f"field id {number} is in no schema of the table's metadata; its type cannot be told")
 
     def partition_constants(self, file: LiveFile) -> Mapping[int, Any]:
         """Values of identity partition columns by source field id: they stand in for columns that a file lacks."""
@@ -202,7 +202,7 @@ class _Opened:
             file = self._file
             rows = int(parquet.metadata.num_rows)
             if rows != file.record_count:
-                raise MergeFailed(
+                raise MergeRefused(
                     f"file {file.path} holds {rows} rows, but its manifest entry says {file.record_count}; it is another file"
                 )
             schema = identified(parquet.schema_arrow, self._shape.name_mapping, file.path)

@@ -151,7 +151,7 @@ class SqlTaskStore:
                 raise StaleAttempt(
                     f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r} ({now_held}); its report changes nothing"
                 )
-            after = after_attempt(row.attempt, row.max_attempts, result.error)
+            after = after_attempt(row.attempt, row.max_attempts, result.error, refused=result.refused)
             if after is TaskStatus.PREPARED:
                 moved = _move(connection, row, after, {"result": result, "owner": None, "lease_expires_at": None})
             else:

@@ -16,7 +16,19 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import BinaryType, BooleanType, DateType, DecimalType, DoubleType, FloatType, NestedField, StructType, UUIDType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    ListType,
+    LongType,
+    NestedField,
+    StructType,
+    UUIDType,
+)
 
 from compaction_pipeline.core.model.node import PartitionValue
 from compaction_pipeline.spark import deletes
@@ -137,6 +149,40 @@ def test_an_equality_column_may_lie_inside_a_struct(tmp_path: Path) -> None:
     only = _field(2, "s", StructType(integer(12, "a")))
     table.delete_equal([{"s": {"a": 1}}, {"s": {"a": None}}], [only], ids=(12,))
     assert [row["id"] for row in table.merged_rows()] == [4]
+
+
+def test_a_whole_struct_may_be_a_key(tmp_path: Path) -> None:
+    deep = StructType(_field(13, "x", DoubleType()))
+    inner = StructType(text(11, "b"), integer(12, "a"), _field(14, "deep", deep))
+    schema = Schema(long(1, "id"), _field(2, "s", inner))
+    table = Table(tmp_path, [schema])
+    values = [
+        {"b": "x", "a": 1, "deep": {"x": math.nan}},
+        {"b": "x", "a": 1, "deep": {"x": None}},
+        {"b": "x", "a": 1, "deep": None},
+        {"b": None, "a": None, "deep": None},
+        None,
+        {"b": "x", "a": 2, "deep": {"x": 0.0}},
+        {"b": "x", "a": 2, "deep": {"x": -0.0}},
+    ]
+    for number, value in enumerate(values):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        table = Table(folder, [schema])
+        table.append([{"id": index, "s": each} for index, each in enumerate(values)])
+        table.delete_equal([{"s": value}], [schema.fields[1]])
+        assert [row["id"] for row in table.merged_rows()] == [index for index in range(len(values)) if index != number]
+
+
+def test_a_struct_that_holds_a_list_is_no_key_and_no_further_attempt_is_made(tmp_path: Path) -> None:
+    inner = StructType(_field(3, "l", ListType(4, LongType(), False)))
+    schema = Schema(long(1, "id"), _field(2, "s", inner))
+    table = Table(tmp_path, [schema])
+    table.append([{"id": 1, "s": {"l": [1]}}])
+    table.delete_equal([{"s": {"l": [1]}}], [schema.fields[1]])
+    result = table.merge()
+    assert result.refused
+    assert "equality field id 2 is or holds a list<long>, whose values cannot be compared" in (result.error or "")
 
 
 @pytest.mark.parametrize(

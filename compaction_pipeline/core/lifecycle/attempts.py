@@ -20,6 +20,11 @@ def after_lost_attempt(attempt: int, max_attempts: int) -> TaskStatus:
     return TaskStatus.PENDING if attempt < max_attempts else TaskStatus.FAILED
 
 
-def after_attempt(attempt: int, max_attempts: int, error: str | None) -> TaskStatus:
-    """What a report makes of its task: PREPARED, or what a lost attempt becomes when it carries an error."""
+def after_attempt(attempt: int, max_attempts: int, error: str | None, *, refused: bool = False) -> TaskStatus:
+    """What a report makes of its task: PREPARED, or what a lost attempt becomes when it carries an error.
+
+    A `refused` task is given up at once.
+    """
+    if error is not None and refused:
+        return TaskStatus.FAILED
     return TaskStatus.PREPARED if error is None else after_lost_attempt(attempt, max_attempts)

@@ -92,6 +92,7 @@ def test_retries_come_after_the_first_attempt() -> None:
     assert after_lost_attempt(1, 1) is TaskStatus.FAILED
     assert after_lost_attempt(3, 4) is TaskStatus.PENDING
     assert after_attempt(4, 4, None) is TaskStatus.PREPARED
+    assert after_attempt(1, 4, "no field ids", refused=True) is TaskStatus.FAILED
 
 
 def test_a_lease_ends_at_its_moment_and_outlives_several_lost_renewals() -> None:
