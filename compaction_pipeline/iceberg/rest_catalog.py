@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import requests
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
@@ -47,6 +48,9 @@ class Sends:
 
 REST_SECONDS = 10
 """A catalog that left a question without an answer is asked nothing for so long: a tick over 200 tables waits for it once."""
+
+_silent_until: dict[str, float] = {}
+"""By host, for the whole process: each tick opens its catalogs anew. Moments of the monotonic clock."""
 
 _SENDS: ContextVar[Sends | None] = ContextVar("sends", default=None)
 
@@ -105,7 +109,6 @@ class BoundedAdapter(BaseAdapter):
         super().__init__()
         self._inner = inner
         self._limits = limits
-        self._silent_until = 0.0
         if isinstance(inner, HTTPAdapter):
             # A connection that cannot be made is tried again; anything else may have reached the server.
             inner.max_retries = inner.max_retries.new(other=0)
@@ -120,7 +123,8 @@ class BoundedAdapter(BaseAdapter):
         proxies: dict[str, str] | None = None,
     ) -> Response:
         sends = _SENDS.get()
-        rest = self._silent_until - time.monotonic()
+        host = urlsplit(str(request.url)).netloc
+        rest = _silent_until.get(host, 0.0) - time.monotonic()
         if rest > 0:
             raise ConnectTimeout(f"{request.url} timed out a moment ago; it is asked again in {rest:.0f} s", request=request)
         if sends is not None:
@@ -134,7 +138,7 @@ class BoundedAdapter(BaseAdapter):
         except (Timeout, ConnectionError) as error:
             # A body that stops coming is a ConnectionError to `requests`.
             if sends is None and (isinstance(error, Timeout) or "timed out" in str(error)):
-                self._silent_until = time.monotonic() + REST_SECONDS
+                _silent_until[host] = time.monotonic() + REST_SECONDS
             raise
         if sends is not None:
             sends.statuses[-1] = response.status_code

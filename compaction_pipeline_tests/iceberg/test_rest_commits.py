@@ -13,6 +13,7 @@ from compaction_pipeline.core.errors import CommitRefused, StorageUnavailable
 from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import CompactionTask
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.iceberg import rest_catalog
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.rest_catalog import BoundedAdapter, BoundedRestCatalog, RequestLimits
@@ -178,7 +179,7 @@ def test_every_snapshot_is_asked_for_whatever_the_catalog_says(rest: Rest) -> No
     assert rest.server.count("GET /v1/namespaces/db/tables/t?snapshots=all") == 1
 
 
-def test_no_request_waits_for_ever(rest: Rest) -> None:
+def test_no_request_waits_for_ever(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
     rest.limit(0.2)
     rest.server.everything = Call.hang
     with pytest.raises(StorageUnavailable, match=r"timed out"):
@@ -188,10 +189,17 @@ def test_no_request_waits_for_ever(rest: Rest) -> None:
     with pytest.raises(StorageUnavailable, match=r"timed out a moment ago; it is asked again in \d+ s"):
         rest.catalogs.load(rest.table.identifier)
     assert len(rest.server.requests) == asked
+    monkeypatch.setattr(rest_catalog, "_silent_until", {})
     # Whoever opens the catalog asks for a token first, then for its configuration.
     fresh = Catalogs(lambda name: CatalogEntry(name, rest.properties), RequestLimits(60, 0.2, 60))
     with pytest.raises(StorageUnavailable, match=r"timed out"):
         fresh.catalog("lake")
+    assert rest.server.requests[-1] == "POST /v1/oauth/tokens"
+    # The next tick opens it anew, and does not wait either.
+    asked = len(rest.server.requests)
+    with pytest.raises(StorageUnavailable, match=r"timed out a moment ago"):
+        Catalogs(lambda name: CatalogEntry(name, rest.properties)).catalog("lake")
+    assert len(rest.server.requests) == asked
 
 
 def test_the_outcome_of_one_task_is_not_another_s(rest: Rest) -> None:

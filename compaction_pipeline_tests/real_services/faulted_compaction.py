@@ -30,7 +30,7 @@ from compaction_pipeline_tests.real_services.lake import ServedLake
 from compaction_pipeline_tests.reference_reader import MOUNTS, bag_difference, entries_of, manifests_of, metadata_of
 from compaction_pipeline_tests.scenarios.soundness import faults
 
-_LIMITS = RequestLimits(connect_seconds=5, read_seconds=5)
+_LIMITS = RequestLimits(connect_seconds=5, read_seconds=5, commit_seconds=5)
 """A catalog that hangs is given up after these: long for a busy machine, short for a test."""
 
 
