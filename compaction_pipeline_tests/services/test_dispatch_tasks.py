@@ -67,7 +67,9 @@ def test_tables_are_merged_and_committed_while_another_s_merge_takes_its_time(ho
     # Time passes for the drain as it waits: its look for due tables comes every other second.
     house.services.dispatch_tasks._on_step = lambda step: house.pass_time(3) if step == "prepared" else None
     done = house.services.compact_tables.drain(until=lambda: house.pass_time(1) or False, linger=timedelta(0), on_commit=on_commit)  # type: ignore[func-returns-value]
-    assert committed == ["lake.db.quick", "lake.db.third", "lake.db.slow"]
+    # Which of the two that run beside each other ends first is chance.
+    assert sorted(committed[:2]) == ["lake.db.quick", "lake.db.third"]
+    assert committed[2:] == ["lake.db.slow"]
     assert (done.polled, len(done.prepared), done.failed) == (3, 3, {})
     for table in (slow, quick, third):
         assert table.live_ids() == list(range(12))
