@@ -213,6 +213,7 @@ class Services:
             new_id,
             self.new_owner,
             self.settings.queue_slots,
+            self.committer.check_writable,
         )
 
     @cached_property

@@ -21,6 +21,7 @@ _EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
     PlanReasonCode.OBSERVED: ExitCode.REFUSED,
     PlanReasonCode.PAUSED: ExitCode.REFUSED,
     PlanReasonCode.INVALID_PROPERTY: ExitCode.BAD_INPUT,
+    PlanReasonCode.NO_ACCESS: ExitCode.FAILED,
     PlanReasonCode.BEING_READ: ExitCode.FAILED,
     PlanReasonCode.FAILING: ExitCode.FAILED,
 }

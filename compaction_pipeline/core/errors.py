@@ -7,10 +7,15 @@
     ├── IllegalTransition     Terminal   a task may not go from this state to that one
     ├── StaleAttempt          Terminal   the report of an attempt that no longer holds its task
     ├── MergeFailed           Retryable  one attempt could not merge its files
-    │   └── MergeRefused                 and no other attempt ever will: what the files hold breaks a rule
+    │   ├── MergeRefused                 and no other attempt ever will: what the files hold breaks a rule
+    │   ├── DigestMismatch    Retryable  rows on their way to the writer are not those that were read
+    │   ├── FileUnreadable    Retryable  a file is absent or damaged, as one look found
+    │   ├── StoreBusy         Retryable  the store did not answer as it should: the same may work in seconds
+    │   └── MergeDenied       Retryable  the store does not let us in
     ├── CommitConflict        Terminal   the table moved: these tasks must be planned again
     ├── CommitStateUnknown    Terminal   the answer of the catalog got lost: delete nothing (exit 5)
     └── StorageUnavailable    Retryable  a database, catalog or file system did not answer
+        ├── AccessDenied      Retryable  the store does not let us in: a right, key, token or region is wrong
         ├── CommitRefused     Retryable  the catalog answered a commit with no: for certain nothing was committed
         └── RacesLost         Retryable  other writers were faster each time: for certain nothing was committed
 
@@ -62,6 +67,26 @@ class DigestMismatch(MergeFailed):
     """Rows on their way to the writer are not those that were read."""
 
 
+class FileUnreadable(MergeFailed):
+    """A file is absent or damaged, as one look at `path` found: nobody is told to delete it before a second look found the same.
+
+    `advice` is what to do once it did.
+    """
+
+    def __init__(self, message: str, path: str, advice: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.advice = advice
+
+
+class StoreBusy(MergeFailed):
+    """The store is busy, or a connection broke: the same may work in seconds."""
+
+
+class MergeDenied(MergeFailed):
+    """The store does not let this process read or write; no fault of the task, whose attempts are not used up by it."""
+
+
 class CommitConflict(CompactionError, Terminal):
     """The table moved in a way that makes these tasks wrong: they are planned again."""
 
@@ -72,6 +97,10 @@ class CommitStateUnknown(CompactionError, Terminal):
 
 class StorageUnavailable(CompactionError, Retryable):
     """A database, catalog or file system did not answer."""
+
+
+class AccessDenied(StorageUnavailable):
+    """The store does not let this process in: a right is missing, a key or token is wrong or has expired, the bucket is elsewhere."""
 
 
 class CommitRefused(StorageUnavailable):

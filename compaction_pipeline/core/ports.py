@@ -122,6 +122,9 @@ class Committer(Protocol):
     def may_land(self, table: TableIdentifier, record_ids: Sequence[str]) -> Sequence[str]:
         """Those of these records of which an attempt was built on what is the head now: a late request of it would land."""
 
+    def check_writable(self, table: TableIdentifier) -> None:
+        """Raises AccessDenied when files of the table may for certain not be written, before anything is merged for nothing."""
+
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """FileIO properties that open the table's files, vended credentials included."""
 

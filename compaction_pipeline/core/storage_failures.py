@@ -50,7 +50,7 @@ _ABSENT = re.compile(r"No_?Such_?Key|Path does not exist|RESOURCE_NOT_FOUND|HTTP
 _PASSING = re.compile(
     r"Slow_?Down|Service_?Unavailable|Internal_?(?:Error|Failure)|Request_?Timeout|Throttl|Too_?Many_?Requests|Bandwidth_?Limit"
     r"|OperationAborted|NETWORK_CONNECTION|curlCode|timed? ?out|Connection (?:reset|refused|aborted|closed)|Broken pipe"
-    r"|IncompleteBody|body error|error sending request|Incomplete_?Read|Unexpected_?Eof|end of stream"
+    r"|IncompleteBody|body error|error sending request|Incomplete_?Read|Unexpected_?Eof"
     r"|HTTP (?:status )?(?:408|425|429|499|5\d\d)|status code: (?:408|425|429|499|5\d\d)",
     re.IGNORECASE,
 )
@@ -94,7 +94,7 @@ def storage_failure(error: BaseException) -> StorageFailure:
         return StorageFailure.ABSENT
     if isinstance(error, PermissionError):
         return StorageFailure.DENIED
-    if isinstance(error, (ConnectionError, TimeoutError, EOFError)):
+    if isinstance(error, (ConnectionError, TimeoutError)):
         return StorageFailure.PASSING
     for pattern, kind in ((_DENIED, StorageFailure.DENIED), (_PASSING, StorageFailure.PASSING), (_ABSENT, StorageFailure.ABSENT)):
         if pattern.search(text):

@@ -54,6 +54,12 @@ class ImmutableFiles:
             for key in [key for key in self._held if key[1] == path]:
                 self._drop(key)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._held.clear()
+            self._bytes = 0
+
     def _drop(self, key: tuple[object, str]) -> None:
         data = self._held.pop(key, None)
         self._bytes -= len(data) if data is not None else 0

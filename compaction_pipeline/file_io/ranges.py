@@ -45,7 +45,7 @@ class RangedFile:
         parts = [part for span in wanted for part in _parted(*span)]
         for (start, length), buffer in zip(parts, self._file.read_spans(parts), strict=True):
             if buffer.size != length:
-                raise EOFError(f"{self._file.location} ends early: {buffer.size} bytes at {start} in place of {length}")
+                raise OSError(f"it ends early: {buffer.size} bytes at {start} in place of {length}")
             self._held.append((start, buffer))
 
     def read(self, length: int = -1) -> bytes:

@@ -60,6 +60,10 @@ class ReadAhead:
             self._forget(path)
             raise
 
+    def forget(self, path: str) -> None:
+        """Read the file again when it is asked for again."""
+        self._forget(path)
+
     def close(self) -> None:
         """Let go of everything; reads that have not begun do not begin."""
         self._waiting.clear()

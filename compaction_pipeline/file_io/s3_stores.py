@@ -21,8 +21,8 @@ from pyarrow.fs import resolve_s3_region
 SCHEMES = frozenset({"s3", "s3a", "s3n"})
 DEFAULT_LIMITS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
 """Seconds to connect, and to wait for the next bytes of an answer, where the catalog's properties say none."""
-_RETRIES = 12
-_RETRY_TIMEOUT = timedelta(minutes=2)
+_RETRIES = 8
+_RETRY_TIMEOUT = timedelta(minutes=1)
 _LONGEST_PAUSE = timedelta(seconds=15)
 _UNKNOWN_WAYS = ("s3.role-arn", "client.role-arn", "s3.retry-strategy-impl", "s3.resolve-region")
 _OTHER_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")

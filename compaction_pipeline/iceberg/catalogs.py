@@ -25,6 +25,7 @@ from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.rest_catalog import RequestLimits, use_bounded_rest_catalogs
+from compaction_pipeline.iceberg.second_look import looked_at_twice
 from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
 
 CATALOG_NAME_PROPERTY = "catalog-name"
@@ -57,8 +58,7 @@ class Catalogs:
         """The table with its newest metadata."""
         catalog = self.catalog(table.catalog)
         try:
-            with translated(f"table {table}"):
-                return catalog.load_table(iceberg_identifier(table))
+            return _loaded(catalog, table)
         except NotFoundError as error:
             if len(table.namespace) == 1:
                 raise
@@ -111,6 +111,12 @@ class Catalogs:
         with translated(f"catalog {name!r}"), Session(catalog.engine) as session:
             statement = union(select(IcebergTables.catalog_name), select(IcebergNamespaceProperties.catalog_name))
             return tuple(sorted(other for other in session.execute(statement).scalars() if other != catalog.name))
+
+
+@looked_at_twice
+def _loaded(catalog: Catalog, table: TableIdentifier) -> Table:
+    with translated(f"table {table}"):
+        return catalog.load_table(iceberg_identifier(table))
 
 
 def iceberg_identifier(table: TableIdentifier) -> Identifier:

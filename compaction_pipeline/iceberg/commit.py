@@ -16,18 +16,28 @@ from dataclasses import dataclass, replace
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.commit.decision import CommitDecision, decide
 from compaction_pipeline.core.commit.head import HeadFiles
-from compaction_pipeline.core.errors import CommitConflict, CommitRefused, CompactionError, RacesLost, StorageUnavailable, TableRefused
+from compaction_pipeline.core.errors import (
+    AccessDenied,
+    CommitConflict,
+    CommitRefused,
+    CompactionError,
+    RacesLost,
+    StorageUnavailable,
+    TableRefused,
+)
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, CommitFigures
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.storage_failures import advice, is_waiting, storage_failure
 from compaction_pipeline.iceberg.catalog_answers import answer_in_words, answer_of, is_metadata_not_written
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
@@ -64,6 +74,8 @@ COMMIT_STEPS = (
 """Every name that `on_step` is called with, in the order of one attempt; crash tests kill the process at each."""
 
 _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "wasb.", "client.", "file.", "py-io-impl", "pyarrow.")
+
+_WRITE_CHECK = "compaction-write-check"
 
 _logger = logging.getLogger(__name__)
 
@@ -139,7 +151,7 @@ class IcebergCommitter:
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[str], record_ids: Sequence[str] = ()) -> Sequence[str]:
         """Files in the data location whose names carry one of these task ids, and in the metadata location one of these records'."""
         loaded = self._catalogs.load(table)
-        location = loaded.metadata.properties.get("write.data.path", f"{loaded.metadata.location.rstrip('/')}/data")
+        location = data_location(loaded.metadata)
         with translated(f"the files of table {table}"):
             data = (
                 [path for path in files_under(loaded.io, location) if any(one in _file_name(path) for one in task_ids)] if task_ids else []
@@ -153,6 +165,24 @@ class IcebergCommitter:
             parents = parents_of_attempts(loaded, frozenset(record_ids))
         head = head_id(loaded.metadata)
         return tuple(record_id for record_id in record_ids if head in parents.get(record_id, ()))
+
+    def check_writable(self, table: TableIdentifier) -> None:
+        """Write one tiny file where merged files go, and delete it. Raises AccessDenied when that is not allowed.
+
+        Any other failure is left to the merge, which tries again and says what is wrong with which file.
+        """
+        loaded = self._catalogs.load(table)
+        location = data_location(loaded.metadata)
+        try:
+            with loaded.io.new_output(f"{location}/{_WRITE_CHECK}").create(overwrite=True) as stream:
+                stream.write(b"may we write?")
+        except Exception as error:
+            kind = storage_failure(error)
+            if is_waiting(kind):
+                raise AccessDenied(f"table {table}: nothing can be written to {location}: {advice(kind)} ({error})") from error
+            return
+        # One name for all checks: where nothing may be deleted, one file stays.
+        delete_quietly(loaded.io, [f"{location}/{_WRITE_CHECK}"])
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """FileIO properties that open the table's files, vended credentials included; nothing that opens the catalog itself."""
@@ -457,6 +487,12 @@ def _figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mappi
     gone = {file.path for file in (*inputs, *dropped)}
     after = [*(file for file in files if file.path not in gone), *merged, *converted]
     return counted(files, after, inputs, merged, len(dropped), len(converted))
+
+
+def data_location(metadata: TableMetadata) -> str:
+    """The folder of the table's data files, where merged ones go."""
+    named = metadata.properties.get("write.data.path") or metadata.properties.get("write.folder-storage.path")
+    return (named or f"{metadata.location.rstrip('/')}/data").rstrip("/")
 
 
 def _whole(properties: Mapping[str, str], key: str, default: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,8 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
-from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.storage_failures import StorageFailure, advice, is_waiting, storage_failure
 from compaction_pipeline.iceberg.extras import missing_extra
 
 
@@ -36,8 +36,8 @@ def translated(what: str) -> Iterator[None]:
         raise
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError) as error:
         raise NotFoundError(f"{what} does not exist: it was dropped, renamed or never there") from error
-    except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError, PermissionError) as error:
-        raise StorageUnavailable(f"{what}: no permission: {_text(error)}; check the catalog's credentials and rights") from error
+    except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError) as error:
+        raise AccessDenied(f"{what}: no permission: {_text(error)}; check the catalog's credentials and rights") from error
     except (MalformedMetadata, ValidationError) as error:
         raise _malformed(what, error) from error
     except (NoSuchPropertyException, NotInstalledError, ImportError, ArgumentError, NoSuchModuleError) as error:
@@ -46,15 +46,11 @@ def translated(what: str) -> Iterator[None]:
                 f"{what} needs a package that is not installed: run `pip install 'compaction-pipeline[{extra}]'` ({_text(error)})"
             ) from error
         raise ConfigError(f"{what}: {_text(error)}; correct the catalog's properties") from error
-    except FileNotFoundError as error:
-        raise StorageUnavailable(f"{what}: a file of it is missing: {_text(error)}; restore it or roll the table back") from error
+    except OSError as error:
+        raise _of_files(what, error) from error
     except DatabaseError as error:
         if "file is not a database" in str(error):
             raise ConfigError(f"{what}: the file that 'uri' names is not a database; correct the catalog's properties") from error
-        raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
-            raise StorageUnavailable(f"{what}: disk full: {_text(error)}; free space, then try again") from error
         raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
     except RESTError as error:
         raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
@@ -66,6 +62,19 @@ def translated(what: str) -> Iterator[None]:
         raise StorageUnavailable(
             f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"
         ) from error
+
+
+def _of_files(what: str, error: OSError) -> CompactionError:
+    kind = storage_failure(error)
+    if kind is StorageFailure.DENIED:
+        return AccessDenied(f"{what}: no permission: {_text(error)}; check the catalog's credentials and rights")
+    if is_waiting(kind):
+        return AccessDenied(f"{what}: {_text(error)}; {advice(kind)}")
+    if kind is StorageFailure.ABSENT:
+        return StorageUnavailable(f"{what}: a file of it is missing: {_text(error)}; restore it or roll the table back")
+    if kind is StorageFailure.FULL:
+        return StorageUnavailable(f"{what}: disk full: {_text(error)}; free space, then try again")
+    return StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again")
 
 
 def _malformed(what: str, error: Exception) -> CompactionError:

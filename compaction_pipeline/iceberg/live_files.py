@@ -14,12 +14,14 @@ from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDeco
 from compaction_pipeline.iceberg.manifests import check_live_count, readable
 from compaction_pipeline.iceberg.partition_bytes import PartitionDecoder
 from compaction_pipeline.iceberg.partitions import partition_struct
+from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 _PATH_COLUMN = 2147483546
 _CONTENTS = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES)
 """By the spec's number."""
 
 
+@looked_at_twice
 def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile) -> list[LiveFile]:
     """The live files that a manifest lists, whole or not at all.
 

@@ -23,6 +23,7 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, long_bytes, nullable, plain_schema, type_name
 from compaction_pipeline.iceberg.avro_frames import read_frame
 from compaction_pipeline.iceberg.manifests import readable
+from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 _CONTENT = 517
 _PARTITIONS = 507
@@ -33,6 +34,7 @@ _DEFAULTS = {_CONTENT: 0, 515: 0, 516: 0}
 """What lists of v1 do not have: they name data files, without sequence numbers."""
 
 
+@looked_at_twice
 def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
     """The manifests of a snapshot. StorageUnavailable when its manifest list is corrupt or was cut, TableRefused for one that is written
     in a way that is not read here."""

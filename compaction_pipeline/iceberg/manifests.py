@@ -38,6 +38,7 @@ from compaction_pipeline.iceberg.avro_frames import write_frame
 from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDecoder
 from compaction_pipeline.iceberg.partition_statistics import PartitionStatistics
 from compaction_pipeline.iceberg.partitions import partition_record, partition_struct, schema_of_spec
+from compaction_pipeline.iceberg.second_look import looked_at_twice
 from compaction_pipeline.iceberg.written_entries import EntryWriter
 
 _REFERENCED_DATA_FILE = NestedField(143, "referenced_data_file", StringType(), required=False)
@@ -74,6 +75,7 @@ class CarriedFile:
     partition_type: AvroType | None
 
 
+@looked_at_twice
 def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) -> list[ManifestEntry]:
     """The entries of a manifest with sequence numbers and snapshot id inherited (spec: "Sequence Number Inheritance"); each has a
     `CarriedFile` for its `data_file`.

@@ -39,6 +39,7 @@ _OWN_REASONS = frozenset(
         PlanReasonCode.OBSERVED,
         PlanReasonCode.DISABLED,
         PlanReasonCode.INVALID_PROPERTY,
+        PlanReasonCode.NO_ACCESS,
         PlanReasonCode.BEING_READ,
         PlanReasonCode.EMPTY_TABLE,
     }
@@ -259,7 +260,7 @@ class CompactTables:
                 done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
             if not records:
                 waiting = commit.reason
-                if all(self._tasks.task(task_id).status is TaskStatus.CANCELED for task_id in ids):
+                if not done.failed and all(self._tasks.task(task_id).status is TaskStatus.CANCELED for task_id in ids):
                     continue  # A newer plan took their files.
                 break
             rejected = {task_id for record in records for task_id in record.conflicts}
@@ -335,12 +336,14 @@ class CompactTables:
         failed: dict[str, str] = {}
         while not until():
             try:
-                self._dispatch_tasks.drain(owner, task_ids=ids, until=until, on_result=on_result)
+                drained = self._dispatch_tasks.drain(owner, task_ids=ids, until=until, on_result=on_result)
+                # Those that the store did not let in are put aside.
+                failed.update({each: why for each, why in drained.failed.items() if self._tasks.task(each).status is TaskStatus.CANCELED})
             except CompactionError as error:
                 if not any(self._tasks.task(task_id).status is TaskStatus.PREPARED for task_id in ids):
                     raise
                 # The engine was lost on the way: what is merged is committed all the same.
-                failed = dict.fromkeys(self._tasks.cancel(ids, str(error), self._clock()), str(error))
+                failed.update(dict.fromkeys(self._tasks.cancel(ids, str(error), self._clock()), str(error)))
                 break
             if not any(self._tasks.task(task_id).status in (TaskStatus.PENDING, TaskStatus.EXECUTING) for task_id in ids):
                 break

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
+from compaction_pipeline.core.model.plan import PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskStatus
 from compaction_pipeline.core.ports import Clock, Committer, Heartbeat, MergeEngine, TableStore, TaskStore
@@ -336,11 +337,20 @@ class DispatchTasks:
             self._discard(task, result)
             return _Ended(task, result, None)
         self._on_step("prepared")
+        if result.denied and status is TaskStatus.PENDING:
+            status = self._put_aside(task, result)
         if result.error is not None:
             log.warning(
                 "table=%s task=%s attempt=%s failed, now %s: %s", task.table, task.task_id, result.attempt_id, status.value, result.error
             )
         return _Ended(task, result, status, result.error)
+
+    def _put_aside(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
+        """Nothing is gained by more attempts before somebody mends the right or the key: the table waits, and is planned again then."""
+        reason = result.error or "the store does not let us in"
+        self._tables.update(task.table, {"plan_reason": PlanReason(PlanReasonCode.NO_ACCESS, reason)})
+        canceled = self._tasks.cancel([task.task_id], reason, self._clock())
+        return TaskStatus.CANCELED if canceled else TaskStatus.PENDING
 
     def _discard(self, task: CompactionTask, result: MergeResult) -> None:
         try:

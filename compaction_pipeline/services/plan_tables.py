@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.errors import AccessDenied, CompactionError, NotFoundError
 from compaction_pipeline.core.files.sort_order import order_of_full
 from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, may_be_due
 from compaction_pipeline.core.fragmentation.triggers import files_of
@@ -87,6 +87,7 @@ class PlanTables:
         new_id: Callable[[], str],
         new_owner: Callable[[], str],
         queue_slots: int,
+        check_writable: Callable[[TableIdentifier], None] = lambda table: None,
     ) -> None:
         self._catalogs = catalogs
         self._tables = tables
@@ -97,6 +98,7 @@ class PlanTables:
         self._new_id = new_id
         self._new_owner = new_owner
         self._queue_slots = queue_slots
+        self._check_writable = check_writable
 
     def properties(self, table: TableIdentifier) -> TableProperties:
         """The properties in force. Raises ConfigError for one out of bounds, NotFoundError for a table never read."""
@@ -140,7 +142,8 @@ class PlanTables:
     def judge(self, table: TableIdentifier) -> None:
         """Decide every node anew and keep the verdicts; queues nothing. After work, so that nobody reads what was due before it."""
         decided, state = self._decide(table, PlanRequest(), _UNLIMITED, explain=False, asked=False, every=True)
-        if state is not None:
+        # What a plan found out about rights stays until the next one.
+        if state is not None and (state.plan_reason is None or state.plan_reason.code is not PlanReasonCode.NO_ACCESS):
             self._tables.update(table, {"plan_reason": decided.reason})
         self._save_verdicts(table, decided.verdicts)
 
@@ -157,6 +160,17 @@ class PlanTables:
                 self._tables.update(table, changes)
             self._save_verdicts(table, decided.verdicts)
             return Planned(decided, busy=self._is_being_read(table, decided))
+        try:
+            # Merges would find out as well, one after the other, each at its end.
+            self._check_writable(table)
+        except AccessDenied as error:
+            denied = _empty(PlanReasonCode.NO_ACCESS, str(error))
+            self._tables.update(table, {"plan_reason": denied.reason})
+            self._save_verdicts(table, decided.verdicts)
+            log.warning("table=%s not planned: %s", table, error)
+            return Planned(denied)
+        if state.plan_reason is not None and state.plan_reason.code is PlanReasonCode.NO_ACCESS:
+            changes["plan_reason"] = decided.reason
         tasks = self._tasks_of(decided, state, self.properties(table), now)
         if not self._tasks.insert(tasks, decided.replaces, now):
             reason = "a task that this plan replaces started meanwhile; planned again later"

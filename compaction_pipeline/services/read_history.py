@@ -14,7 +14,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.fragmentation.health import HealthStatus, node_health
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import NodeMetrics, PlanReason
+from compaction_pipeline.core.model.plan import NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
@@ -287,7 +287,11 @@ def _node_overview(node: NodeState, state: TableState, observe: bool) -> NodeOve
 
 
 def _health(node: NodeState, state: TableState, observe: bool) -> tuple[HealthStatus, str]:
-    health = node_health(node.verdict, _held_back(state), node.failing)
+    health = node_health(node.verdict, state.refusal, node.failing)
+    if state.refusal is None and state.problem is not None:
+        return HealthStatus.WAITING, state.problem
+    if health.status is HealthStatus.DUE and _is_locked(state):
+        return HealthStatus.WAITING, f"{health.reason}; the store does not let us write"
     if health.status is HealthStatus.DUE and _changed_since(node, state):
         return HealthStatus.WAITING, f"changed since it was judged ({health.reason}); judged again at the next tick"
     if health.status is HealthStatus.DUE and (state.paused or observe):
@@ -304,8 +308,9 @@ def _changed_since(node: NodeState, state: TableState) -> bool:
     return done is not None and state.refreshed_at is not None and done > state.refreshed_at
 
 
-def _held_back(state: TableState) -> str | None:
-    return state.refusal or state.problem
+def _is_locked(state: TableState) -> bool:
+    """Whether the newest plan found that nothing may be written."""
+    return state.plan_reason is not None and state.plan_reason.code is PlanReasonCode.NO_ACCESS
 
 
 def _table_overview(state: TableState, observe: bool, nodes: Sequence[NodeOverview]) -> TableOverview:
@@ -314,9 +319,10 @@ def _table_overview(state: TableState, observe: bool, nodes: Sequence[NodeOvervi
 
 
 def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[HealthStatus, str]:
-    held = _held_back(state)
-    if held is not None:
-        return HealthStatus.REFUSED, held
+    if state.refusal is not None:
+        return HealthStatus.REFUSED, state.refusal
+    if state.problem is not None:
+        return HealthStatus.WAITING, state.problem
     if state.paused:
         return HealthStatus.WAITING, "paused"
     if state.commit_problem is not None:
@@ -331,7 +337,7 @@ def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[Hea
         return health, f"{worst.node}: {worst.reason}"
     reason: PlanReason | None = state.plan_reason
     if reason is not None:
-        return health, reason.text
+        return HealthStatus.WAITING if _is_locked(state) else health, reason.text
     return health, worst.reason if worst is not None else "no files"
 
 

@@ -5,7 +5,6 @@ Files on a local disk are opened by path; everything else through PyIceberg's pu
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,12 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
-from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.errors import FileUnreadable, MergeDenied, MergeFailed, StoreBusy
+from compaction_pipeline.core.storage_failures import StorageFailure, advice, is_waiting, storage_failure
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, ObjectFileIO
 from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.file_io.read_ahead import ReadAhead
 
 _MOST_AHEAD_BYTES = 64 * 1024 * 1024
+_LOOK_ROWS = 4096
+_LOOK_BYTES = 1024 * 1024
 
 
 class FileAccess:
@@ -61,10 +63,10 @@ class FileAccess:
         `read_ahead_bytes` > 0 streams column chunks through buffers of that size in place of reading each whole.
         `dictionaries` chooses from the file the columns that are read as Arrow dictionaries.
         """
-        with in_words(f"file {path}", "footer unreadable"):
+        with in_words(f"file {path}", "footer unreadable", path):
             source = self._opened(path, size)
         try:
-            with in_words(f"file {path}", "footer unreadable"):
+            with in_words(f"file {path}", "footer unreadable", path):
                 options = {"buffer_size": read_ahead_bytes, "coerce_int96_timestamp_unit": "us", "pre_buffer": False}
                 try:
                     file = pq.ParquetFile(source, **options)
@@ -126,6 +128,14 @@ class FileAccess:
         local = self._local(path)
         return os.path.getsize(local) if local is not None else len(self.io.new_input(path))
 
+    def look_again(self, path: str) -> None:
+        """Read a file afresh, every byte of it. Raises what the first look raised, or something else; returns when the file is sound."""
+        self._ahead.forget(path)
+        with self.parquet(path, read_ahead_bytes=_LOOK_BYTES) as (file, _), in_words(f"file {path}", "unreadable", path):
+            rows = sum(batch.num_rows for batch in file.iter_batches(_LOOK_ROWS, use_threads=False))
+            if rows != file.metadata.num_rows:
+                raise OSError(f"its footer says {file.metadata.num_rows} rows, but {rows} could be read")
+
     def delete_written(self) -> None:
         """Delete what was created; what cannot be deleted is found by name later."""
         for path in self.written:
@@ -156,8 +166,12 @@ def _is_chosen(properties: Mapping[str, str]) -> bool:
 
 
 @contextmanager
-def in_words(what: str, otherwise: str) -> Iterator[None]:
-    """Turn an error of storage or Arrow into MergeFailed: `<what>: <reason>`."""
+def in_words(what: str, otherwise: str, path: str | None = None) -> Iterator[None]:
+    """Turn an error of storage or Arrow into MergeFailed: `<what>: <reason>`.
+
+    `path`: the file that is being read. One that is absent or damaged is then FileUnreadable. A store that is busy is StoreBusy, one
+    that does not let us in MergeDenied.
+    """
     try:
         yield
     except MergeFailed:
@@ -165,19 +179,23 @@ def in_words(what: str, otherwise: str) -> Iterator[None]:
     except MemoryError as error:
         raise MergeFailed(f"{what}: out of memory; raise 'compaction.task.memory' or the memory of the Spark worker ({error})") from error
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise MergeFailed(f"{what}: {_reason(error, otherwise)}") from error
+        raise _failure(error, what, otherwise, path) from error
 
 
-def _reason(error: BaseException, otherwise: str) -> str:
-    number = getattr(error, "errno", None)
+def _failure(error: BaseException, what: str, otherwise: str, path: str | None) -> MergeFailed:
+    kind = storage_failure(error)
     text = str(error)
-    if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
-        return "missing on storage; restore it, or delete it from the table by its path"
-    if isinstance(error, PermissionError) or number in (errno.EACCES, errno.EPERM):
-        return "permission denied; the process that merges must be able to read and write the table's files"
-    if number == errno.ENOSPC or "No space left" in text:
-        return "disk full; free space, then the task is tried again"
     # Arrow quotes the bytes that it could not read.
     first = "".join(one if one.isprintable() else "�" for one in text.splitlines()[0]) if text else ""
-    advice = "; restore the file, or delete it from the table by its path" if otherwise.endswith("unreadable") else ""
-    return f"{otherwise} ({first or type(error).__name__}){advice}"
+    first = first or type(error).__name__
+    if is_waiting(kind):
+        return MergeDenied(f"{what}: {advice(kind)} ({first})")
+    if kind is StorageFailure.FULL:
+        return MergeFailed(f"{what}: disk full; free space, then the task is tried again")
+    if kind is StorageFailure.PASSING:
+        return StoreBusy(f"{what}: the store did not answer as it should ({first}); see that it runs, then try again")
+    if path is None:
+        return MergeFailed(f"{what}: {otherwise} ({first})")
+    if kind is StorageFailure.ABSENT:
+        return FileUnreadable(f"{what}: missing on storage", path, "restore it, or delete it from the table by its path")
+    return FileUnreadable(f"{what}: {otherwise} ({first})", path, "restore the file, or delete it from the table by its path")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.errors import DigestMismatch, MergeFailed, MergeRefused
+from compaction_pipeline.core.errors import DigestMismatch, MergeDenied, MergeFailed, MergeRefused
 from compaction_pipeline.core.model.data_file import OutputFile
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, Digest, MergeResult, TaskAction
@@ -30,14 +30,22 @@ from compaction_pipeline.spark.deletes import TaskDeletes
 from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.file_access import FileAccess
 from compaction_pipeline.spark.memory import PeakMemory, tight_allocation
+from compaction_pipeline.spark.patience import patiently
 from compaction_pipeline.spark.read import DataReader, TableShape
 from compaction_pipeline.spark.route import RowRouter
 from compaction_pipeline.spark.shared_deletes import SharedDeletes
 from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress
 
 
-def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str], shared: SharedDeletes | None = None) -> MergeResult:
-    """Do one attempt of a task. Never raises: a failure is a result with `error`.
+def merge_task(
+    task: CompactionTask,
+    layout: TableLayout,
+    file_io: Mapping[str, str],
+    shared: SharedDeletes | None = None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> MergeResult:
+    """Do one attempt of a task, a few minutes long at most while the store is busy. Never raises: a failure is a result with `error`.
 
     `shared` holds what tasks before this one have read of delete files, and takes what this one reads; it counts as its memory.
     """
@@ -48,7 +56,9 @@ def merge_task(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, 
     files = FileAccess(file_io, layout.location, task.memory_bytes)
     try:
         with tight_allocation(task.memory_bytes):
-            result = _merged(task, layout, files, shared)
+            result = patiently(lambda: _merged(task, layout, files, shared), files, sleep)
+    except MergeDenied as denied:
+        result = replace(_failed(task, str(denied)), denied=True)
     except MergeFailed as failure:
         result = replace(
             _failed(task, str(failure)), digest_mismatch=isinstance(failure, DigestMismatch), refused=isinstance(failure, MergeRefused)

@@ -82,7 +82,7 @@ class OpenFile:
         chosen = range(metadata.num_row_groups) if groups is None else groups
         position = first = sum(metadata.row_group(number).num_rows for number in range(chosen.start))
         expected = self.rows if groups is None else sum(metadata.row_group(number).num_rows for number in chosen)
-        with in_words(f"file {self.path}", "unreadable"):
+        with in_words(f"file {self.path}", "unreadable", self.path):
             for batch in self._batches(projections, None if groups is None else list(groups)):
                 yield position, batch
                 position += batch.num_rows
@@ -106,7 +106,7 @@ class OpenFile:
     def hold(self, spans: Sequence[tuple[int, int]]) -> None:
         """Fetch these (start, length) of a large object ahead, in few requests, if they are not too much to hold."""
         if self.held_bytes and isinstance(self.source, RangedFile):
-            with in_words(f"file {self.path}", "unreadable"):
+            with in_words(f"file {self.path}", "unreadable", self.path):
                 self.source.hold(spans, self.held_bytes)
 
     def _spans(self, number: int, names: frozenset[str]) -> list[tuple[int, int]]:

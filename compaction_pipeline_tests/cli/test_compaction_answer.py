@@ -91,6 +91,7 @@ def test_an_unknown_outcome_outranks_all_and_claims_no_after() -> None:
         (PlanReasonCode.OBSERVED, 4),
         (PlanReasonCode.PAUSED, 4),
         (PlanReasonCode.INVALID_PROPERTY, 2),
+        (PlanReasonCode.NO_ACCESS, 1),
         (PlanReasonCode.BEING_READ, 1),
         (PlanReasonCode.FAILING, 1),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 class House:
     """Services over a lake. `now` is the clock; sleeping moves it."""
 
-    def __init__(self, folder: Path, observe: bool = False) -> None:
+    def __init__(self, folder: Path, observe: bool = False, properties: Mapping[str, str] | None = None) -> None:
         self.now = datetime.now(timezone.utc)
-        self.lake = Lake(folder)
+        self.lake = Lake(folder, properties=properties)
         self.services = Services(
             Settings(home=folder / "home", merge_engine="in-process"), clock=lambda: self.now, sleep=lambda seconds: self.pass_time(seconds)
         )

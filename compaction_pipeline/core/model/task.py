@@ -86,6 +86,7 @@ class MergeResult:
     """What one attempt did. `error` is None when it succeeded, else the reason in words (outputs are then empty).
 
     `refused`: the error is one that no further attempt can mend.
+    `denied`: the store did not let the attempt read or write; no fault of the task.
 
     Law, checked by the kernel before it answers: rows_read − rows_deleted_by_position − rows_deleted_by_equality =
     rows_written and digest_read = digest_written; for CONVERT rows_written are positions written.
@@ -105,6 +106,7 @@ class MergeResult:
     peak_memory_bytes: int = 0
     error: str | None = None
     refused: bool = False
+    denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.errors import FileUnreadable
 from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.spark.copy.chunks import Template
 from compaction_pipeline.spark.copy.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
@@ -168,17 +168,22 @@ class ByteStream:
         self._path = path
         self._arrow = isinstance(source, pa.NativeFile)
         self._buffers = self._arrow or isinstance(source, RangedFile)
-        with in_words(f"file {path}", "unreadable"):
+        with in_words(f"file {path}", "unreadable", path):
             self.size = int(source.size() if self._arrow else source.seek(0, 2))
 
     def read(self, start: int, length: int) -> memoryview:
         """These bytes, in one read. Raises MergeFailed where the file ends before."""
-        with in_words(f"file {self._path}", "unreadable"):
+        with in_words(f"file {self._path}", "unreadable", self._path):
             self._source.seek(start)
             data = memoryview(self._source.read_buffer(length) if self._buffers else self._source.read(length)).cast("B")
         if len(data) != length:
-            raise MergeFailed(f"file {self._path}: unreadable ({len(data)} bytes at {start} in place of {length}); restore the file")
+            raise self._cut(f"{len(data)} bytes at {start} in place of {length}")
         return data
+
+    def _cut(self, how: str) -> FileUnreadable:
+        return FileUnreadable(
+            f"file {self._path}: unreadable ({how})", self._path, "restore the file, or delete it from the table by its path"
+        )
 
     def parts(self, start: int, length: int) -> Iterator[memoryview]:
         """These bytes in order, in parts that live until the next one."""
@@ -190,11 +195,11 @@ class ByteStream:
             return
         buffer = memoryview(bytearray(min(length, _STREAMED_BYTES)))
         while length:
-            with in_words(f"file {self._path}", "unreadable"):
+            with in_words(f"file {self._path}", "unreadable", self._path):
                 self._source.seek(start)
                 count = self._source.readinto(buffer[: min(length, len(buffer))])
             if not count:
-                raise MergeFailed(f"file {self._path}: unreadable (it ends at {start}, {length} bytes early); restore the file")
+                raise self._cut(f"it ends at {start}, {length} bytes early")
             yield buffer[:count]
             start, length = start + count, length - count
 
