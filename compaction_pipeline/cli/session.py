@@ -54,20 +54,23 @@ class Session:
         if refreshed.problem is not None:
             self.output.say(f"warning: {table}: {refreshed.problem}")
 
-    def refresh_all(self, catalog: str | None) -> None:
-        """Bring every table, or those of one catalog, up to date; one that fails harms no other."""
+    def refresh_all(self, catalog: str | None) -> int:
+        """Bring every table, or those of one catalog, up to date; one that fails harms no other. Answers how many could not be read."""
+        failed = 0
         tables = [state.table for state in self.stores.tables.states(catalog)]
         with self.output.progress() as progress:
             bar = progress.add_task("reading tables", total=len(tables))
             for table in tables:
-                self._refresh_gently(table)
+                failed += not self._refresh_gently(table)
                 progress.advance(bar)
+        return failed
 
-    def _refresh_gently(self, table: TableIdentifier) -> None:
+    def _refresh_gently(self, table: TableIdentifier) -> bool:
         try:
             refreshed = self.services.compact_tables.refresh(table)
         except CompactionError as error:
             self.output.say(f"warning: {table}: {error}")
-            return
+            return False
         if refreshed.problem is not None:
             self.output.say(f"warning: {table}: {refreshed.problem}")
+        return refreshed.error is None

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.errors import AccessDenied, CompactionError
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.ports import CatalogStore, TableScan, TableState, TableStore
 
@@ -31,15 +31,31 @@ class ExploreCatalogs:
         self._scan = scan
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
-        """Register a catalog that answers; it is forgotten again when its first listing fails. Answers its tables."""
+        """Register a catalog that answers; it is forgotten again when its first listing fails, or its storage lets us not in.
+
+        Answers its tables.
+        """
         self._catalogs.add(entry)
         try:
             found = self._scan.list_tables(entry.name)
+            self.touch(found[:1])
         except CompactionError:
             self._catalogs.remove(entry.name)
             raise
         self._settle(entry.name, found)
         return found
+
+    def touch(self, tables: Sequence[TableIdentifier]) -> None:
+        """Read the metadata and the manifest list of these tables. Raises AccessDenied; what else is wrong with a table is its own."""
+        for table in tables:
+            try:
+                head = self._scan.head(table)
+                if head.snapshot_id is not None:
+                    self._scan.manifests(table, head.snapshot_id)
+            except AccessDenied:
+                raise
+            except CompactionError as error:
+                log.warning("table=%s was not read: %s", table, error)
 
     def explore(self, catalog: str | None = None) -> Exploration:
         """List one catalog or all. One that fails is reported and harms no other."""

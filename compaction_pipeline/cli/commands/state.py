@@ -48,24 +48,29 @@ def upgrade(context: typer.Context) -> None:
 
 
 @commands.command(epilog=GLOBAL_HELP)
-def doctor(context: typer.Context, spark: bool = typer.Option(False, "--spark", help="Start Spark and run one task there too.")) -> None:
-    """Say what is wrong with this set-up, and how to mend it: Python, Java, Spark, DAGSTER_HOME, state database, catalogs.
+def doctor(
+    context: typer.Context,
+    spark: bool = typer.Option(False, "--spark", help="Start Spark and run one task there too."),
+    write_check: bool = typer.Option(False, "--write-check", help="Write and delete one tiny file in a table of each catalog too."),
+) -> None:
+    """Say what is wrong with this set-up, and how to mend it: Python, Java, Spark, DAGSTER_HOME, state database, catalogs, storage.
 
-    Ends with 1 when something is wrong.
+    Ends with 1 when something is wrong. Nothing is written to storage without --write-check.
 
     Examples:
 
       compaction-pipeline doctor
       compaction-pipeline doctor --spark --json
+      compaction-pipeline doctor --write-check
     """
     with Session(context) as session:
-        findings = diagnose(_probes(session, spark))
+        findings = diagnose(_probes(session, spark, write_check))
         sound = is_sound(findings)
         session.output.answer({"sound": sound, "findings": findings}, findings_table(findings), verdict(findings))
     raise typer.Exit(ExitCode.DONE if sound else ExitCode.FAILED)
 
 
-def _probes(session: Session, spark: bool) -> Probes:
+def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
     services = session.services
     settings = services.settings
 
@@ -78,7 +83,7 @@ def _probes(session: Session, spark: bool) -> Probes:
         return masked_text(settings.state_database_url)
 
     def catalogs() -> Mapping[str, Probe]:
-        return {entry.name: _catalog(session, entry.name) for entry in services.stores.catalogs.entries()}
+        return {entry.name: _catalog(session, entry.name, write_check) for entry in services.stores.catalogs.entries()}
 
     def spark_task() -> str:
         return _one_spark_task(services.spark_sessions.session(), settings.spark_remote or settings.spark_master)
@@ -96,9 +101,15 @@ def _probes(session: Session, spark: bool) -> Probes:
     )
 
 
-def _catalog(session: Session, name: str) -> Probe:
+def _catalog(session: Session, name: str, write_check: bool) -> Probe:
     def probe() -> str:
-        return f"{len(session.services.scan.list_tables(name))} table(s)"
+        tables = session.services.scan.list_tables(name)
+        session.services.explore_catalogs.touch(tables[:1])
+        if write_check:
+            for table in tables[:1]:
+                session.services.committer.check_writable(table)
+        done = "read and written" if write_check else "read"
+        return f"{len(tables)} table(s)" + (f"; the files of {tables[0]} can be {done}" if tables else "")
 
     return _spoken(probe)
 

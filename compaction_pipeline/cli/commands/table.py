@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
@@ -36,7 +37,7 @@ def list_(
     catalog: str | None = typer.Option(None, "--catalog", help="Only this catalog."),
     refresh: bool = typer.Option(False, "--refresh", help="Read what is new in every table first."),
 ) -> None:
-    """List the tables of the registered catalogs, with figures as last measured.
+    """List the tables of the registered catalogs, with figures as last measured. With --refresh it fails when a table cannot be read.
 
     Examples:
 
@@ -47,13 +48,14 @@ def list_(
         explored = session.services.explore_catalogs.explore(catalog)
         for name, why in explored.failed:
             session.output.say(f"warning: catalog {name} did not answer, its tables are shown as last seen: {why}")
-        if refresh:
-            session.refresh_all(catalog)
+        failed = session.refresh_all(catalog) if refresh else 0
         found = session.services.read_history.tables(catalog)
         session.output.answer([table_value(item) for item in found], tables_table(found) if found else "no tables")
         unread = sum(not item.is_read for item in found)
         if unread and not refresh:
             session.output.say(f"{files_of(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
+    if failed or (refresh and explored.failed):
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @tables.command(epilog=GLOBAL_HELP)
