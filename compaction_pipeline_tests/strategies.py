@@ -98,4 +98,5 @@ def table_properties(draw: st.DrawFn) -> TableProperties:
         fragment_ratio=draw(st.sampled_from([2, 8])),
         min_target_size_ratio=draw(st.sampled_from([0.5, 0.75, 1.0])),
         major_duplicate_ratio=draw(st.sampled_from([0.05, 0.1, 0.5])),
+        conversions_enabled=draw(st.sampled_from([True, True, False])),
     )

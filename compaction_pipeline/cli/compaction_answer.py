@@ -15,6 +15,8 @@ from compaction_pipeline.core.model.table import TableIdentifier
 if TYPE_CHECKING:
     from compaction_pipeline.services.compact_tables import Compaction
 
+PAUSED = "paused: `compact` does nothing before `resume`"
+
 # Why a plan is empty, where that is more than "nothing to do".
 _EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
     PlanReasonCode.REFUSED: ExitCode.REFUSED,
@@ -60,6 +62,7 @@ class CompactionAnswer:
     reason: str | None
     exit_code: ExitCode
     dry_run: bool = False
+    paused: bool = False
     records: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     conflict_reasons: Mapping[str, str] = field(default_factory=dict)
@@ -98,10 +101,11 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
     )
 
 
-def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore) -> CompactionAnswer:
-    """What `compact` would do: nothing is committed, so after is before."""
+def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore, *, paused: bool = False) -> CompactionAnswer:
+    """What `compact` would do: nothing is committed, so after is before. Of a `paused` table: once it is resumed."""
     unchanged = _unchanged(table, before, exit_code_of_plan(plan))
-    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, reason=plan.reason.text, reason_code=plan.reason.code)
+    reason = f"{plan.reason.text}; the table is {PAUSED}" if paused else plan.reason.text
+    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, paused=paused, reason=reason, reason_code=plan.reason.code)
 
 
 def error_answer(table: str, message: str, code: ExitCode, before: TableBefore) -> CompactionAnswer:

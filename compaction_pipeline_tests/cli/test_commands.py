@@ -58,7 +58,9 @@ def test_the_version_is_told() -> None:
 
 def test_a_catalog_is_added_listed_and_removed(desk: Desk) -> None:
     desk.table(files=1)
-    assert desk.json("catalog", "add", "lake", *desk.catalog_options) == {"catalog": "lake", "observe": False, "tables": [TABLE]}
+    added = desk.json("catalog", "add", "lake", *desk.catalog_options)
+    counts = {"table_count": 1, "namespace_count": 1}
+    assert added == {"catalog": "lake", "observe": False, "tables": [TABLE], **counts}
     assert desk.add_catalog().exit_code == 2
     [entry] = desk.json("catalog", "list")
     assert (entry["catalog"], entry["observe"]) == ("lake", False)

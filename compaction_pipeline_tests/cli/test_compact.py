@@ -386,3 +386,20 @@ def test_what_failed_shows_on_its_node_though_no_sensor_runs(desk: Desk) -> None
     worst = desk.json("status")["worst_nodes"][0]
     assert (worst["health"], worst["node"]) == ("FAILING", "bucket=0")
     assert damaged.rsplit("/", 1)[1] in worst["reason"]
+
+
+def test_a_dry_run_of_a_paused_table_says_that_it_is_paused(desk: Desk) -> None:
+    desk.table()
+    desk.add_catalog()
+    desk.type("pause", TABLE)
+    answer = desk.json("compact", TABLE, "--dry-run")
+    assert (answer["paused"], answer["dry_run"], answer["tasks"] > 0) == (True, True, True)
+    assert "the table is paused: `compact` does nothing before `resume`" in answer["reason"]
+    assert f"{TABLE} is paused" in desk.type("compact", TABLE, "--dry-run").stdout
+    desk.type("resume", TABLE)
+    assert not desk.json("compact", TABLE, "--dry-run")["paused"]
+
+
+def test_adding_a_catalog_prints_how_many_tables_and_namespaces_it_has(desk: Desk) -> None:
+    desk.table()
+    assert "1 table in 1 namespace" in desk.add_catalog().stdout

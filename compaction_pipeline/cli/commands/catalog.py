@@ -11,6 +11,7 @@ from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.table import CatalogEntry
 
 _HELP = (
@@ -47,9 +48,11 @@ def add(
     with Session(context) as session:
         tables = session.services.explore_catalogs.register(entry)
         mode = "observed only: nothing is executed" if observe else "compacted from now on"
+        namespaces = {table.namespace for table in tables}
+        counts = f"{files_of(len(tables), 'table')} in {files_of(len(namespaces), 'namespace')}"
         session.output.answer(
-            {"catalog": name, "observe": observe, "tables": tables},
-            f"catalog {name} registered, {mode}; {len(tables)} table(s)",
+            {"catalog": name, "observe": observe, "tables": tables, "table_count": len(tables), "namespace_count": len(namespaces)},
+            f"catalog {name} registered, {mode}; {counts}",
             *(f"  {table}" for table in tables),
         )
 

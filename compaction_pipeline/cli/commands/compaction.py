@@ -10,6 +10,7 @@ from rich.console import RenderableType
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, Interrupted, command_group
 from compaction_pipeline.cli.compaction_answer import (
+    PAUSED,
     CompactionAnswer,
     TableBefore,
     answer_of,
@@ -110,7 +111,10 @@ def _compacted(
     before = _before(session, table)
     if dry_run:
         made = session.services.compact_tables.explain(table, request)
-        return dry_run_answer(str(table), made, before), ["dry run: nothing is done", *_plan_rendered(made, request.nodes is not None)]
+        paused = session.stores.tables.state(table).paused
+        first = [f"{table} is {PAUSED}"] if paused else []
+        answer = dry_run_answer(str(table), made, before, paused=paused)
+        return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request.nodes is not None)]
     settings = session.services.settings
     compact_tables = session.services.compact_tables
     with session.output.progress() as progress:

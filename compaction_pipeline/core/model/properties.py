@@ -39,6 +39,7 @@ class TableProperties:
     commit_interval: timedelta = timedelta(minutes=5)
     task_memory_bytes: int = 1024 * MIB
     respec_quiet_interval: timedelta = timedelta(days=1)
+    conversions_enabled: bool = True
     quota: float = 0.5
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -232,6 +233,15 @@ PROPERTIES: tuple[Property, ...] = (
         _whole(128 * MIB, _MOST_BYTES),
         "1073741824",
         "bound of one task's memory, whatever its deletes",
+    ),
+    Property(
+        "compaction.conversions.enabled",
+        "conversions_enabled",
+        _boolean,
+        "true or false",
+        lambda v: True,
+        "true",
+        "false: deletes of large files wait for a major or full, and every commit of ours is a replace, which streaming readers skip",
     ),
     Property(
         "compaction.respec.quiet-interval",

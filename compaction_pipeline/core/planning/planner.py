@@ -304,7 +304,8 @@ class _Part:
             views = {node: self._view(group, node in keep_pending) for node, group in self.decided.items()}
             decisions = {node: self._decide(view) for node, view in views.items()}
             bins = {node: decision.bins for node, decision in decisions.items() if decision.bins}
-            eligible = {node for node, decision in decisions.items() if decision.minor_due}
+            converts = self.properties.conversions_enabled
+            eligible = {node for node, decision in decisions.items() if decision.minor_due} if converts else set()
             label = f"{self.files.snapshot_id}"
             conversions = choose_conversions(views, bins, eligible, self.reach, label) if eligible else Conversions()
             tasks = self._tasks(decisions, conversions)
@@ -475,6 +476,8 @@ class _Part:
             elif decision.type or decision.minor_due:
                 decision.code = PlanReasonCode.NO_GAIN
                 decision.text += "; merging would leave as many files and deletes as before"
+                if decision.minor_due and view.files.deletes and not self.properties.conversions_enabled:
+                    decision.text += " ('compaction.conversions.enabled' is false: deletes of large files wait for a major or full)"
 
 
 def _doubled(files: Sequence[LiveFile]) -> frozenset[str]:

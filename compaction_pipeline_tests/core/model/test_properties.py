@@ -27,6 +27,7 @@ BAD = {
     "self-optimizing.commit.interval": ["-1", "x"],
     "compaction.task.memory": ["134217727", "1g", "9" * 23],
     "compaction.respec.quiet-interval": ["-1", "x"],
+    "compaction.conversions.enabled": ["yes", ""],
     "self-optimizing.quota": ["0", "-1", "nan", "inf"],
 }
 

@@ -216,3 +216,10 @@ def test_a_full_splits_a_file_of_more_than_1_8_times_the_target(rows: int, perce
 def test_one_row_is_never_split() -> None:
     files = builders.table_files(builders.data("big", 5000, rows=1))
     assert planned(files, PlanRequest((CompactionType.FULL,), force=True)).tasks == ()
+
+
+@given(situations())
+def test_without_conversions_no_delete_file_is_written(situation: Situation) -> None:
+    files, in_use, rules, request = situation
+    plan = planned(files, request, rules=replace(rules, conversions_enabled=False), in_use=in_use)
+    assert [work for work in plan.tasks if work.action is TaskAction.CONVERT] == []
