@@ -31,6 +31,7 @@ from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.manifests import read_entries
 from compaction_pipeline.iceberg.partitions import partition_record, partition_struct
+from compaction_pipeline.iceberg.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.scan import IcebergScan
 from compaction_pipeline.iceberg.write_files import write_parquet_file
@@ -44,7 +45,13 @@ class Lake:
     """A catalog `lake`, in a folder where no properties name another, with its scan and a committer that never sleeps."""
 
     def __init__(
-        self, folder: Path, catalog_name: str = "lake", *, properties: Mapping[str, str] | None = None, namespace: str = "db"
+        self,
+        folder: Path,
+        catalog_name: str = "lake",
+        *,
+        properties: Mapping[str, str] | None = None,
+        namespace: str = "db",
+        limits: RequestLimits = RequestLimits(),
     ) -> None:
         self.folder = folder
         self.namespace = namespace
@@ -55,7 +62,7 @@ class Lake:
             "init_catalog_tables": "true",
             "catalog-name": catalog_name,
         }
-        self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties))
+        self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties), limits)
         self.scan = IcebergScan(self.catalogs)
         self.committer = IcebergCommitter(self.catalogs, sleep=lambda seconds: None)
         self.catalog = self.catalogs.catalog("lake")

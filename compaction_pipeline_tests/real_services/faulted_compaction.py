@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from sqlalchemy import create_engine, select, update
 from typer.testing import CliRunner
 
 from compaction_pipeline.bootstrap import Services, utc_now
 from compaction_pipeline.cli.main import app
+from compaction_pipeline.iceberg import rest_catalog
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.rest_catalog import RequestLimits
 from compaction_pipeline.settings import Settings
-from compaction_pipeline.storage import engine
+from compaction_pipeline.storage import engine, schema
 from compaction_pipeline_tests.iceberg.lake import LakeTable
-from compaction_pipeline_tests.real_services.lake import ServedLake
+from compaction_pipeline_tests.real_services.lake import PATIENT, ServedLake
 from compaction_pipeline_tests.reference_reader import MOUNTS, bag_difference, entries_of, manifests_of, metadata_of
 from compaction_pipeline_tests.scenarios.soundness import faults
-
-_LIMITS = RequestLimits(connect_seconds=5, read_seconds=5, commit_seconds=5)
-"""A catalog that hangs is given up after these: long for a busy machine, short for a test."""
 
 
 class Scene:
@@ -40,6 +38,7 @@ class Scene:
     def __init__(self, lake: ServedLake) -> None:
         self.lake = lake
         self.passed = timedelta(0)
+        self.limits = PATIENT
         self.table: LakeTable = lake.table()
         for first in range(0, 18, 3):
             self.table.ids(*range(first, first + 3))
@@ -53,6 +52,11 @@ class Scene:
     def commit(self) -> str:
         """Pattern of the requests that commit to the table."""
         return f"^POST .*/{self.lake.namespace}/tables/t$"
+
+    def give_up_after(self, seconds: float, *, commits_only: bool = False) -> None:
+        """Let the product wait no longer for the catalog, until it is mended: for requests that hang anyway."""
+        others = PATIENT.read_seconds if commits_only else seconds
+        self.limits = RequestLimits(connect_seconds=PATIENT.connect_seconds, read_seconds=others, commit_seconds=seconds)
 
     def then_mended_by(self, action: Callable[[], object]) -> None:
         """What takes the fault away again, beside taking away every rule of the proxies."""
@@ -75,10 +79,11 @@ class Scene:
 
     def change_catalog(self, key: str, value: str) -> None:
         """Give the registered catalog another value of a property."""
-        with closing(sqlite3.connect(self.lake.home / "state.db")) as database, database:
-            [(properties,)] = database.execute("SELECT properties FROM catalog WHERE name = 'lake'").fetchall()
-            changed = json.dumps({**json.loads(properties), key: value})
-            database.execute("UPDATE catalog SET properties = ? WHERE name = 'lake'", (changed,))
+        database = create_engine(f"sqlite:///{self.lake.home}/state.db")
+        with database.begin() as connection:
+            properties = connection.execute(select(schema.catalog.c.properties)).scalar_one()
+            connection.execute(update(schema.catalog).values(properties={**properties, key: value}))
+        database.dispose()
 
     # ---- the product -------------------------------------------------------------------------------------------------
 
@@ -90,7 +95,7 @@ class Scene:
 
     def services(self, settings: Settings) -> Services:
         made = Services(settings, clock=self.now, sleep=self.pass_time)
-        made.__dict__["catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), _LIMITS)
+        made.__dict__["catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), self.limits)
         return made
 
     def type(self, *arguments: str) -> Any:
@@ -118,10 +123,13 @@ class Scene:
         with (
             mock.patch("compaction_pipeline.cli.session.Services", self.services),
             mock.patch.object(engine, "BUSY_TIMEOUT_SECONDS", 1),
+            # Every command is a process of its own, which knows nothing of what hung before.
+            mock.patch.dict(rest_catalog._silent_until, clear=True),
         ):
             yield
 
     def mend(self) -> None:
+        self.limits = PATIENT
         self.lake.catalog_proxy.take_away()
         self.lake.s3_proxy.take_away()
         for action in self._mend:
@@ -206,6 +214,7 @@ def stable(text: str, scene: Scene) -> str:
     text = re.sub(r"(?<=-)[0-9a-f]{8}(?=-)", "ID", text)
     text = re.sub(r"\b\d+ bytes", "N bytes", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?([.]\d+)?( UTC|Z|[+]00:00)?", "TIME", text)
+    text = re.sub(r"\b\d\d:\d\d:\d\d UTC", "TIME", text)
     text = re.sub(r"\d+([.]\d+)? ?(ms|s|seconds)\b", r"N \2", text)
     return re.sub(r"\b\d{8,}\b", "ID", text)
 

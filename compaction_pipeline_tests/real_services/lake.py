@@ -14,18 +14,23 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.rest_catalog import RequestLimits
 from compaction_pipeline.services.compact_tables import Compaction
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.real_services.fault_proxy import fault_proxy
 from compaction_pipeline_tests.real_services.servers import RestCatalogServer, S3Server
 
+PATIENT = RequestLimits(connect_seconds=600, read_seconds=600, commit_seconds=600)
+"""Against a hang: a server on a busy machine may take long for its first answers."""
+
 
 class ServedLake(Lake):
     """A namespace of its own in the catalog. `catalog_proxy` and `s3_proxy` stand before the product, whose catalog is named `lake`."""
 
     def __init__(self, folder: Path, s3: S3Server, rest: RestCatalogServer) -> None:
-        super().__init__(folder, properties={**rest.properties(), **s3.properties()}, namespace=f"db{uuid4().hex[:8]}")
+        super().__init__(folder, properties={**rest.properties(), **s3.properties()}, namespace=f"db{uuid4().hex[:8]}", limits=PATIENT)
         self._open = ExitStack()
         self.s3_proxy = self._open.enter_context(fault_proxy(s3.port))
         self.catalog_proxy = self._open.enter_context(fault_proxy(rest.port))
@@ -46,7 +51,8 @@ class ServedLake(Lake):
     def services(self) -> Services:
         """The product in this process, with a state database of its own; it merges in this process."""
         if self._services is None:
-            self._services = Services(Settings(home=self.home, merge_engine="in-process"))
+            self._services = made = Services(Settings(home=self.home, merge_engine="in-process"))
+            made.__dict__["catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), PATIENT)
             self._services.stores.catalogs.add(CatalogEntry("lake", self.product_properties))
         return self._services
 
