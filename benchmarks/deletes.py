@@ -1,13 +1,14 @@
 """CPU of a merge with a tenth of the rows deleted, by equality and by position: ours beside Iceberg's `rewrite_data_files`.
 
-    python benchmarks/deletes.py                  # 40 files, 220 MB
-    python benchmarks/deletes.py --scale 1        # 2 GB
+    python benchmarks/deletes.py                          # 0.2, 0.8 and 2 GB, and 0.2 GB with 1,000 delete files
+    python benchmarks/deletes.py --scales 0.4 --many 0    # 0.8 GB
 
 Three tables of the same rows: without deletes, with equality deletes, with position deletes; each side has a warm Spark session of its
 own (the peer's with the JVM's defaults, ours as the product starts it). The counted rounds alternate between both sides and all tables.
-Rows that no delete touches are copied as bytes, so what a delete costs is measured apart: the same kernel in this process, where a
-table without deletes is decoded and encoded too. The last line is
-`ratio <peer's CPU / ours>` of the worse of the two kinds.
+Of few delete files those of equality hold a range of keys each, those of positions belong to one data file each; of many every one
+reaches all of the table. Rows that no delete touches are copied as bytes, so what a delete costs is measured apart: the same kernel in
+this process, where a table without deletes is decoded and encoded too. The last line is `ratio <peer's CPU / ours>` of the worse of the
+two kinds, at the size where it is worst.
 """
 
 from __future__ import annotations
@@ -35,33 +36,48 @@ EQUALITY_FILES = 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=0.1, help="1: at least 2 GB")
+    parser.add_argument("--scales", type=float, nargs="+", default=[0.1, 0.4, 1.0], help="sizes; 1: at least 2 GB")
+    parser.add_argument("--many", type=int, default=1_000, help="delete files of one more table of the first size; 0: leave it out")
     parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
     parser.add_argument("--ours-only", action="store_true", help="leave the peer out: how much deletes cost us")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="deletes-benchmark-") as folder, warehouse(Path(folder)) as opened:
-        _compare(opened, Path(folder) / "ours", arguments)
+    cases = [(scale, 0) for scale in arguments.scales] + ([(arguments.scales[0], arguments.many)] if arguments.many else [])
+    ratios = []
+    for scale, many in cases:
+        with tempfile.TemporaryDirectory(prefix="deletes-benchmark-") as folder, warehouse(Path(folder)) as opened:
+            ratios += _compare(opened, Path(folder) / "ours", scale, many, arguments)
+    if ratios:
+        print(f"ratio {min(ratios):.2f}")
 
 
-def _compare(opened: Warehouse, output: Path, arguments: argparse.Namespace) -> None:
-    files = max(2, round(ORDERS.files_at_scale_1 * arguments.scale))
+def _compare(opened: Warehouse, output: Path, scale: float, many: int, arguments: argparse.Namespace) -> list[float]:
+    files = max(2, round(ORDERS.files_at_scale_1 * scale))
     tables = {kind: opened.table(kind, ORDERS, files, ORDERS.rows_per_file) for kind in ("plain", "equality", "position")}
     rows = files * ORDERS.rows_per_file
-    for part in np.array_split(np.arange(3, rows, 10, dtype=np.int64), EQUALITY_FILES):
-        tables["equality"].delete_by_equality(pa.table({"id": part}))
-    tables["position"].delete_by_position("id % 10 = 3")
+    gone = np.arange(3, rows, 10, dtype=np.int64)
+    if many:
+        tables["equality"].delete_by_equality(*[pa.table({"id": gone[number::many]}) for number in range(many)])
+        # Spark numbers the files as it numbers the rows.
+        paths = np.array(sorted(file.path for file in tables["position"].files()))
+        parts = [gone[number::many] for number in range(many)]
+        places = [{"file_path": paths[part // ORDERS.rows_per_file], "pos": part % ORDERS.rows_per_file} for part in parts]
+        tables["position"].delete_positions(*[pa.table(each) for each in places])
+    else:
+        tables["equality"].delete_by_equality(*[pa.table({"id": part}) for part in np.array_split(gone, EQUALITY_FILES)])
+        tables["position"].delete_by_position("id % 10 = 3")
     megabytes = total_bytes(tables["plain"].files()) / MB
-    print(f"{files} files, {megabytes:.0f} MB, {rows} rows, of which a tenth is deleted; {load_average()}")
+    deletes = f", {many} delete files of each kind" if many else ""
+    print(f"{files} files, {megabytes:.0f} MB, {rows} rows, of which a tenth is deleted{deletes}; {load_average()}")
     _share(tables, output, rows, arguments.rounds)
     if arguments.ours_only:
-        return
+        return []
     with own_session(output.parent) as engine:
-        _beside_the_peer(engine, tables, output, rows, megabytes, arguments.rounds)
+        return _beside_the_peer(engine, tables, output, rows, megabytes, arguments.rounds)
 
 
 def _beside_the_peer(
     engine: OwnSession, tables: Mapping[str, GeneratedTable], output: Path, rows: int, megabytes: float, rounds: int
-) -> None:
+) -> list[float]:
     runs: dict[str, Callable[[], object]] = {}
     for kind, table in tables.items():
         runs[f"iceberg {kind}"] = lambda table=table, snapshot=table.snapshot_id(): table.rewrite(snapshot)
@@ -71,7 +87,9 @@ def _beside_the_peer(
     for name, cpu in costs.items():
         print(f"{name:18} {megabytes / cpu:6.1f} MB per CPU-second")
     print(load_average())
-    print(f"ratio {min(costs[f'iceberg {kind}'] / costs[f'ours {kind}'] for kind in ('equality', 'position')):.2f}")
+    ratios = {kind: costs[f"iceberg {kind}"] / costs[f"ours {kind}"] for kind in tables}
+    print("times the peer's throughput per CPU-second: " + ", ".join(f"{kind} {ratio:.1f}" for kind, ratio in ratios.items()))
+    return [ratios["equality"], ratios["position"]]
 
 
 def _share(tables: Mapping[str, GeneratedTable], output: Path, rows: int, rounds: int) -> None:

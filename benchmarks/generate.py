@@ -200,6 +200,15 @@ class GeneratedTable:
             deletes.append((file, ids))
         row_delta(table, equality_deletes=deletes)
 
+    def delete_positions(self, *positions: pa.Table) -> None:
+        """Commit one position-delete file per table of `file_path` and `pos`, all in one snapshot; each may name many data files."""
+        table = self.loaded()
+        deletes = []
+        for each in positions:
+            self._written += 1
+            deletes.append(write_parquet_file(table, each, content=FileContent.POSITION_DELETES, name=f"position-{self._written:05d}"))
+        row_delta(table, position_deletes=deletes)
+
     def delete_by_position(self, condition: str) -> None:
         """Spark's merge-on-read DELETE: position-delete files."""
         self.warehouse.session.sql(f"delete from {self.sql_name} where {condition}")

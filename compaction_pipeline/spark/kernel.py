@@ -73,8 +73,11 @@ def merge_task(
         files.delete_written()
         shared.clear()
     files.close()
+    peak_bytes = before + memory.peak_bytes()
+    # What was kept for this task's own use is not the next one's.
+    pa.default_memory_pool().release_unused()
     duration_ms = int((time.monotonic() - started) * 1000)
-    return replace(result, duration_ms=duration_ms, peak_memory_bytes=before + memory.peak_bytes())
+    return replace(result, duration_ms=duration_ms, peak_memory_bytes=peak_bytes)
 
 
 def _failed(task: CompactionTask, reason: str) -> MergeResult:

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.spark.java import find_java
+from compaction_pipeline.spark.memory import PURGE_DELAY_MS
 from compaction_pipeline.spark.reachable import check_connect, check_master
 
 log = logging.getLogger(__name__)
@@ -152,6 +153,7 @@ class SparkSessions:
             "spark.sql.execution.arrow.pyspark.enabled": "true",
             "spark.python.worker.reuse": "true",
             "spark.sql.adaptive.enabled": "false",
+            "spark.executorEnv.MIMALLOC_PURGE_DELAY": str(PURGE_DELAY_MS),
         }
         if self.settings.is_local:
             properties |= {

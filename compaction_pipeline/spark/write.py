@@ -24,6 +24,7 @@ from compaction_pipeline.core.model.node import Partition
 from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.evolution import arrow_schema
 from compaction_pipeline.spark.file_access import FileAccess, in_words
+from compaction_pipeline.spark.memory import release_while_tight
 from compaction_pipeline.spark.metrics import MetricsModes, NanCounter, column_metrics, leaves
 
 MIB = 1024 * 1024
@@ -229,8 +230,8 @@ class _PartitionWriter:
         self._owner.digest.add_assembled(table, parts)
         self._owner.rows += table.num_rows
         self._bytes_per_row = max(self._file.position() / self._file.rows, 0.01)
-        # Arrow's allocator keeps what a row group took; within a bound of memory it must give it back.
-        pa.default_memory_pool().release_unused()
+        # The allocator keeps what a row group took; within a tight bound of memory it must give it back.
+        release_while_tight()
 
     def _assembled(self) -> Any:
         """The held batches as one table; a column that some batches hold as dictionaries and others not is decoded."""

@@ -25,6 +25,7 @@ from compaction_pipeline.spark.copy.footer import Chunk
 from compaction_pipeline.spark.copy.proof import CopyProof, Part, checksum, handed_digest, part_of
 from compaction_pipeline.spark.evolution import Projection, arrow_schema
 from compaction_pipeline.spark.file_access import FileAccess, in_words
+from compaction_pipeline.spark.memory import release_while_tight
 from compaction_pipeline.spark.metrics import MetricsModes, NanCounter, leaves
 from compaction_pipeline.spark.read import MAX_BATCH_ROWS
 from compaction_pipeline.spark.write import FileSizing, OutputNames, ParquetOptions, Progress, parquet_writer, rejoined
@@ -220,8 +221,8 @@ class Assembler:
     def _learn(self) -> None:
         assert self._file is not None
         self._bytes_per_row = max(self._file.position / max(self._file.rows, 1), 0.01)
-        # Arrow's allocator keeps what a row group took; within a bound of memory it must give it back.
-        pa.default_memory_pool().release_unused()
+        # The allocator keeps what a row group took; within a tight bound of memory it must give it back.
+        release_while_tight()
 
     def _flush(self) -> None:
         """Write what is held as one row group."""
