@@ -32,7 +32,7 @@ def tight_allocation(memory_bytes: int) -> Iterator[None]:
 
 
 PURGE_DELAY_MS = 10_000
-"""How long Arrow's allocator keeps what is freed, in Spark's workers: to take it again costs a fault a page, a tenth of a merge."""
+"""How long Arrow's allocator keeps what is freed, in Spark's workers: to take it again costs a fault a page."""
 
 
 def release_while_tight() -> None:
