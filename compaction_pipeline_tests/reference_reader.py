@@ -174,7 +174,9 @@ def live_entries(metadata: Mapping[str, Any], snapshot_id: int | None = None) ->
 
 
 def manifests_of(snapshot: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The manifest list of a snapshot."""
+    """The manifest list of a snapshot; snapshots of v1 may name their manifests themselves."""
+    if "manifest-list" not in snapshot:
+        return [{"manifest_path": path, "partition_spec_id": 0, "sequence_number": 0} for path in snapshot["manifests"]]
     return _avro(*_stamp(snapshot["manifest-list"]))
 
 

@@ -24,6 +24,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.inline_manifests import accept_inline_manifests
 from compaction_pipeline.iceberg.rest_catalog import RequestLimits, use_bounded_rest_catalogs
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
@@ -42,6 +43,7 @@ class Catalogs:
         self._entry_of = entry_of
         self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
         accept_any_blob_type()
+        accept_inline_manifests()
         self._limits = limits
         use_bounded_rest_catalogs(limits)
 

@@ -89,6 +89,8 @@ class ManifestDecoder:
             raise ValueError("its header holds no schema")
         self.schema: AvroType = plain_schema(json.loads(self._frame.meta["avro.schema"]))
         """The entry's type."""
+        self.spec_id = int(self._frame.meta.get("partition-spec-id", b"0"))
+        """As the file's own header says; a manifest list says it too."""
         self.data_file_type: AvroType = _of_id(self.schema, _DATA_FILE)
         self.partition_type: AvroType | None = next(
             (field["type"] for field in self.data_file_type["fields"] if field.get("field-id") == _PARTITION), None

@@ -55,7 +55,7 @@ def head_layout(metadata: TableMetadata) -> HeadLayout:
 def listed_metadata(io: FileIO, metadata: TableMetadata, names: Iterable[str]) -> frozenset[str]:
     """Those of these file names that a manifest list, or a manifest, of any snapshot has. By name: one file has several paths."""
     wanted = set(names)
-    found = {_name(snapshot.manifest_list) for snapshot in metadata.snapshots} & wanted
+    found = {_name(snapshot.manifest_list) for snapshot in metadata.snapshots if snapshot.manifest_list} & wanted
     for snapshot in reversed(metadata.snapshots):
         if found == wanted:
             break

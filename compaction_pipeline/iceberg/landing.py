@@ -97,7 +97,7 @@ def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
 
 def parents_of_attempts(loaded: Table, record_ids: Collection[str]) -> Mapping[str, set[int | None]]:
     """The snapshots that attempts of these records were built on, from the manifest lists that they left and no snapshot names."""
-    named = {snapshot.manifest_list.rsplit("/", 1)[-1] for snapshot in loaded.metadata.snapshots}
+    named = {snapshot.manifest_list.rsplit("/", 1)[-1] for snapshot in loaded.metadata.snapshots if snapshot.manifest_list}
     parents: dict[str, set[int | None]] = {}
     for path in metadata_files(loaded, record_ids):
         name = path.rsplit("/", 1)[-1]

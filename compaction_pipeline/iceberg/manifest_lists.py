@@ -9,6 +9,7 @@ before it goes to storage, and must say what it should: the bounds of partitions
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
@@ -22,6 +23,8 @@ from pyiceberg.table.snapshots import Snapshot
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, long_bytes, nullable, plain_schema, type_name
 from compaction_pipeline.iceberg.avro_frames import read_frame
+from compaction_pipeline.iceberg.entry_decoder import ManifestDecoder
+from compaction_pipeline.iceberg.inline_manifests import inline_paths
 from compaction_pipeline.iceberg.manifests import readable
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
@@ -39,14 +42,40 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
     """The manifests of a snapshot. StorageUnavailable when its manifest list is corrupt or was cut, TableRefused for one that is written
     in a way that is not read here."""
     path = snapshot.manifest_list
+    if path is None:
+        return [_inline(io, each, snapshot.snapshot_id) for each in inline_paths(snapshot)]
     with io.new_input(path).open() as stream:
         content = stream.read()
     with readable(f"manifest list {path}"):
         manifests = _decoded(content)
+        twice = [name for name, count in Counter(manifest.manifest_path for manifest in manifests).items() if count > 1]
+        if twice:
+            raise TableRefused(
+                f"manifest list {path} names the manifest {twice[0]} more than once: all files in it are live more than once"
+            )
         if not manifests and _total_files(snapshot):
             # Cut behind its header it is a whole file of no manifests.
             raise ValueError(f"it names no manifest, but its snapshot holds {_total_files(snapshot)} files")
     return manifests
+
+
+def _inline(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
+    """A manifest that its snapshot names itself, as early writers of v1 did: what a list would say of it is counted."""
+    with io.new_input(path).open() as stream:
+        content = stream.read()
+    with readable(f"manifest {path}"):
+        decoder = ManifestDecoder(content)
+        files: Counter[int] = Counter()
+        rows: Counter[int] = Counter()
+        for entry in decoder.entries():
+            files[entry.status] += 1
+            rows[entry.status] += entry.record_count
+    existing, added, deleted = 0, 1, 2
+    values: dict[int, Any] = {
+        500: path, 501: len(content), 502: decoder.spec_id, _CONTENT: ManifestContent.DATA, 515: 0, 516: 0, 503: snapshot_id,
+        504: files[added], 505: files[existing], 506: files[deleted], 512: rows[added], 513: rows[existing], 514: rows[deleted],
+    }  # fmt: skip
+    return ManifestFile(*[values.get(number) for number in _FIELDS])
 
 
 def write_manifests(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:

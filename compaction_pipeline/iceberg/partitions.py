@@ -38,14 +38,9 @@ from pyiceberg.types import (
     UnknownType,
     UUIDType,
 )
-from pyiceberg.utils.datetime import (
-    date_str_to_days,
-    time_str_to_micros,
-    timestamp_to_micros,
-    timestamptz_to_micros,
-)
 
 from compaction_pipeline.core.errors import CommitConflict
+from compaction_pipeline.core.model.calendar import date_text, days_of, micros_of_moment, micros_of_time, moment_text, time_text
 from compaction_pipeline.core.model.node import Partition, PartitionValue
 
 
@@ -129,6 +124,14 @@ def _json_of(kind: IcebergType, value: object) -> str | int | float | bool | Non
         return str(value if isinstance(value, UUID) else UUID(bytes=value))  # type: ignore[arg-type]
     if isinstance(kind, (BinaryType, FixedType)):
         return bytes(value).hex()  # type: ignore[call-overload, no-any-return]
+    if isinstance(value, int):
+        # Python's dates end at the year 9999; partitions do not.
+        if isinstance(kind, DateType):
+            return date_text(value)
+        if isinstance(kind, TimeType):
+            return time_text(value)
+        if isinstance(kind, (TimestampType, TimestamptzType)):
+            return moment_text(value, utc=isinstance(kind, TimestamptzType))
     if not isinstance(kind, PrimitiveType):
         raise CommitConflict(f"partition value {value!r} has the type {kind}, which no partition can have")
     text: str | int | float | bool = to_json(kind, value)
@@ -142,13 +145,11 @@ def _value_of(kind: IcebergType, value: str | int | float | bool | None) -> obje
         if isinstance(kind, (FloatType, DoubleType)):
             return float(value)
         if isinstance(kind, DateType):
-            return date_str_to_days(value)
+            return days_of(value)
         if isinstance(kind, TimeType):
-            return time_str_to_micros(value)
-        if isinstance(kind, TimestamptzType):
-            return timestamptz_to_micros(value)
-        if isinstance(kind, TimestampType):
-            return timestamp_to_micros(value)
+            return micros_of_time(value)
+        if isinstance(kind, (TimestampType, TimestamptzType)):
+            return micros_of_moment(value, utc=isinstance(kind, TimestamptzType))
         if isinstance(kind, DecimalType):
             return Decimal(value)
         if isinstance(kind, UUIDType):

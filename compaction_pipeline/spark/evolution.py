@@ -40,6 +40,7 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused
+from compaction_pipeline.core.model.calendar import days_of, micros_of_moment, micros_of_time
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -208,10 +209,24 @@ def constant(iceberg_type: IcebergType, value: Any) -> Any:
         return None
     if not isinstance(iceberg_type, PrimitiveType):
         raise MergeRefused(f"a constant of type {iceberg_type} is not possible: only primitive types have single values")
-    python = float(value) if isinstance(iceberg_type, (FloatType, DoubleType)) else from_json(iceberg_type, value)
+    python = _python(iceberg_type, value)
     if isinstance(iceberg_type, UUIDType):
         return pa.scalar(getattr(python, "bytes", python), pa.binary(16))
     return pa.scalar(python, arrow_type(iceberg_type))
+
+
+def _python(kind: PrimitiveType, value: Any) -> Any:
+    if isinstance(kind, (FloatType, DoubleType)):
+        return float(value)
+    if isinstance(value, str):
+        # Numbers in Arrow too: Python has no dates beyond the year 9999.
+        if isinstance(kind, DateType):
+            return days_of(value)
+        if isinstance(kind, TimeType):
+            return micros_of_time(value)
+        if isinstance(kind, (TimestampType, TimestamptzType)):
+            return micros_of_moment(value, utc=isinstance(kind, TimestamptzType))
+    return from_json(kind, value)
 
 
 def _default(field: NestedField, where: str) -> Any:

@@ -41,9 +41,13 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
     UUIDType,
 )
 
+from compaction_pipeline.core.model.calendar import date_text, moment_text, time_text
 from compaction_pipeline.core.model.node import PartitionValue
 
 _MICROS_PER_HOUR = 3_600_000_000
@@ -131,7 +135,8 @@ def partition_value(name: str, kind: IcebergType, scalar: Any) -> PartitionValue
     """A partition field's value as the table's own manifests would give it."""
     if scalar is None or not scalar.is_valid:
         return PartitionValue(name, str(kind), None)
-    value = scalar.as_py()
+    # Of a moment that Python has no date for only the number is asked.
+    value: Any = None if pa.types.is_temporal(scalar.type) else scalar.as_py()
     if isinstance(kind, (FloatType, DoubleType)) and not math.isfinite(value):
         return PartitionValue(name, str(kind), "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
     if isinstance(kind, DecimalType):
@@ -141,7 +146,11 @@ def partition_value(name: str, kind: IcebergType, scalar: Any) -> PartitionValue
     if isinstance(kind, (BinaryType, FixedType)):
         return PartitionValue(name, str(kind), bytes(value).hex())
     assert isinstance(kind, PrimitiveType)
-    internal = scalar.value if pa.types.is_temporal(scalar.type) else value
-    if isinstance(kind, DateType) and not isinstance(internal, int):
-        internal = value
+    internal: Any = scalar.value if pa.types.is_temporal(scalar.type) else value
+    if isinstance(kind, DateType):
+        return PartitionValue(name, str(kind), date_text(internal))
+    if isinstance(kind, TimeType):
+        return PartitionValue(name, str(kind), time_text(internal))
+    if isinstance(kind, (TimestampType, TimestamptzType)):
+        return PartitionValue(name, str(kind), moment_text(internal, utc=isinstance(kind, TimestamptzType)))
     return PartitionValue(name, str(kind), to_json(kind, internal))

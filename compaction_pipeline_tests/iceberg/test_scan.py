@@ -37,6 +37,8 @@ from pyiceberg.types import (
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.model.data_file import FileContent
 from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.iceberg.manifest_lists import read_manifests, write_manifests
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_record
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
@@ -315,3 +317,35 @@ def test_a_sql_catalog_tells_at_once_where_its_tables_lie(lake: Lake) -> None:
     after = lake.scan.locations("lake")
     assert after[one.identifier] == before[one.identifier]
     assert after[two.identifier] == two.head().metadata_location != before[two.identifier]
+
+
+def test_snapshots_of_v1_that_name_their_manifests_themselves_are_read_and_compacted(lake: Lake) -> None:
+    t = lake.table(version=1)
+    t.ids(1)
+    t.ids(2)
+    path = Path(t.table.refresh().metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    for snapshot in metadata["snapshots"]:
+        one = t.table.snapshot_by_id(snapshot["snapshot-id"])
+        assert one is not None
+        snapshot["manifests"] = [manifest.manifest_path for manifest in one.manifests(t.table.io)]
+        del snapshot["manifest-list"]
+    path.write_text(json.dumps(metadata))
+    old = {snapshot["snapshot-id"]: snapshot["manifests"] for snapshot in metadata["snapshots"]}
+    assert sorted(file.record_count for file in t.files()) == [1, 1]
+    assert t.commit(t.merge()).state is CommitState.COMMITTED
+    assert t.live_ids() == [1, 2]
+    written = json.loads(Path(t.table.refresh().metadata_location.removeprefix("file://")).read_text())
+    # Older snapshots stay what they were, for those who travel to them.
+    assert {one["snapshot-id"]: one["manifests"] for one in written["snapshots"] if "manifests" in one} == old
+
+
+def test_a_manifest_that_a_list_names_twice_is_said_so(lake: Lake) -> None:
+    t = lake.table()
+    t.ids(1)
+    snapshot = t.table.refresh().current_snapshot()
+    assert snapshot is not None
+    (manifest,) = read_manifests(t.table.io, snapshot)
+    write_manifests(t.table.io, t.table.metadata, snapshot, [manifest, manifest])
+    with pytest.raises(TableRefused, match=f"names the manifest {manifest.manifest_path} more than once"):
+        t.files()
