@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-_AT_ONCE = 16
+_AT_ONCE = 32
 
 
 class ReadAhead:
