@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -45,8 +46,15 @@ def at_commit(name: str, fault: Lost | Drop | Hang) -> Fault:
         scene.lake.catalog_proxy.add(scene.commit, fault)
         if isinstance(fault, Hang):
             scene.give_up_after(2, commits_only=True)
+            # What is seen is what is left once the late request has come in.
+            scene.then_mended_by(lambda: wait_for_the_late_one(scene))
 
     return Fault(name, comes)
+
+
+def wait_for_the_late_one(scene: Scene) -> None:
+    while not any(isinstance(request.fault, Hang) for request in scene.lake.catalog_proxy.requests(scene.commit)):
+        threading.Event().wait(0.05)
 
 
 def catalog_hangs(scene: Scene) -> None:
