@@ -5,6 +5,8 @@ from __future__ import annotations
 import typer
 
 from compaction_pipeline.cli.app import COMMANDS, app
+from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.ending.last_resort import end_after_sigterm
 
 __all__ = ["app", "run"]
 
@@ -57,4 +59,5 @@ COMMANDS.update(
 
 def run() -> None:
     """Entry point of the installed command."""
+    end_after_sigterm(code=ExitCode.INTERRUPTED)
     app(prog_name="compaction-pipeline")

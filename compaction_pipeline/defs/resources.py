@@ -11,6 +11,7 @@ import dagster as dg
 from pydantic import PrivateAttr
 
 from compaction_pipeline.bootstrap import Services, open_services
+from compaction_pipeline.ending.dagster_dev import end_run_with_it
 from compaction_pipeline.settings import load_settings
 
 
@@ -21,9 +22,10 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
     _holder: str | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Name the run to others that must wait for it."""
+        """Name the run to others that must wait for it, and let it end with the `dagster dev` that started it."""
         if context.run is not None:
             self._holder = f"Dagster run {context.run.run_id[:8]}"
+            end_run_with_it()
 
     def services(self) -> Services:
         """The services of this run or tick. Raises ConfigError, StorageUnavailable."""

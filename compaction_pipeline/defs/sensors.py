@@ -33,6 +33,7 @@ from compaction_pipeline.defs.observing import MOST_EVENTS, changed_nodes, obser
 from compaction_pipeline.defs.partitions import MOST_NODES, additions, needs_care, table_key, table_nodes, tables
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import active_run, is_active
+from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
 from compaction_pipeline.services.read_history import Status
 
 BUDGET = timedelta(seconds=20)
@@ -65,6 +66,7 @@ def _new_tables(instance: dg.DagsterInstance, services: Services) -> list[dg.Add
     default_status=_RUNNING,
     description="New snapshots → file index → observations of `delta_files`; plans the nodes that just changed. Starts no run.",
 )
+@abandoned_when_dagster_ends
 def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
     services = compaction.services()
     if not _has_catalog(services):
@@ -105,6 +107,7 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
     default_status=_RUNNING,
     description="What the clock makes due, or could not be planned earlier → queue; asks for `compact_job` when nothing serves the queue.",
 )
+@abandoned_when_dagster_ends
 def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
     services = compaction.services()
     if not _has_catalog(services):
@@ -181,6 +184,7 @@ def why_no_run(status: Status, serving: str | None) -> str:
     default_status=_RUNNING,
     description="A table is due → one run of `commit_job`; mirrors commits that were made outside Dagster.",
 )
+@abandoned_when_dagster_ends
 def commit_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
     services = compaction.services()
     if not _has_catalog(services):
@@ -224,6 +228,7 @@ def _tasks_of(services: Services, record: CompactionRecord) -> Sequence[Compacti
     default_status=_RUNNING,
     description="Returns tasks whose run is gone to the queue, and settles commits that were cut off by reading their tables.",
 )
+@abandoned_when_dagster_ends
 def keeper_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
     kept = compaction.services().compact_tables.keep()
     return dg.SensorResult(skip_reason=f"{len(kept.returned)} lost attempt(s) returned, {len(kept.settled)} commit(s) settled")
@@ -235,6 +240,7 @@ def keeper_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -
     default_status=_RUNNING,
     description="Lists the registered catalogs: new tables appear, dropped ones are forgotten.",
 )
+@abandoned_when_dagster_ends
 def catalog_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
     services = compaction.services()
     if not _has_catalog(services):
@@ -250,6 +256,7 @@ def catalog_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) 
     name="failure_sensor",
     description="A failed run of ours → its lost attempts are returned, and `table_health` shows the run and its reason.",
 )
+@abandoned_when_dagster_ends
 def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) -> dg.SkipReason | None:
     run = context.dagster_run
     ours = {COMPACT_JOB, COMMIT_JOB}

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.demo.process_table import ProcessEntry, family, process_table
+from compaction_pipeline.ending.process_table import ProcessEntry, family, process_table
 
 
 class Stopped(BaseException):

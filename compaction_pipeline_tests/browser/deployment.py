@@ -116,14 +116,15 @@ _ADD = """mutation($key: String!) { addDynamicPartition(partitionKey: $key, part
 @contextmanager
 def deployment(folder: Path) -> Iterator[Deployment]:
     """A filled deployment that serves; everything that it started has ended afterwards."""
-    made = Deployment(folder, _free_port())
+    made = Deployment(folder, free_port())
     made.fill()
     with Processes() as processes:
         made.start(processes)
         yield made
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

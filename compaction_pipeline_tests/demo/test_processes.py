@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.demo.process_table import ProcessEntry, family, process_table
 from compaction_pipeline.demo.processes import Child, Processes, Stopped, stop_on_signals
+from compaction_pipeline.ending.process_table import ProcessEntry, family, process_table
 
 # Starts a child in a process group of its own, as Spark does; both deaf to SIGTERM. Says when both stand.
 _DEAF_FAMILY = """

@@ -36,6 +36,17 @@ def process_table() -> list[ProcessEntry]:
     ]
 
 
+def command_of(pid: int) -> str:
+    """The command line of a process; empty when it has ended."""
+    arguments = Path("/proc") / str(pid) / "cmdline"
+    if arguments.parent.parent.joinpath("self").exists():
+        try:
+            return arguments.read_text(errors="replace").replace("\0", " ").strip()
+        except OSError:
+            return ""
+    return subprocess.run(["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True).stdout.strip()
+
+
 def _from_proc(folder: Path) -> ProcessEntry | None:
     try:
         # The command stands in parentheses and may hold spaces and parentheses itself: read behind the last one.

@@ -1,0 +1,1 @@
+"""How our processes end when they are told to, whatever hangs. Standard library only: every command imports it."""
