@@ -20,6 +20,7 @@ PAUSED = "paused: `compact` does nothing before `resume`"
 # Why a plan is empty, where that is more than "nothing to do".
 _EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
     PlanReasonCode.REFUSED: ExitCode.REFUSED,
+    PlanReasonCode.LIVE_TWICE: ExitCode.REFUSED,
     PlanReasonCode.OBSERVED: ExitCode.REFUSED,
     PlanReasonCode.PAUSED: ExitCode.REFUSED,
     PlanReasonCode.INVALID_PROPERTY: ExitCode.BAD_INPUT,

@@ -35,6 +35,7 @@ COMMIT_LOOK = timedelta(seconds=2)
 _OWN_REASONS = frozenset(
     {
         PlanReasonCode.REFUSED,
+        PlanReasonCode.LIVE_TWICE,
         PlanReasonCode.PAUSED,
         PlanReasonCode.OBSERVED,
         PlanReasonCode.DISABLED,

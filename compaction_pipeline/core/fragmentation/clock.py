@@ -9,7 +9,7 @@ from compaction_pipeline.core.model.plan import PlanReasonCode
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.ports import NodeState
 
-_SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN})
+_SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.LIVE_TWICE})
 _LEAST_FILES = 2  # `minor.trigger.interval` wants at least two small files.
 
 

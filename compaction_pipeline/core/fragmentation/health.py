@@ -38,7 +38,7 @@ def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing
     if verdict is None:
         return Health(HealthStatus.WAITING, "no plan stored yet: sensors or `compact` store one")
     code, text = verdict.reason.code, verdict.reason.text
-    if code is PlanReasonCode.REFUSED:
+    if code in (PlanReasonCode.REFUSED, PlanReasonCode.LIVE_TWICE):
         return Health(HealthStatus.REFUSED, text)
     if code is PlanReasonCode.INVALID_PROPERTY:
         return Health(HealthStatus.FAILING, text)

@@ -256,6 +256,11 @@ class Planning:
             return _NONE_ASKED_FOR
         if not self._properties.enabled:
             return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+        copied = [node for node, decision in asked.items() if decision.code is PlanReasonCode.LIVE_TWICE]
+        if copied:
+            return PlanReason(
+                PlanReasonCode.LIVE_TWICE, f"{files_of(len(copied), 'node')} left alone; {copied[0]}: {asked[copied[0]].text}"
+            )
         gainless = [node for node, decision in asked.items() if decision.code is PlanReasonCode.NO_GAIN]
         if gainless:
             return PlanReason(PlanReasonCode.NO_GAIN, f"nothing to gain; {gainless[0]}: {asked[gainless[0]].text}")
@@ -325,7 +330,7 @@ class _Part:
         return waiting - fresh
 
     def _view(self, group: NodeFiles, keep_pending: bool, without_pending: bool = False) -> NodeView:
-        blocked = self.in_use.paths | self.doubled
+        blocked = self.in_use.paths | self.doubled.keys()
         leave = keep_pending or without_pending
         exclusive = group.node in self.in_use.exclusive_nodes
         available = [] if exclusive else [f for f in group.data if f.path not in blocked and not (leave and f.path in self.in_use.pending)]
@@ -462,27 +467,47 @@ class _Part:
             if decision.code is not PlanReasonCode.NOT_FRAGMENTED:
                 continue
             view = views[node]
-            busy = len(view.files.data) - sum(1 for file in view.available if file.path not in self.in_use.pending)
+            busy = sum(1 for file in view.files.data if file.path in self.in_use.paths or file.path in self.in_use.pending)
+            copied = [file for file in view.files.data if file.path in self.doubled]
             if node in working:
                 decision.code, decision.type = PlanReasonCode.PLANNED, working[node].type
-            elif busy and (decision.type or decision.minor_due):
+            elif busy:
+                # Judged again until the tasks are gone: they may end without changing a file.
                 decision.code = PlanReasonCode.FILES_IN_USE
                 decision.text += f"; {busy} of {files_of(len(view.files.data), 'data file')} are in running or waiting tasks"
-            elif busy:
-                if any(file.path in self.in_use.paths or file.path in self.in_use.pending for file in view.files.data):
-                    # Judged again until the tasks are gone: they may end without changing a file.
-                    decision.code = PlanReasonCode.FILES_IN_USE
-                decision.text += f"; {busy} of {files_of(len(view.files.data), 'data file')} are in running or waiting tasks"
+            elif copied and (due := self._due_with_copies(view)) is not None:
+                decision.code, decision.type, decision.text = PlanReasonCode.LIVE_TWICE, due.type, due.text
             elif decision.type or decision.minor_due:
                 decision.code = PlanReasonCode.NO_GAIN
                 decision.text += "; merging would leave as many files and deletes as before"
-                if decision.minor_due and view.files.deletes and not self.properties.conversions_enabled:
-                    decision.text += " ('compaction.conversions.enabled' is false: deletes of large files wait for a major or full)"
+            if copied:
+                decision.text += f"; {self._said_of_copies(copied)}"
+
+    def _due_with_copies(self, view: NodeView) -> _Decision | None:
+        """What would be decided if files that are live more than once could be taken; None when the node would be left alone too."""
+        decision = self._decide(replace(view, available=view.files.data))
+        return decision if decision.type or decision.minor_due else None
+
+    def _said_of_copies(self, copied: Sequence[LiveFile]) -> str:
+        first = copied[0].path
+        manifests = [manifest for manifest, many in self.doubled[first].items() for _ in range(many)]
+        paths = len({file.path for file in copied})
+        # Not counted by `files_of`: one path is several live files here.
+        return (
+            f"{paths} data file(s) are live more than once and left alone, as a rewrite could not tell the copies apart: "
+            f"{first} is in {' and in '.join(manifests)}; readers get its rows {len(manifests)} times: if that is not meant, take the "
+            "path out of the table (Iceberg's DeleteFiles) and add it once"
+        )
 
 
-def _doubled(files: Sequence[LiveFile]) -> frozenset[str]:
-    """Data files that are live more than once: a rewrite could not tell the copies apart, so they are left alone."""
+def _doubled(files: Sequence[LiveFile]) -> Mapping[str, Mapping[str, int]]:
+    """Paths of data files that are live more than once, and how often in which manifest; they are left alone."""
     paths = [file.path for file in files if file.is_data]
     if len(set(paths)) == len(paths):
-        return frozenset()
-    return frozenset(path for path, count in Counter(paths).items() if count > 1)
+        return {}
+    doubled: dict[str, dict[str, int]] = {path: {} for path, count in Counter(paths).items() if count > 1}
+    for file in files:
+        if file.is_data and file.path in doubled:
+            manifests = doubled[file.path]
+            manifests[file.manifest_path] = manifests.get(file.manifest_path, 0) + 1
+    return doubled

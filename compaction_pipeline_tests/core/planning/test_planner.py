@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
+from compaction_pipeline.core.fragmentation.health import HealthStatus, node_health
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
@@ -248,5 +252,45 @@ def test_a_v1_table_is_merged_with_sequence_zero() -> None:
 
 def test_a_data_file_that_is_live_twice_is_left_alone() -> None:
     files = small(13)
-    work = only(planned(table_files(*files, files[0])))
-    assert sorted(file.path for file in work.inputs) == [file.path for file in files[1:]]
+    plan = planned(table_files(*files, files[0]))
+    assert sorted(file.path for file in only(plan).inputs) == [file.path for file in files[1:]]
+    assert "1 data file(s) are live more than once and left alone" in plan.verdicts[0].reason.text
+
+
+@pytest.mark.parametrize("request_", [PlanRequest(), forced(MINOR)], ids=["a tick", "a person"])
+def test_a_node_whose_files_are_live_twice_names_a_path_and_its_manifests(request_: PlanRequest) -> None:
+    files = [replace(file, manifest_path=manifest) for file in small(13) for manifest in ("m-1", "m-2")]
+    plan = planned(table_files(*files), request_)
+    assert (plan.tasks, plan.reason.code, plan.verdicts[0].reason.code) == ((), PlanReasonCode.LIVE_TWICE, PlanReasonCode.LIVE_TWICE)
+    for text in (plan.reason.text, plan.verdicts[0].reason.text):
+        assert (
+            f"13 data file(s) are live more than once and left alone, as a rewrite could not tell the copies apart: {files[0].path}" in text
+        )
+        assert "is in m-1 and in m-2; readers get its rows 2 times" in text
+        assert "running or waiting" not in text
+    assert node_health(plan.verdicts[0]).status is HealthStatus.REFUSED
+
+
+def test_a_file_that_is_live_twice_in_one_manifest_or_in_another_node_is_named() -> None:
+    (file,) = small(1)
+    text = planned(table_files(file, file, file), forced(MINOR)).reason.text
+    assert f"is in {file.manifest_path} and in {file.manifest_path} and in {file.manifest_path}; readers get its rows 3 times" in text
+    there = replace(data(file.path, day=2), manifest_path="m-2")
+    plan = planned(table_files(file, there), forced(MINOR))
+    assert {verdict.reason.code for verdict in plan.verdicts} == {PlanReasonCode.LIVE_TWICE}
+    assert plan.reason.text.startswith("2 nodes left alone; ")
+    assert f"is in {file.manifest_path} and in m-2" in plan.reason.text
+
+
+def test_files_in_tasks_are_told_apart_from_those_that_are_live_twice() -> None:
+    files = small(13)
+    plan = planned(table_files(*files, files[0]), in_use=InUse(frozenset(file.path for file in files[1:])))
+    (verdict,) = plan.verdicts
+    assert verdict.reason.code is PlanReasonCode.FILES_IN_USE
+    assert "12 of 14 data files are in running or waiting tasks; 1 data file(s) are live more than once" in verdict.reason.text
+
+
+def test_a_file_that_is_live_twice_in_a_node_that_is_not_due_changes_nothing() -> None:
+    files = small(3)
+    plan = planned(table_files(*files, files[0]))
+    assert plan.reason.code is PlanReasonCode.NOT_FRAGMENTED
