@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +14,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from compaction_pipeline.core.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
+# Other variables of ours: of the demo, and of the tests.
+_NOT_SETTINGS = ("COMPACTION_DEMO_", "COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
 _OWNER = r"(team:[^\s,][^,]*|[^\s,@:]+@[^\s,@.]+(\.[^\s,@.]+)+)"
 
 
@@ -56,8 +63,24 @@ class Settings(BaseSettings):
         return self.state_url or f"sqlite:///{self.home.expanduser().absolute() / 'state.db'}"
 
 
+def unknown_settings(names: Iterable[str]) -> tuple[str, ...]:
+    """A sentence for each of these environment variables that begins like a setting and is none, with the setting that was meant."""
+    known = {f"COMPACTION_{name.upper()}" for name in Settings.model_fields}
+    sentences = []
+    for name in sorted(names):
+        upper = name.upper()
+        if not upper.startswith("COMPACTION_") or upper in known or upper.startswith(_NOT_SETTINGS):
+            continue
+        near = difflib.get_close_matches(upper, known, n=1, cutoff=0.8)
+        meant = f": did you mean {near[0]}?" if near else ""
+        sentences.append(f"{name} is set, but no setting has this name, so it has no effect{meant}")
+    return tuple(sentences)
+
+
 def load_settings() -> Settings:
-    """Read the environment. Raises ConfigError that names the variable, its value and the rule."""
+    """Read the environment. Raises ConfigError that names the variable, its value and the rule; warns of variables that are no settings."""
+    for sentence in unknown_settings(os.environ):
+        log.warning(sentence)
     try:
         return Settings()
     except ValidationError as error:

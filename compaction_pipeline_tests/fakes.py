@@ -333,6 +333,8 @@ class FakeTaskStore:
                 self._move(task, after, result=result, owner=None, lease_expires_at=None)
             else:
                 self._end_attempt(task, after, result.error, now)
+                if result.refused:
+                    self._state.tasks[task.task_id] = replace(self.task(task.task_id), result=result)
             outcome = "PREPARED" if after is TaskStatus.PREPARED else DIGEST_MISMATCH if result.digest_mismatch else "FAILED"
             self._close_attempt(task, outcome, result.error, now)
             return after

@@ -5,7 +5,7 @@ Pure: what it looks at comes from probes, which either answer a text that a pers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -41,6 +41,7 @@ class Probes:
     """What is looked at. `catalogs` are the registered ones by name; asking for them may fail with the state database.
 
     `spark_remote` set: Spark runs elsewhere and no Java is needed here. `spark_task` None: no task is asked for.
+    `unknown_settings`: a sentence for each environment variable that looks like a setting and is none.
     """
 
     python: tuple[int, int, int]
@@ -52,6 +53,7 @@ class Probes:
     state: Probe
     catalogs: Callable[[], Mapping[str, Probe]]
     spark_task: Probe | None = None
+    unknown_settings: tuple[str, ...] = ()
 
 
 def diagnose(probes: Probes) -> tuple[Finding, ...]:
@@ -62,6 +64,7 @@ def diagnose(probes: Probes) -> tuple[Finding, ...]:
         java_finding(probes.java, probes.spark_remote),
         _probed("Spark", probes.spark, "install the pinned version: `pip install 'pyspark>=4.1,<4.2'`"),
         dagster_home_finding(probes.dagster_home, probes.dagster_home_problem),
+        *settings_findings(probes.unknown_settings),
         state,
         *catalog_findings(probes.catalogs, state),
     ]
@@ -113,6 +116,12 @@ def dagster_home_finding(home: str | None, problem: Callable[[str], str | None])
             "DAGSTER_HOME", Soundness.WRONG, f"{home} {wrong}", f"mkdir -p {home!r} as the user that runs Dagster, or name another"
         )
     return Finding("DAGSTER_HOME", Soundness.OK, home)
+
+
+def settings_findings(unknown: Sequence[str]) -> list[Finding]:
+    """A warning per environment variable that has no effect; nothing when there is none."""
+    mend = "correct its name, or unset it; the README lists every setting"
+    return [Finding("settings", Soundness.WARNING, sentence, mend) for sentence in unknown]
 
 
 def catalog_findings(catalogs: Callable[[], Mapping[str, Probe]], state: Finding) -> list[Finding]:

@@ -132,11 +132,11 @@ def records_table(records: Iterable[CompactionRecord]) -> Table:
             escape(str(record.table)),
             _status(record.status),
             " ".join(kind.value for kind in record.types),
-            f"{len(record.committed_task_ids)}/{len(record.task_ids)}",
+            f"{len(record.committed_task_ids)}/{len(record.task_ids) + len(record.failed)}",
             change_text(figures.files_before, figures.files_after),
             change_text(figures.delete_files_before, figures.delete_files_after),
             f"{bytes_text(figures.bytes_before)} → {bytes_text(figures.bytes_after)}",
-            escape(record.reason or ""),
+            escape("; ".join(part for part in (record.reason, record.left_out) if part)),
         )
     return table
 
@@ -151,7 +151,11 @@ def record_table(record: CompactionRecord) -> Table:
         ("at", time_text(record.created_at)),
         ("types", " ".join(kind.value for kind in record.types)),
         ("snapshot", f"{record.snapshot_before} → {record.snapshot_after}"),
-        ("tasks", f"{len(record.committed_task_ids)} committed of {len(record.task_ids)}, {len(record.conflicts)} conflicts"),
+        (
+            "tasks",
+            f"{len(record.committed_task_ids)} committed of {len(record.task_ids) + len(record.failed)}, "
+            f"{len(record.conflicts)} conflicts, {len(record.failed)} failed",
+        ),
         ("data files", change_text(figures.files_before, figures.files_after)),
         ("delete files", change_text(figures.delete_files_before, figures.delete_files_after)),
         ("bytes", f"{bytes_text(figures.bytes_before)} → {bytes_text(figures.bytes_after)}"),
@@ -173,6 +177,8 @@ def record_table(record: CompactionRecord) -> Table:
         rows.append(("why", record.reason))
     for task_id, why in record.conflicts.items():
         rows.append((f"conflict {task_id}", why))
+    for task_id, why in record.failed.items():
+        rows.append((f"failed {task_id}", why))
     for name, value in rows:
         table.add_row(name, value if isinstance(value, Text) else Text(value))
     return table

@@ -203,6 +203,7 @@ def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
         "snapshot_after": dg.MetadataValue.text(str(record.snapshot_after)),
         "tasks_count": dg.MetadataValue.int(len(record.task_ids)),
         "committed_tasks_count": dg.MetadataValue.int(len(record.committed_task_ids)),
+        "failed_count": dg.MetadataValue.int(len(record.failed)),
         "conflicts_count": dg.MetadataValue.int(len(record.conflicts)),
         "files_before_count": dg.MetadataValue.int(figures.files_before),
         "files_after_count": dg.MetadataValue.int(figures.files_after),
@@ -231,6 +232,11 @@ def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
         metadata["conflicts"] = table_of(
             [{"task": task, "reason": reason} for task, reason in sorted(record.conflicts.items())],
             (("task", "string", "task id"), ("reason", "string", "why it was not committed; its node is planned again")),
+        )
+    if record.failed:
+        metadata["failed"] = table_of(
+            [{"task": task, "reason": reason} for task, reason in sorted(record.failed.items())],
+            (("task", "string", "task id"), ("reason", "string", "why it was not merged")),
         )
     if record.run_id:
         metadata["run"] = dg.MetadataValue.dagster_run(record.run_id)

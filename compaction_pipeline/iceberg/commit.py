@@ -393,7 +393,9 @@ class _Commit:
         return prepared, unfit
 
     def _changes(self, decision: CommitDecision, outputs: Mapping[str, Sequence[_Output]], head: HeadFiles) -> Sequence[SnapshotChange]:
-        properties = {RECORD_ID_PROPERTY: self._record_id}
+        # Tasks come oldest first: where two plans named one key, the younger one's value stands. A repeated attempt says the same.
+        asked = {key: value for task in self._tasks for key, value in task.snapshot_properties.items()}
+        properties = {**asked, RECORD_ID_PROPERTY: self._record_id}
         changes = []
         if decision.replaces:
             inputs = [head.data.by_path[file.path] for task in decision.merges for file in task.work.inputs]

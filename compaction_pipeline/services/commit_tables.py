@@ -233,6 +233,7 @@ class CommitTables:
             commit_ms=_ms(record.created_at, now),
             queue_ms=max((_ms(task.created_at, task.started_at) for task in tasks), default=0),
             merge_ms=sum(task.result.duration_ms for task in tasks if task.result),
+            failed=self._failed_beside(record.table, tasks),
         )
         if outcome.state is CommitState.UNKNOWN:
             record = replace(record, status=RecordStatus.UNKNOWN, answered=False)
@@ -259,6 +260,12 @@ class CommitTables:
             rows_deleted=sum(result.rows_deleted_by_position + result.rows_deleted_by_equality for result in results),
         )
         return self._closed(record)
+
+    def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[str, str]:
+        """Why tasks of the same plans were never merged; whoever looks at the record should not think that all went in."""
+        plans = {task.plan_id for task in tasks}
+        failed = [task for task in self._tasks.tasks(table, (TaskStatus.FAILED,)) if task.plan_id in plans and task.record_id is None]
+        return {task.task_id: task.reason or "" for task in reversed(failed)}
 
     def _closed(self, record: CompactionRecord) -> Commit:
         record = replace(record, ended_at=self._clock())
@@ -398,9 +405,7 @@ def in_words(record: CompactionRecord) -> str:
         )
     else:
         text = "nothing was committed"
-    if record.conflicts:
-        text += f"; {len(record.conflicts)} conflict(s), e.g. {next(iter(record.conflicts.values()))}"
-    return text
+    return f"{text}; {record.left_out}" if record.left_out is not None else text
 
 
 def _ms(start: datetime, end: datetime | None) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable
@@ -115,17 +115,6 @@ class _Done:
     records: list[CompactionRecord] = field(default_factory=list)
     tasks: list[CompactionTask] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
-
-    def told_of(self, told: Callable[[CompactionTask, TaskStatus], None]) -> Callable[[CompactionTask, TaskStatus], None]:
-        """`told`, noting the tasks that are refused on the way."""
-
-        def ended(task: CompactionTask, status: TaskStatus) -> None:
-            if task.result is not None and task.result.refused:
-                self.refused.add(task.task_id)
-            told(task, status)
-
-        return ended
 
     def add(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> None:
         """One more record, and those of its tasks that were not planned here."""
@@ -235,7 +224,6 @@ class CompactTables:
     ) -> Compaction:
         waiting: str | None = None
         plan: CompactionPlan | None = None
-        on_result = done.told_of(on_result)
         if not request.force:
             done.failed.update(self._drain_left(table, request, until, on_plan, on_result))
         left = self._commit_left(table, run_id)
@@ -268,11 +256,15 @@ class CompactTables:
             conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
             if not conflicts or any(record.status is RecordStatus.UNKNOWN for record in records):
                 break
-            request = PlanRequest(request.types, frozenset(conflicts), force=True)
+            request = replace(request, nodes=frozenset(conflicts), force=True)
         assert plan is not None
-        return Compaction(
-            table, plan, tuple(done.records), tuple(done.tasks), done.failed, None if done.records else waiting, frozenset(done.refused)
-        )
+        refused = frozenset(task_id for task_id in done.failed if self._is_refused(task_id))
+        return Compaction(table, plan, tuple(done.records), tuple(done.tasks), done.failed, None if done.records else waiting, refused)
+
+    def _is_refused(self, task_id: str) -> bool:
+        """As its last attempt found, whichever process made it."""
+        result = self._tasks.task(task_id).result
+        return result is not None and result.refused
 
     def _add_settled(self, done: _Done, table: TableIdentifier, settled: Iterable[CompactionRecord]) -> None:
         """An earlier commit that turned out to have landed is what this command has to tell."""

@@ -171,7 +171,7 @@ class PlanTables:
             return Planned(denied)
         if state.plan_reason is not None and state.plan_reason.code is PlanReasonCode.NO_ACCESS:
             changes["plan_reason"] = decided.reason
-        tasks = self._tasks_of(decided, state, self.properties(table), now)
+        tasks = self._tasks_of(decided, state, self.properties(table), now, request.snapshot_properties)
         if not self._tasks.insert(tasks, decided.replaces, now):
             reason = "a task that this plan replaces started meanwhile; planned again later"
             return Planned(_empty(PlanReasonCode.FILES_IN_USE, reason), busy=True)
@@ -321,7 +321,14 @@ class PlanTables:
             properties = TableProperties()
         return table_budget(properties, self._queue_slots, self._tasks.planned_work(table))
 
-    def _tasks_of(self, decided: CompactionPlan, state: TableState, properties: TableProperties, now: datetime) -> list[CompactionTask]:
+    def _tasks_of(
+        self,
+        decided: CompactionPlan,
+        state: TableState,
+        properties: TableProperties,
+        now: datetime,
+        snapshot_properties: Mapping[str, str],
+    ) -> list[CompactionTask]:
         assert state.layout is not None
         assert state.known_snapshot_id is not None
         assert state.table_uuid is not None
@@ -342,6 +349,7 @@ class PlanTables:
                 created_at=now,
                 # Group labels of the planner are unique within one plan only.
                 work=replace(work, group=f"{plan_id}/{work.group}") if work.group else work,
+                snapshot_properties=snapshot_properties,
             )
             for number, work in enumerate(decided.tasks)
         ]
@@ -363,7 +371,7 @@ class PlanTables:
             if now < again:
                 reasons[node] = PlanReason(
                     PlanReasonCode.FAILING,
-                    f"task {task.task_id} failed {task.attempt} time(s): {task.reason}; "
+                    f"task {task.task_id} {_how_failed(task)}: {task.reason}; "
                     f"tried again after {again:%Y-%m-%d %H:%M} UTC, or when you launch the node",
                 )
         return reasons
@@ -401,6 +409,12 @@ def _properties_or_defaults(state: TableState, of_catalog: Mapping[str, str]) ->
         return resolve_properties(state.layout.properties if state.layout is not None else {}, of_catalog)
     except CompactionError:
         return TableProperties()
+
+
+def _how_failed(task: CompactionTask) -> str:
+    if task.result is not None and task.result.refused:
+        return "was refused, and no further attempt can merge it as it is"
+    return f"failed {task.attempt} time(s)"
 
 
 def _failing_text(verdict: NodeVerdict) -> str | None:

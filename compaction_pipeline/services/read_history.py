@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
-from compaction_pipeline.core.fragmentation.health import HealthStatus, node_health
+from compaction_pipeline.core.fragmentation.health import SETTLED, HealthStatus, node_health
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import NodeMetrics, PlanReason, PlanReasonCode
@@ -297,7 +297,19 @@ def _health(node: NodeState, state: TableState, observe: bool) -> tuple[HealthSt
     if health.status is HealthStatus.DUE and (state.paused or observe):
         why = "paused" if state.paused else "the catalog is only observed"
         return HealthStatus.WAITING, f"{health.reason}; {why}"
+    if health.status is HealthStatus.HEALTHY and _grew_since(node):
+        return HealthStatus.WAITING, f"changed since it was judged ({health.reason}); `plan`, or the next tick, says what is due now"
     return health.status, health.reason
+
+
+def _grew_since(node: NodeState) -> bool:
+    """Whether there are more small files, delete files or deleted rows than when the node was found to need nothing."""
+    if node.verdict is None:
+        return False
+    then, now = node.verdict.metrics, node.metrics
+    return (
+        now.small_files > then.small_files or now.delete_files > then.delete_files or now.deleted_rows_estimate > then.deleted_rows_estimate
+    )
 
 
 def _changed_since(node: NodeState, state: TableState) -> bool:
@@ -336,6 +348,9 @@ def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> tuple[Hea
     if worst is not None and health is HealthStatus.FAILING:
         return health, f"{worst.node}: {worst.reason}"
     reason: PlanReason | None = state.plan_reason
+    if worst is not None and health in (HealthStatus.DUE, HealthStatus.WAITING) and reason is not None and reason.code in SETTLED:
+        # Its last plan found nothing to do, and a node changed since.
+        return health, f"{worst.node}: {worst.reason}"
     if reason is not None:
         return HealthStatus.WAITING if _is_locked(state) else health, reason.text
     return health, worst.reason if worst is not None else "no files"

@@ -155,7 +155,7 @@ class SqlTaskStore:
             if after is TaskStatus.PREPARED:
                 moved = _move(connection, row, after, {"result": result, "owner": None, "lease_expires_at": None})
             else:
-                moved = _end_attempt(connection, row, after, result.error, now)
+                moved = _end_attempt(connection, row, after, result.error, now, result if result.refused else None)
             if not moved:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
             outcome = "PREPARED" if after is TaskStatus.PREPARED else DIGEST_MISMATCH if result.digest_mismatch else "FAILED"
@@ -404,9 +404,11 @@ def _must_move(connection: Connection, row: Row[Any], after: TaskStatus, values:
         raise IllegalTransition(f"task {row.task_id!r} was {row.status.value} a moment ago and changed meanwhile; look at it again")
 
 
-def _end_attempt(connection: Connection, row: Row[Any], after: TaskStatus, reason: str | None, now: datetime) -> bool:
+def _end_attempt(
+    connection: Connection, row: Row[Any], after: TaskStatus, reason: str | None, now: datetime, refusal: MergeResult | None = None
+) -> bool:
     """Take a task from the attempt that failed or was lost."""
-    values: dict[str, object] = {"reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None}
+    values: dict[str, object] = {"reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None, "result": refusal}
     return _move(connection, row, after, {**values, "ended_at": now if after in FINAL else None})
 
 

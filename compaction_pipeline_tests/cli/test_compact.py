@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from compaction_pipeline.bootstrap import open_services
+from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.iceberg.commit import IcebergCommitter
@@ -403,3 +404,87 @@ def test_a_dry_run_of_a_paused_table_says_that_it_is_paused(desk: Desk) -> None:
 def test_adding_a_catalog_prints_how_many_tables_and_namespaces_it_has(desk: Desk) -> None:
     desk.table()
     assert "1 table in 1 namespace" in desk.add_catalog().stdout
+
+
+def test_snapshot_properties_go_into_the_snapshots_of_the_commit(desk: Desk) -> None:
+    table = desk.table()
+    desk.add_catalog()
+    desk.json("compact", TABLE, "--snapshot-property", "requested-by=nightly", "--snapshot-property", "ticket=4=2")
+    snapshot = table.refresh().metadata.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert (snapshot.summary["requested-by"], snapshot.summary["ticket"]) == ("nightly", "4=2")
+    assert snapshot.summary["compaction-pipeline.record-id"]
+
+
+def test_snapshot_properties_stay_with_merged_work_that_another_command_commits(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = desk.table()
+    desk.add_catalog()
+    with monkeypatch.context() as away:
+        away.setattr(IcebergCommitter, "commit", _raising(StorageUnavailable("the catalog is away")))
+        assert desk.type("compact", TABLE, "--snapshot-property", "requested-by=nightly").exit_code == 1
+    assert desk.json("compact", TABLE)["committed"] == 2
+    snapshot = table.refresh().metadata.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["requested-by"] == "nightly"
+
+
+def _raising(error: Exception) -> Callable[..., object]:
+    def fail(*arguments: object) -> object:
+        raise error
+
+    return fail
+
+
+def test_a_reserved_snapshot_property_is_bad_input_and_nothing_is_done(desk: Desk) -> None:
+    table = desk.table()
+    desk.add_catalog()
+    before = table.refresh().metadata.current_snapshot_id
+    answer = desk.json("compact", TABLE, "--snapshot-property", "total-records=7", code=2)
+    assert "snapshot property 'total-records' is '7' but keys that begin with 'total-' are reserved" in answer["reason"]
+    assert table.refresh().metadata.current_snapshot_id == before
+
+
+@pytest.mark.parametrize("command", [("compact", TABLE), ("compact", TABLE, "--dry-run"), ("plan", TABLE)])
+def test_a_property_out_of_bounds_is_an_error_on_stderr_for_people(desk: Desk, command: tuple[str, ...]) -> None:
+    desk.table(**{"self-optimizing.fragment-ratio": "1"})
+    desk.add_catalog()
+    result = desk.type(*command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: 'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31\n"
+
+
+def test_the_record_of_a_partly_failed_compaction_shows_what_failed(desk: Desk) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    damaged = next(row["file_path"] for row in table.inspect.files().to_pylist() if row["partition"]["bucket"] == 0)
+    Path(damaged.removeprefix("file://")).write_bytes(b"PAR1 this is no Parquet file PAR1")
+    answer = desk.json("compact", TABLE, code=3)
+    [failed] = answer["failed"]
+    name = damaged.rsplit("/", 1)[1]
+    [record] = answer["records"]
+    shown = desk.json("record", "show", record)
+    assert (len(shown["committed_task_ids"]), list(shown["failed"])) == (1, [failed])
+    assert name in shown["failed"][failed]
+    people = desk.type("record", "show", record).stdout
+    assert "1 committed of 2, 0 conflicts, 1 failed" in people
+    assert f"failed {failed}" in people
+    listed = " ".join(desk.type("record", "list").stdout.split())
+    assert "1/2" in listed
+    assert "1 task(s) failed" in listed
+
+
+def test_status_says_that_a_table_changed_since_it_was_found_to_need_nothing(desk: Desk) -> None:
+    table = desk.table(files=12, buckets=(0,))
+    desk.add_catalog()
+    desk.json("compact", TABLE)
+    assert desk.json("status")["tables"][0]["health"] == "HEALTHY"
+    for number in range(12):
+        desk.delete(table, 0, 1_000 + number)
+    desk.json("table", "list", "--refresh")
+    now = desk.json("status")
+    assert (now["tables"][0]["health"], now["worst_nodes"][0]["health"]) == ("WAITING", "WAITING")
+    for reason in (now["tables"][0]["reason"], now["worst_nodes"][0]["reason"]):
+        assert "changed since it was judged" in reason
+        assert "no node has 12" not in reason

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from compaction_pipeline.cli.diagnosis import Finding, Probe, Probes, Soundness, diagnose, is_sound, verdict
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.settings import load_settings, unknown_settings
 
 
 def fails(message: str) -> Probe:
@@ -101,3 +104,21 @@ def test_no_catalog_at_all_tells_how_to_add_one() -> None:
 def test_a_spark_task_is_run_only_when_asked() -> None:
     assert "Spark task" not in found(SOUND)
     assert found(replace(SOUND, spark_task=fails("worker died")))["Spark task"].soundness is Soundness.WRONG
+
+
+def test_a_variable_that_is_no_setting_is_a_warning_that_names_the_one_that_was_meant() -> None:
+    names = ["COMPACTION_TASK_SLOT", "COMPACTION_QUUX", "COMPACTION_HOME", "compaction_home", "COMPACTION_DEMO_HOME", "PATH"]
+    sentences = unknown_settings(names)
+    assert sentences == (
+        "COMPACTION_QUUX is set, but no setting has this name, so it has no effect",
+        "COMPACTION_TASK_SLOT is set, but no setting has this name, so it has no effect: did you mean COMPACTION_TASK_SLOTS?",
+    )
+    findings = [each for each in diagnose(replace(SOUND, unknown_settings=sentences)) if each.subject == "settings"]
+    assert [(each.soundness, each.found) for each in findings] == [(Soundness.WARNING, sentence) for sentence in sentences]
+
+
+def test_a_variable_that_is_no_setting_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("COMPACTION_LINGER_SECOND", "3")
+    load_settings()
+    assert "COMPACTION_LINGER_SECOND is set" in caplog.text
+    assert "did you mean COMPACTION_LINGER_SECONDS?" in caplog.text

@@ -52,3 +52,20 @@ def test_a_file_that_breaks_a_rule_is_refused_after_one_attempt(desk: Desk, brea
     # A person who looks again later is told the same.
     said = desk.type("table", "show", TABLE, "--json")
     assert reason in json.dumps(json.loads(said.stdout))
+
+
+def test_a_refusal_is_kept_with_its_task_and_told_again(desk: Desk) -> None:
+    table = desk.table(files=12, buckets=(0,))
+    _without_ids(table)
+    desk.add_catalog()
+    first = desk.json("compact", TABLE, code=4)
+    services = open_services()
+    (task,) = services.stores.tasks.tasks(statuses=(TaskStatus.FAILED,))
+    services.close()
+    assert task.result is not None
+    assert task.result.refused
+    again = desk.json("compact", TABLE, code=4)
+    assert (first["reason_code"], again["reason_code"]) == ("REFUSED", "REFUSED")
+    assert "carries no field ids" in again["reason"]
+    node = desk.json("status")["worst_nodes"][0]
+    assert "was refused, and no further attempt can merge it as it is" in node["reason"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 
 import typer
@@ -25,7 +26,8 @@ from compaction_pipeline.cli.following import Following
 from compaction_pipeline.cli.render import left_alone, left_alone_table, plan_tasks_table, record_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.cli.where import selected_nodes
-from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.commit.snapshot_properties import snapshot_properties
+from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord
@@ -45,6 +47,12 @@ class TypeChoice(str, Enum):
 
 
 _TYPE = typer.Option(None, "--type", case_sensitive=False, help="Only this kind of work, thresholds ignored; a gain is still needed.")
+_SNAPSHOT_PROPERTY = typer.Option(
+    [],
+    "--snapshot-property",
+    metavar="KEY=VALUE",
+    help="Put this into the summary of the snapshots that commit what is planned now; may be repeated.",
+)
 _WHERE = typer.Option(
     None,
     "--where",
@@ -71,6 +79,7 @@ def plan(
     with Session(context) as session:
         session.refresh(identifier, strict=True)
         made = session.services.compact_tables.explain(identifier, _request(session, identifier, kind, where))
+        _must_be_valid(session, made)
         session.output.answer(_plan_value(identifier, made), *_plan_rendered(made, where is not None))
     raise typer.Exit(exit_code_of_plan(made))
 
@@ -82,6 +91,7 @@ def compact(
     kind: TypeChoice | None = _TYPE,
     where: str | None = _WHERE,
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be done."),
+    snapshot_property: list[str] = _SNAPSHOT_PROPERTY,
 ) -> None:
     """Refresh, plan, merge and commit a table now. Without --type the table's own thresholds decide.
 
@@ -90,11 +100,13 @@ def compact(
       compaction-pipeline compact lake.shop.orders
       compaction-pipeline compact lake.shop.orders --type major --where day=2024-01-01
       compaction-pipeline compact lake.shop.orders --type full --dry-run --json
+      compaction-pipeline compact lake.shop.orders --snapshot-property requested-by=nightly
     """
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
         try:
-            answer, rendered = _compacted(session, identifier, kind, where, dry_run)
+            properties = snapshot_properties(snapshot_property)
+            answer, rendered = _compacted(session, identifier, kind, where, dry_run, properties)
         except CompactionError as error:
             if not session.output.as_json:
                 raise
@@ -104,13 +116,19 @@ def compact(
 
 
 def _compacted(
-    session: Session, table: TableIdentifier, kind: TypeChoice | None, where: str | None, dry_run: bool
+    session: Session,
+    table: TableIdentifier,
+    kind: TypeChoice | None,
+    where: str | None,
+    dry_run: bool,
+    properties: Mapping[str, str],
 ) -> tuple[CompactionAnswer, list[RenderableType]]:
     session.refresh(table, strict=True)
-    request = _request(session, table, kind, where)
+    request = replace(_request(session, table, kind, where), snapshot_properties=properties)
     before = _before(session, table)
     if dry_run:
         made = session.services.compact_tables.explain(table, request)
+        _must_be_valid(session, made)
         paused = session.stores.tables.state(table).paused
         first = [f"{table} is {PAUSED}"] if paused else []
         answer = dry_run_answer(str(table), made, before, paused=paused)
@@ -133,8 +151,16 @@ def _compacted(
             return interrupted_answer(table, message, following.tasks(records), records, before), []
         if compaction.committed or compaction.failed:
             compact_tables.look_again(table)
+    if not compaction.records:
+        _must_be_valid(session, compaction.plan)
     answer = answer_of(compaction, before)
     return answer, [*_records_rendered(compaction.records), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
+
+
+def _must_be_valid(session: Session, made: CompactionPlan) -> None:
+    """Tell people of a property out of bounds as of any other bad input; programs get it as the answer's reason, with its code."""
+    if made.reason.code is PlanReasonCode.INVALID_PROPERTY and not session.output.as_json:
+        raise ConfigError(made.reason.text)
 
 
 def _request(session: Session, table: TableIdentifier, kind: TypeChoice | None, where: str | None) -> PlanRequest:

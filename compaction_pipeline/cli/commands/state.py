@@ -71,6 +71,8 @@ def doctor(
 
 
 def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
+    from compaction_pipeline.settings import unknown_settings
+
     services = session.services
     settings = services.settings
 
@@ -98,6 +100,7 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
         state=_spoken(state_database),
         catalogs=catalogs,
         spark_task=_spoken(spark_task) if spark else None,
+        unknown_settings=unknown_settings(os.environ),
     )
 
 

@@ -26,7 +26,8 @@ class Health:
     reason: str
 
 
-_SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE, PlanReasonCode.NOT_REQUESTED})
+SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE, PlanReasonCode.NOT_REQUESTED})
+"""Why a node, or a table, needs nothing."""
 
 
 def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing: str | None = None) -> Health:
@@ -44,6 +45,6 @@ def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing
         return Health(HealthStatus.FAILING, text)
     if code is PlanReasonCode.PLANNED:
         return Health(HealthStatus.DUE, text)
-    if code in _SETTLED or verdict.type is None:
+    if code in SETTLED or verdict.type is None:
         return Health(HealthStatus.HEALTHY, text)
     return Health(HealthStatus.WAITING, text)

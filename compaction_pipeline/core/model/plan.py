@@ -48,11 +48,15 @@ class InUse:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """`types` None: what the triggers say. `nodes` None: all. `force`: thresholds ignored, a gain still needed."""
+    """`types` None: what the triggers say. `nodes` None: all. `force`: thresholds ignored, a gain still needed.
+
+    `snapshot_properties`: key and value of what goes into the summary of the snapshots that this plan is committed with.
+    """
 
     types: tuple[CompactionType, ...] | None = None
     nodes: frozenset[TableNode] | None = None
     force: bool = False
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,9 @@ class CommitFigures:
 class CompactionRecord:
     """One commit: table, snapshots, tasks, figures, durations, conflicts (task id → reason).
 
+    `failed` (task id → reason) are tasks of the same plans that could not be merged, as far as known at the commit: they are not among
+    `task_ids`.
+
     `answered`: every request of it was answered for certain, so none may still arrive (False where nobody knows).
 
     `queue_ms` is the longest that a task waited, `merge_ms` what all merges took together, `commit_ms` from claim to end.
@@ -77,3 +80,14 @@ class CompactionRecord:
     reason: str | None = None
     run_id: str | None = None
     answered: bool = False
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> str | None:
+        """What of its plans is not in, in words with the first reason of each kind; None when all is."""
+        parts = [
+            f"{len(reasons)} {word}, e.g. {next(iter(reasons))}: {next(iter(reasons.values()))}"
+            for word, reasons in (("conflict(s)", self.conflicts), ("task(s) failed", self.failed))
+            if reasons
+        ]
+        return "; ".join(parts) or None

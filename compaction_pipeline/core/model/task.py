@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
@@ -115,6 +116,8 @@ class CompactionTask:
 
     `snapshot_id`, `sequence_number` and `schema_id` are those of the one snapshot that the plan was made from; the
     sequence number is what a merged file gets as its data sequence number. `attempt` counts from 1, 0 before the first.
+    `result` is that of the attempt that merged the task, or that found that no attempt ever can. `snapshot_properties` go into the
+    summary of the snapshots that the task is committed with, whoever commits it.
     """
 
     task_id: str
@@ -140,3 +143,4 @@ class CompactionTask:
     reason: str | None = None
     result: MergeResult | None = None
     record_id: str | None = None
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)

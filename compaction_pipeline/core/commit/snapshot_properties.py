@@ -1,0 +1,53 @@
+"""Which properties a person may put into the summary of our snapshots. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from compaction_pipeline.core.errors import ConfigError
+
+_COUNTED = "Iceberg counts and says this by itself"
+_STAGED = "Iceberg tells by it which snapshots are staged, or made from others"
+_PROGRESS = "a writer reads its own progress from it, and would leave out data or write it twice"
+
+# Each beginning with why nobody but its owner may write it.
+_RESERVED: Mapping[str, str] = {
+    "added-": _COUNTED,
+    "deleted-": _COUNTED,
+    "removed-": _COUNTED,
+    "total-": _COUNTED,
+    "changed-partition-count": _COUNTED,
+    "partitions.": _COUNTED,
+    "partition-summaries-included": _COUNTED,
+    "manifests-": _COUNTED,
+    "entries-processed": _COUNTED,
+    "operation": _COUNTED,
+    "replace-partitions": _COUNTED,
+    "wap.": _STAGED,
+    "published-wap-id": _STAGED,
+    "source-snapshot-id": _STAGED,
+    "flink.": _PROGRESS,
+    "kafka.connect.": _PROGRESS,
+    "spark.sql.streaming.": _PROGRESS,
+    "compaction-pipeline.": "we know our own snapshots by it",
+}
+
+
+def snapshot_properties(given: Iterable[str]) -> dict[str, str]:
+    """Keys and values of texts `key=value`; a value may hold `=`, and may be empty.
+
+    Raises ConfigError that names the key, the value and the rule for one that is reserved, without a key, or given twice with two values.
+    """
+    properties: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not key or not equals:
+            raise ConfigError(f"snapshot property {text!r} must be key=value: give it as --snapshot-property owner=nightly")
+        for beginning, why in _RESERVED.items():
+            if key.startswith(beginning) if beginning[-1] in "-." else key == beginning:
+                rule = f"keys that begin with {beginning!r} are reserved" if beginning[-1] in "-." else "this key is reserved"
+                raise ConfigError(f"snapshot property {key!r} is {value!r} but {rule}: {why}; choose another key")
+        if properties.setdefault(key, value) != value:
+            raise ConfigError(f"snapshot property {key!r} is given as {properties[key]!r} and as {value!r} but must have one value")
+    return properties
