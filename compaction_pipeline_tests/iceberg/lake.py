@@ -194,6 +194,10 @@ class LakeTable:
         """Plan a merge of these data files (None: all) at the head and do it at once: a Prepared task."""
         return self._task(TaskAction.MERGE, inputs, task_id, output_spec_id=output_spec_id)
 
+    def planned(self, inputs: Iterable[str], task_id: str) -> CompactionTask:
+        """The same without its outputs: no row is read."""
+        return self._task(TaskAction.MERGE, inputs, task_id, merged=False)
+
     def convert(self, inputs: Iterable[str], converts: Iterable[str], task_id: str = "c1") -> CompactionTask:
         return self._task(TaskAction.CONVERT, inputs, task_id, converts=tuple(converts))
 
@@ -213,6 +217,7 @@ class LakeTable:
         task_id: str,
         converts: tuple[str, ...] = (),
         output_spec_id: int | None = None,
+        merged: bool = True,
     ) -> CompactionTask:
         head = self.head()
         files = self.files()
@@ -221,7 +226,7 @@ class LakeTable:
         index = DeleteIndex([file for file in files if not file.is_data], head.layout.unpartitioned_spec_ids)
         deletes = {delete.path: delete for file in chosen for delete in index.of(file)}
         spec_id = chosen[0].spec_id if chosen and output_spec_id is None else output_spec_id or 0
-        outputs = self._outputs(action, chosen, head, task_id, spec_id)
+        outputs = self._outputs(action, chosen, head, task_id, spec_id) if merged else ()
         assert head.snapshot_id is not None
         work = TaskWork(
             node=chosen[0].node if chosen else files[0].node,
