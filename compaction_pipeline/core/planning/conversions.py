@@ -1,7 +1,10 @@
 """Converting the deletes of data files that stay: one new position-delete file each, in place of equality deletes or several.
 
 A delete is converted only with every data file that it reaches: each is merged by this plan, or converted too. Data files
-that share a converted delete are one group, whatever their node, and a commit takes a group whole.
+that share a converted delete are one group, whatever their node, and a group is planned whole.
+
+A fragment that stays is merged in its group, by itself, where a segment would be converted: once it had a position delete of
+its own, the next plan would merge it to lose that one.
 """
 
 from __future__ import annotations
@@ -29,10 +32,20 @@ class Conversion:
 
 
 @dataclass(frozen=True, slots=True)
+class FragmentMerge:
+    """A fragment that stays by itself and is merged with the group that lets its deletes go."""
+
+    node: TableNode
+    bin: MergeBin
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conversions:
-    """All conversions of a plan, and the group of each merge bin that shares a converted delete."""
+    """All conversions of a plan, the fragments merged with them, and the group of each merge bin that shares a converted delete."""
 
     conversions: tuple[Conversion, ...] = ()
+    fragments: tuple[FragmentMerge, ...] = ()
     bin_groups: Mapping[tuple[TableNode, int], str] | None = None
 
     def group_of(self, node: TableNode, bin_index: int) -> str:
@@ -130,17 +143,21 @@ def _named(
             if unit in groups:
                 sharing.setdefault(groups.root(unit), []).append((node, index))
     conversions: list[Conversion] = []
+    fragments: list[FragmentMerge] = []
     bin_groups: dict[tuple[TableNode, int], str] = {}
     for root, by_node in members.items():
-        parts = [(node, part) for node, files in by_node.items() for part in views[node].task_parts(files)]
+        small = [(node, file) for node, files in by_node.items() for file in files if views[node].is_fragment(file)]
+        large = {node: [file for file in files if not views[node].is_fragment(file)] for node, files in by_node.items()}
+        parts = [(node, part) for node, files in large.items() for part in views[node].task_parts(files)]
         shared = sharing.get(root, [])
-        first = min(file.path for _, part in parts for file in part)
-        name = f"{label}-{hashlib.sha256(first.encode()).hexdigest()[:12]}" if len(parts) + len(shared) > 1 else ""
+        first = min(file.path for files in by_node.values() for file in files)
+        name = f"{label}-{hashlib.sha256(first.encode()).hexdigest()[:12]}" if len(parts) + len(small) + len(shared) > 1 else ""
         bin_groups.update((place, name) for place in shared)
+        fragments.extend(FragmentMerge(node, MergeBin((file,), 1), name) for node, file in small)
         for node, part in parts:
             replaced = set().union(*(converts[file.path] for file in part))
             conversions.append(Conversion(node, part, tuple(sorted(replaced)), name))
-    return Conversions(tuple(conversions), bin_groups)
+    return Conversions(tuple(conversions), tuple(fragments), bin_groups)
 
 
 class _Groups:

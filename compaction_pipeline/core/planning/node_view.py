@@ -57,6 +57,10 @@ class NodeView:
     def node(self) -> TableNode:
         return self.files.node
 
+    def is_fragment(self, file: LiveFile) -> bool:
+        """Small enough for a MINOR to merge."""
+        return file.file_size_bytes <= self.properties.fragment_size_bytes
+
     def is_undersized(self, size_bytes: int) -> bool:
         """Larger than a fragment, and too small for a right file."""
         return self.properties.fragment_size_bytes < size_bytes <= self.properties.undersized_bytes

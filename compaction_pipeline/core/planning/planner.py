@@ -423,6 +423,8 @@ class _Part:
         for node, decision in decisions.items():
             for index, each in enumerate(decision.bins):
                 tasks.append(self._merge(node, decision, each, conversions.group_of(node, index)))
+        for fragment in conversions.fragments:
+            tasks.append(self._merge(fragment.node, decisions[fragment.node], fragment.bin, fragment.group))
         for conversion in conversions.conversions:
             inputs = conversion.inputs
             tasks.append(

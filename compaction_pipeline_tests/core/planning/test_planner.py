@@ -145,6 +145,43 @@ def test_two_position_delete_files_on_a_segment_become_one() -> None:
     assert planned(table_files(data("s", 900), position("p", of="s")), forced(MINOR)).tasks == ()
 
 
+def test_a_lone_fragment_that_shares_a_converted_delete_is_merged_in_its_group() -> None:
+    # The writer that added `f` wrote `shared` in the same commit: `f` alone would lose nothing, since `s` keeps `shared` alive.
+    files = table_files(data("s", 900, seq=1), data("f", 10, seq=6), position("own", 3, of="s"), position("shared", 6), sequence=7)
+    plan = planned(files, forced(MINOR))
+    assert shape(plan) == [(MINOR, MERGE, ["f"]), (MINOR, CONVERT, ["s"])]
+    merge, conversion = plan.tasks
+    assert [delete.path for delete in merge.deletes] == ["shared"]
+    assert conversion.converts == ("own", "shared")
+    assert merge.group == conversion.group != ""
+    assert plan.predicted_delete_files == 1
+    assert planned(predicted(files, plan), forced(MINOR)).tasks == ()
+
+
+def test_a_lone_fragment_is_merged_only_with_everything_that_lets_its_deletes_go() -> None:
+    # Only `f` has two deletes. Merged alone, of the sequence of its output, both would stay and seem to reach it for ever.
+    low, high = position("p", 7, bounds=("a", "f")), position("q", 7, bounds=("f", "s"))
+    files = table_files(data("a", 900), data("s", 900), data("f", 10, seq=7), low, high, sequence=7)
+    plan = planned(files, forced(MINOR))
+    assert sorted((work.action, work.inputs[0].path, work.converts) for work in plan.tasks) == [
+        (CONVERT, "a", ("p",)),
+        (CONVERT, "s", ("q",)),
+        (MERGE, "f", ()),
+    ]
+    assert len({work.group for work in plan.tasks}) == 1
+    assert planned(predicted(files, plan), forced(MINOR)).tasks == ()
+
+
+def test_a_lone_fragment_joins_the_group_of_merged_segments_that_share_its_deletes() -> None:
+    deletes = [position("p", 7), position("q", 7)]
+    files = table_files(data("s", 995), data("f", 10, seq=7), *deletes, sequence=7)
+    plan = planned(files, forced())
+    assert shape(plan) == [(MAJOR, MERGE, ["s"]), (MAJOR, MERGE, ["f"])]
+    assert len({work.group for work in plan.tasks} - {""}) == 1
+    assert plan.predicted_delete_files == 0
+    assert planned(predicted(files, plan), forced()).tasks == ()
+
+
 def test_a_delete_is_not_converted_while_a_data_file_that_it_reaches_is_in_use() -> None:
     files = table_files(data("s", 900, rows=9000), data("busy", 900, rows=9000), equality("e"))
     assert [work.action for work in planned(files, forced(MINOR)).tasks] == [CONVERT, CONVERT]
