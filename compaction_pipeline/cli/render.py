@@ -83,8 +83,8 @@ def files_table(files: Iterable[LiveFile]) -> Table:
     return table
 
 
-def properties_in_force(properties: TableProperties) -> Table:
-    """Every key with the value in force, then what is set and has no effect."""
+def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, str]) -> Table:
+    """Every key with the value in force, then what is set and has no effect; `not_honoured` are Iceberg's keys, with the reason."""
     table = _table("properties in force", "property", "value", "meaning")
     for item in PROPERTIES:
         table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
@@ -92,6 +92,8 @@ def properties_in_force(properties: TableProperties) -> Table:
         table.add_row(escape(key), "ignored", "an Amoro key that has no effect here")
     for key in properties.unknown:
         table.add_row(escape(key), "[yellow]unknown[/]", "no such property: a typing mistake?")
+    for key, reason in not_honoured.items():
+        table.add_row(escape(key), "[yellow]no effect[/]", escape(reason))
     return table
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.fragmentation.health import SETTLED, HealthStatus, node_health
+from compaction_pipeline.core.model.bloom_filters import not_honoured
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import NodeMetrics, PlanReason, PlanReasonCode
@@ -86,11 +87,15 @@ class TableOverview:
 
 @dataclass(frozen=True, slots=True)
 class TableDetail:
-    """Everything known of a table. `properties` is None when one of them breaks its rule; `property_error` says which."""
+    """Everything known of a table. `properties` is None when one of them breaks its rule; `property_error` says which.
+
+    `write_properties_not_honoured` are Iceberg's own that a merge cannot follow, with the reason.
+    """
 
     overview: TableOverview
     properties: TableProperties | None
     property_error: str | None
+    write_properties_not_honoured: Mapping[str, str]
     nodes: tuple[NodeOverview, ...]
     files: tuple[LiveFile, ...]
     tasks: tuple[CompactionTask, ...]
@@ -188,10 +193,14 @@ class ReadHistory:
         state = self._tables.state(table)
         nodes = worst_first(_node_overview(node, state, entry.observe) for node in self._tables.nodes(table))
         properties, error = _properties(state, entry)
+        layout = state.layout
         return TableDetail(
             overview=_table_overview(state, entry.observe, nodes),
             properties=properties,
             property_error=error,
+            write_properties_not_honoured=not_honoured(layout.properties, layout.schemas[layout.schema_id])
+            if layout is not None and layout.schema_id in layout.schemas
+            else {},
             nodes=nodes,
             files=tuple(sorted(self._files.files(table), key=lambda file: (str(file.node), file.content.value, file.path)))
             if with_files

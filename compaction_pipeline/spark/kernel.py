@@ -30,11 +30,12 @@ from compaction_pipeline.spark.deletes import TaskDeletes
 from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.file_access import FileAccess
 from compaction_pipeline.spark.memory import PeakMemory, tight_allocation
+from compaction_pipeline.spark.metrics import leaves
 from compaction_pipeline.spark.patience import patiently
 from compaction_pipeline.spark.read import DataReader, TableShape
 from compaction_pipeline.spark.route import RowRouter
 from compaction_pipeline.spark.shared_deletes import SharedDeletes
-from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress
+from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress, filters_of
 
 
 def merge_task(
@@ -123,7 +124,9 @@ def _merge_inputs(
     progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01), dictionary_votes={})
     router = RowRouter(task, shape, schema)
     sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
-    if router.passes_through and router.partition is not None:
+    # A filter is made of values: where a column gets one, rows are decoded and encoded, never copied as bytes.
+    copied = router.passes_through and not filters_of(shape.layout.properties, leaves(schema))
+    if copied and router.partition is not None:
         read = CopyProof()
         # Spark declares columns of expressions without NULL as required, whatever the table says. Their bytes fit only the like.
         written = _with_required(schema, reader.never_null(work.inputs, schema))

@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.errors import ConfigError, MergeFailed
+from compaction_pipeline.core.model.bloom_filters import BloomFilter, bloom_filters
 from compaction_pipeline.core.model.data_file import FileContent, OutputFile
 from compaction_pipeline.core.model.node import Partition
 from compaction_pipeline.spark.digest import RowDigest, SeenBatches
 from compaction_pipeline.spark.evolution import arrow_schema
 from compaction_pipeline.spark.file_access import FileAccess, in_words
 from compaction_pipeline.spark.memory import release_while_tight
-from compaction_pipeline.spark.metrics import MetricsModes, NanCounter, column_metrics, leaves
+from compaction_pipeline.spark.metrics import Leaf, MetricsModes, NanCounter, column_metrics, leaves
 
 MIB = 1024 * 1024
 _CODECS = {"uncompressed": "none", "none": "none", "gzip": "gzip", "snappy": "snappy", "zstd": "zstd", "brotli": "brotli", "lz4": "lz4"}
@@ -62,6 +63,15 @@ class ParquetOptions:
             _positive(read("page-size-bytes", str(MIB)), "page-size-bytes"),
             _positive(read("dict-size-bytes", str(2 * MIB)), "dict-size-bytes"),
         )
+
+
+def filters_of(properties: Mapping[str, str], columns: Sequence[Leaf]) -> dict[str, BloomFilter]:
+    """The bloom filters that the table asks for, by path in Parquet. Raises MergeFailed for a property that breaks its rule."""
+    try:
+        asked = bloom_filters(properties, {leaf.name: str(leaf.type) for leaf in columns})
+    except ConfigError as error:
+        raise MergeFailed(str(error)) from error
+    return {leaf.parquet_path: asked[leaf.name] for leaf in columns if leaf.name in asked}
 
 
 def _positive(text: str, name: str) -> int:
@@ -136,6 +146,7 @@ class DataWriter:
         self.leaves = leaves(schema)
         self.modes = MetricsModes.of(schema, properties, sort_column_ids)
         self.options = ParquetOptions.of(properties)
+        self.filters = filters_of(properties, self.leaves)
         self._names = names
         self.sizing = sizing
         self.progress = progress
@@ -277,7 +288,11 @@ class _OpenOutput:
         dictionaries = [leaf.parquet_path for leaf in owner.leaves if leaf.field_id in encoded]
         self._footers: list[Any] = []
         with in_words(f"new file {path}", "cannot be written"):
-            self._writer = parquet_writer(self._stream, schema, owner.options, dictionaries, self._footers)
+            filters = {
+                path: {"ndv": max(1, min(each.values, owner.progress.rows_expected)), "fpp": each.fpp}
+                for path, each in owner.filters.items()
+            }
+            self._writer = parquet_writer(self._stream, schema, owner.options, dictionaries, self._footers, filters)
 
     def write(self, table: Any) -> None:
         with in_words(f"new file {self.path}", "cannot be written"):
@@ -334,8 +349,18 @@ def rejoined(arrays: Sequence[Any], field: Any, *, plain: bool = False) -> Any:
     return pa.chunked_array(decoded, field.type)
 
 
-def parquet_writer(stream: Any, schema: Any, options: ParquetOptions, dictionary_paths: Sequence[str], footers: list[Any]) -> Any:
-    """A `pyarrow.parquet.ParquetWriter` that writes what the Iceberg spec asks for; its footer is appended to `footers`."""
+def parquet_writer(
+    stream: Any,
+    schema: Any,
+    options: ParquetOptions,
+    dictionary_paths: Sequence[str],
+    footers: list[Any],
+    filters: Mapping[str, Mapping[str, float]] | None = None,
+) -> Any:
+    """A `pyarrow.parquet.ParquetWriter` that writes what the Iceberg spec asks for; its footer is appended to `footers`.
+
+    `filters` are PyArrow's `bloom_filter_options`: `ndv` and `fpp` by path in Parquet.
+    """
     return pq.ParquetWriter(
         stream,
         schema,
@@ -350,4 +375,6 @@ def parquet_writer(stream: Any, schema: Any, options: ParquetOptions, dictionary
         store_decimal_as_integer=True,
         write_statistics=True,
         metadata_collector=footers,
+        # Older releases of PyArrow do not know the option.
+        **({"bloom_filter_options": filters} if filters else {}),
     )

@@ -126,7 +126,9 @@ def test_a_table_that_was_never_read_shows_no_figures_and_how_to_get_them(desk: 
 
 
 def test_a_table_is_shown_with_nodes_files_and_properties(desk: Desk) -> None:
-    table = desk.table(files=2, **{"self-optimizing.fragment-ratio": "4", "self-optimizing.max-retry": "3", "compaction.typo": "1"})
+    filters = {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in ("id", "typo")}
+    settings = {"self-optimizing.fragment-ratio": "4", "self-optimizing.max-retry": "3", "compaction.typo": "1", **filters}
+    table = desk.table(files=2, **settings)
     desk.delete(table, 0, 0)
     desk.add_catalog()
     shown = desk.json("table", "show", TABLE)
@@ -135,6 +137,7 @@ def test_a_table_is_shown_with_nodes_files_and_properties(desk: Desk) -> None:
     assert shown["properties"]["self-optimizing.fragment-ratio"] == 4
     assert shown["properties"]["self-optimizing.commit.interval"] == 300_000
     assert (shown["ignored_properties"], shown["unknown_properties"]) == (["self-optimizing.max-retry"], ["compaction.typo"])
+    assert list(shown["write_properties_not_honoured"]) == ["write.parquet.bloom-filter-enabled.column.typo"]
     assert "files" not in desk.json("table", "show", TABLE, "--no-files")
     people = desk.type("table", "show", TABLE).stdout
     for word in ("bucket=1", "self-optimizing.max-retry", "ignored", "unknown", ".parquet"):

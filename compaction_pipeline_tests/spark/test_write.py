@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -290,3 +291,57 @@ def test_text_of_few_values_goes_through_as_dictionaries_whatever_the_files_mix(
     assert pq.read_schema(output.path).field("name").type == pa.string()
     assert bytes.fromhex(output.upper_bounds[2]) == b"z"
     assert output.null_value_counts[2] == sum(row["name"] is None for row in expected)
+
+
+def _excluded(path: str, column: str, value: str) -> set[bool]:
+    """What the bloom filters of a file's row groups say of a value, as DuckDB reads them."""
+    found = duckdb.sql(f"SELECT bloom_filter_excludes FROM parquet_bloom_probe('{path}', '{column}', {value})").fetchall()
+    return {excluded for (excluded,) in found}
+
+
+@pytest.mark.parametrize("sort", [False, True])
+def test_columns_get_the_bloom_filters_that_the_table_asks_for(tmp_path: Path, sort: bool) -> None:
+    schema = Schema(long(1, "id"), text(2, "name"), text(3, "code"), _field(4, "s", StructType(long(5, "a"))))
+    asked = {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in ("id", "code", "s.a", "gone")}
+    order = SortOrder(SortField(2, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=1) if sort else None
+    table = Table(tmp_path, [schema], properties=asked | {"write.parquet.bloom-filter-fpp.column.id": "0.0001"}, order=order)
+    for first in (0, 1000):
+        rows = [
+            {"id": 3 * number, "name": f"n{number}", "code": f"c{number % 9}", "s": {"a": 3 * number}}
+            for number in range(first, first + 1000)
+        ]
+        table.append(rows, use_dictionary=["code"])
+    [output] = table.merge().outputs
+    assert pq.read_metadata(output.path).row_group(0).column(2).has_dictionary_page
+    for number in range(0, 2000, 7):
+        assert _excluded(output.path, "id", str(3 * number)) == {False}
+        assert _excluded(output.path, "code", f"'c{number % 9}'") == {False}
+    assert sum(_excluded(output.path, "id", str(3 * number + 1)) == {True} for number in range(200)) > 190
+    assert sum(_excluded(output.path, "code", f"'d{number}'") == {True} for number in range(50)) > 40
+    columns = dict(duckdb.sql(f"SELECT path_in_schema, bloom_filter_offset FROM parquet_metadata('{output.path}')").fetchall())
+    assert {column for column, offset in columns.items() if offset is not None} == {"id", "code", "s, a"}
+
+
+def test_a_bloom_filter_stays_within_the_bytes_that_the_table_allows(tmp_path: Path) -> None:
+    asked = {"write.parquet.bloom-filter-enabled.column.id": "true"}
+    sizes = []
+    for number, most in enumerate((64, 1000, 4096)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        table = Table(folder, properties=asked | {"write.parquet.bloom-filter-max-bytes": str(most)})
+        table.append(_noise(20_000))
+        [output] = table.merge().outputs
+        row = duckdb.sql(f"SELECT max(bloom_filter_length) FROM parquet_metadata('{output.path}')").fetchone()
+        assert row is not None
+        # The header of a filter takes some bytes of its own.
+        sizes.append(row[0] - row[0] % 32)
+    assert sizes == [64, 512, 4096]
+
+
+@pytest.mark.parametrize(("key", "value"), [("fpp.column.id", "1"), ("fpp.column.id", "much"), ("max-bytes", "0"), ("ndv.column.id", "-3")])
+def test_a_bloom_filter_property_out_of_its_rule_is_named(tmp_path: Path, key: str, value: str) -> None:
+    name = f"write.parquet.bloom-filter-{key}"
+    table = Table(tmp_path, properties={"write.parquet.bloom-filter-enabled.column.id": "true", name: value})
+    table.append(_noise(10))
+    error = table.merge().error or ""
+    assert f"'{name}' is {value!r} but must be" in error

@@ -78,7 +78,7 @@ def show(
         if detail.property_error is not None:
             properties: tuple[object, ...] = (f"properties: {detail.property_error}",)
         else:
-            properties = (properties_in_force(detail.properties or TableProperties()),)
+            properties = (properties_in_force(detail.properties or TableProperties(), detail.write_properties_not_honoured),)
         session.output.answer(
             detail_value(detail, files),
             tables_table([detail.overview]),
@@ -163,6 +163,7 @@ def detail_value(detail: TableDetail, with_files: bool) -> dict[str, object]:
         "property_error": detail.property_error,
         "ignored_properties": plain(properties.ignored) if properties is not None else [],
         "unknown_properties": plain(properties.unknown) if properties is not None else [],
+        "write_properties_not_honoured": dict(detail.write_properties_not_honoured),
         "nodes": [node_value(node) for node in detail.nodes],
         "tasks": [task.task_id for task in detail.tasks],
         "records": [record.record_id for record in detail.records],
