@@ -31,14 +31,10 @@ class ExploreCatalogs:
         self._scan = scan
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
-        """Register a catalog that answers; it is forgotten again when its first listing fails, or its storage lets us not in.
-
-        Answers its tables.
-        """
+        """Register a catalog that answers; it is forgotten again when its first listing fails. Answers its tables."""
         self._catalogs.add(entry)
         try:
             found = self._scan.list_tables(entry.name)
-            self.touch(found[:1])
         except CompactionError:
             self._catalogs.remove(entry.name)
             raise

@@ -33,15 +33,19 @@ def _denied(method: str, key: str) -> Fault | None:
     return Fault("status", 403, "AccessDenied")
 
 
-def test_a_catalog_whose_storage_is_closed_is_not_registered(desk: Desk, store: ObjectStore, add: list[str]) -> None:
+def test_a_catalog_whose_storage_is_closed_is_registered_with_a_warning(desk: Desk, store: ObjectStore, add: list[str]) -> None:
     store.fault = _denied
     result = desk.type(*add)
-    assert result.exit_code == 1
+    assert result.exit_code == 0
+    assert "its storage does not let us in" in result.stderr
     assert "no permission" in result.stderr
-    assert desk.json("catalog", "list") == []
-    store.fault = lambda method, key: None
-    assert desk.type(*add).exit_code == 0
-    assert "PUT" not in store.counts()
+    assert [item["catalog"] for item in desk.json("catalog", "list")] == ["served"]
+
+
+def test_to_register_a_catalog_reads_its_storage_and_writes_nothing(desk: Desk, store: ObjectStore, add: list[str]) -> None:
+    result = desk.type(*add)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert set(store.counts()) == {"GET"}
 
 
 def test_doctor_reads_and_writes_only_when_it_is_asked_to(desk: Desk, store: ObjectStore, add: list[str]) -> None:

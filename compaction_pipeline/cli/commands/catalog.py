@@ -10,7 +10,7 @@ from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import AccessDenied, ConfigError
 from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.table import CatalogEntry
 
@@ -47,6 +47,11 @@ def add(
     entry = CatalogEntry(_valid_name(name), _parsed(properties), observe)
     with Session(context) as session:
         tables = session.services.explore_catalogs.register(entry)
+        try:
+            session.services.explore_catalogs.touch(tables[:1])
+        except AccessDenied as error:
+            # The right to one table may be missing and that to others not.
+            session.output.say(f"warning: catalog {name} is registered, but its storage does not let us in: {error}")
         mode = "observed only: nothing is executed" if observe else "compacted from now on"
         namespaces = {table.namespace for table in tables}
         counts = f"{files_of(len(tables), 'table')} in {files_of(len(namespaces), 'namespace')}"
