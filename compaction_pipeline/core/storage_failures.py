@@ -54,6 +54,8 @@ _PASSING = re.compile(
     r"|HTTP (?:status )?(?:408|425|429|499|5\d\d)|status code: (?:408|425|429|499|5\d\d)",
     re.IGNORECASE,
 )
+_PLACES = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s)'\"]*|'[^']*/[^']*'|(?<![\w<])/[^\s)'\"]*", re.IGNORECASE)
+"""Paths and addresses in an error's text: a table called `expired_tokens` says nothing of tokens."""
 _NUMBERS = {
     errno.ENOENT: StorageFailure.ABSENT,
     errno.EACCES: StorageFailure.DENIED,
@@ -81,7 +83,7 @@ _NUMBERS = {
 
 def storage_failure(error: BaseException) -> StorageFailure:
     """What an error means. The service's own code counts most, then the system's number and the error's type, then the HTTP status."""
-    text = str(error)
+    text = _PLACES.sub("", str(error))
     for pattern, kind in ((_REGION, StorageFailure.REGION), (_CREDENTIALS, StorageFailure.CREDENTIALS), (_BUCKET, StorageFailure.BUCKET)):
         if pattern.search(text):
             return kind

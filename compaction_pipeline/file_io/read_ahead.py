@@ -36,7 +36,12 @@ class ReadAhead:
         return self._bytes
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
-        """Files that will be asked for, (path, bytes) each, in about this order; large ones are left out."""
+        """Files that will be asked for, (path, bytes) each, in about this order; large ones are left out.
+
+        Those whose read has failed are read again.
+        """
+        for path in [path for path, (_, future) in self._begun.items() if future.done() and future.exception() is not None]:
+            self._forget(path)
         for path, size in files:
             if size <= self.largest and path not in self._begun:
                 self._waiting[path] = size

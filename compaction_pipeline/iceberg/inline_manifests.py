@@ -38,6 +38,7 @@ def accept_inline_manifests() -> None:
         model.model_rebuild(force=True)
 
 
-def inline_paths(snapshot: Snapshot) -> Sequence[str]:
-    """The manifests that a snapshot names itself."""
-    return getattr(snapshot, _FIELD, None) or ()
+def inline_paths(snapshot: Snapshot) -> Sequence[str] | None:
+    """The manifests that a snapshot names itself; None where it names none, which is other than an empty list."""
+    paths: Sequence[str] | None = getattr(snapshot, _FIELD, None)
+    return paths

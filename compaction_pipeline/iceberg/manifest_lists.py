@@ -43,7 +43,10 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
     in a way that is not read here."""
     path = snapshot.manifest_list
     if path is None:
-        return [_inline(io, each, snapshot.snapshot_id) for each in inline_paths(snapshot)]
+        paths = inline_paths(snapshot)
+        if paths is None:
+            raise TableRefused(f"snapshot {snapshot.snapshot_id} names neither a manifest list nor manifests: its files are not known")
+        return [_inline(io, each, snapshot.snapshot_id) for each in paths]
     with io.new_input(path).open() as stream:
         content = stream.read()
     with readable(f"manifest list {path}"):

@@ -60,3 +60,13 @@ def test_whoever_waits_for_a_person_is_told_what_to_do() -> None:
     waiting = {kind for kind in StorageFailure if is_waiting(kind)}
     assert waiting == {StorageFailure.DENIED, StorageFailure.CREDENTIALS, StorageFailure.REGION, StorageFailure.BUCKET}
     assert all(advice(kind) for kind in waiting)
+
+
+@pytest.mark.parametrize("name", ["expired_tokens", "throttling", "slow_down", "access_denied", "permanentredirect", "no_such_bucket"])
+def test_the_name_of_a_table_says_nothing_of_a_failure(name: str) -> None:
+    path = f"s3://lake/{name}/data/{name}.parquet"
+    assert storage_failure(FileNotFoundError(2, "NoSuchKey: gone (GET)", path)) is StorageFailure.ABSENT
+    assert storage_failure(FileNotFoundError(2, "No such file or directory", f"/lake/{name}/f.parquet")) is StorageFailure.ABSENT
+    assert storage_failure(OSError(f"InvalidRange: no such range (GET {path})")) is StorageFailure.OTHER
+    text = f"When reading information for key 'lake/{name}/f.parquet' in bucket 'b': AWS Error SLOW_DOWN during HeadObject operation"
+    assert storage_failure(OSError(text)) is StorageFailure.PASSING

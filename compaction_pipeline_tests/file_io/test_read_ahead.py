@@ -84,3 +84,20 @@ def test_large_files_are_not_read_ahead() -> None:
     ahead.expect([("large", ahead.largest + 1)])
     ahead.close()
     assert not reads.paths
+
+
+def test_what_failed_ahead_is_read_again_when_it_is_announced_again() -> None:
+    # An attempt is tried again after the store was busy: reads that failed then say nothing of now.
+    reads = Reads()
+    reads.fail = lambda path: True
+    ahead = ReadAhead(reads, 1000)
+    files = [(f"file-{number}", 10) for number in range(12)]
+    ahead.expect(files)
+    with pytest.raises(OSError, match="file-0 broke"):
+        ahead.get("file-0", 10)
+    while len(reads.paths) < len(files):
+        threading.Event().wait(0.01)
+    reads.fail = lambda path: False
+    ahead.expect(files)
+    assert [len(ahead.get(*file)) for file in files] == [60, 60, 60, 60, 60, 60, 60, 60, 60, 60, 70, 70]
+    ahead.close()

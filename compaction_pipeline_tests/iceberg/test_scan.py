@@ -340,6 +340,18 @@ def test_snapshots_of_v1_that_name_their_manifests_themselves_are_read_and_compa
     assert {one["snapshot-id"]: one["manifests"] for one in written["snapshots"] if "manifests" in one} == old
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_snapshot_that_names_no_files_at_all_is_not_an_empty_table(lake: Lake, version: int) -> None:
+    t = lake.table(version=version)
+    t.ids(1)
+    path = Path(t.table.refresh().metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    del metadata["snapshots"][-1]["manifest-list"]
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(TableRefused, match="names neither a manifest list nor manifests"):
+        t.files()
+
+
 def test_a_manifest_that_a_list_names_twice_is_said_so(lake: Lake) -> None:
     t = lake.table()
     t.ids(1)
