@@ -348,8 +348,13 @@ class DispatchTasks:
     def _put_aside(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
         """Nothing is gained by more attempts before somebody mends the right or the key: the table waits, and is planned again then."""
         reason = result.error or "the store does not let us in"
-        self._tables.update(task.table, {"plan_reason": PlanReason(PlanReasonCode.NO_ACCESS, reason)})
-        canceled = self._tasks.cancel([task.task_id], reason, self._clock())
+        try:
+            self._tables.update(task.table, {"plan_reason": PlanReason(PlanReasonCode.NO_ACCESS, reason)})
+            canceled = self._tasks.cancel([task.task_id], reason, self._clock())
+        except CompactionError as error:
+            # A table that was forgotten meanwhile, or a state database that did not answer, ends no other table's work.
+            log.warning("table=%s task=%s not put aside: %s", task.table, task.task_id, error)
+            canceled = ()
         return TaskStatus.CANCELED if canceled else TaskStatus.PENDING
 
     def _discard(self, task: CompactionTask, result: MergeResult) -> None:

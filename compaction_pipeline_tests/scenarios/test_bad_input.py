@@ -521,10 +521,16 @@ def test_a_state_database_whose_disk_fills_up_at_any_moment_loses_nothing(shop: 
     assert all("state.db did not answer: database or disk is full" in said for said in sentences), sentences
 
 
+# The user nobody may not read the folders of the interpreter and of ours: all that a command imports is imported before.
 _AS_NOBODY = """
-import os, sys
+import importlib, os, pkgutil, sqlite3, sys
+import compaction_pipeline
 from compaction_pipeline.cli.main import run
-import pyiceberg.catalog.sql, pyiceberg.io.pyarrow, pyarrow.parquet, alembic.command
+import pyiceberg.catalog.sql, pyiceberg.io.pyarrow, pyarrow.parquet, alembic.command, sqlalchemy.dialects.sqlite
+for module in pkgutil.walk_packages(compaction_pipeline.__path__, "compaction_pipeline."):
+    if module.name.split(".")[1] in ("cli", "core", "file_io", "iceberg", "services", "spark", "storage", "bootstrap", "settings"):
+        if ".migrations" not in module.name:
+            importlib.import_module(module.name)
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 run()
