@@ -179,10 +179,15 @@ def test_a_few_steps_keep_every_row() -> None:
 @pytest.mark.scenario
 @pytest.mark.timeout(0)
 def test_every_row_stays_whatever_happens_between_plan_and_commit(iceberg_spark: Any) -> None:
+    wanted = ("tasks: MINOR CONVERT", "tasks: FULL MERGE", "tables: read by Java")
     done = run_model(_asked_steps(300), InProcessMergeEngine(), partial(java_rows, iceberg_spark))
-    assert done["tasks: MINOR CONVERT"] > 0
-    assert done["tasks: FULL MERGE"] > 0
-    assert done["tables: read by Java"] > 0
+    for _ in range(9):
+        if all(done[kind] for kind in wanted):
+            break
+        # A few hundred random steps may happen to convert nothing: then it goes on with other tables.
+        done += run_model(150, InProcessMergeEngine(), partial(java_rows, iceberg_spark))
+    for kind in wanted:
+        assert done[kind] > 0, kind
 
 
 @pytest.mark.spark
