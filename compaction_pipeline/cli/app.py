@@ -23,7 +23,7 @@ from typer.main import get_group
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.cli.output import Output, Verbosity
-from compaction_pipeline.core.errors import CompactionError, ConfigError
+from compaction_pipeline.core.errors import CompactionError, ConfigError, ErrorCode
 
 _LOG_LEVEL = "COMPACTION_LOG_LEVEL"
 _GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
@@ -73,14 +73,14 @@ class Commands(TyperGroup):
             return self._run([*flags, *others], output, *rest, **extra)
         except CompactionError as error:
             code = exit_code_of(error)
-            output.error(str(error), code)
+            output.error(str(error), code, error.code)
             _explain(output)
             sys.exit(code)
         except Interrupted as error:
-            output.error(str(error), ExitCode.INTERRUPTED)
+            output.error(str(error), ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED)
             sys.exit(ExitCode.INTERRUPTED)
         except Exception as error:  # A fault of ours or of a library: still one sentence, the rest with --verbose.
-            output.error(f"{type(error).__name__}: {error} (run again with --verbose to see where)", ExitCode.FAILED)
+            output.error(f"{type(error).__name__}: {error} (run again with --verbose to see where)", ExitCode.FAILED, ErrorCode.UNEXPECTED)
             _explain(output)
             sys.exit(ExitCode.FAILED)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
+from compaction_pipeline.core.errors import CompactionError, ErrorCode
 from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
@@ -43,7 +44,7 @@ class CompactionAnswer:
     """The JSON object of `compact`. Counts are of the whole table; `rows` are those that the merges wrote.
 
     `*_after` are None when the outcome is unknown. `reason` is None when all that was planned was committed. `reason_code` says
-    why nothing was planned, PLANNED when something was; None when an error or an interrupt ended the command.
+    why nothing was planned, PLANNED when something was, or which kind of error, or an interrupt, ended the command.
     """
 
     table: str
@@ -62,20 +63,21 @@ class CompactionAnswer:
     rows_deleted: int
     reason: str | None
     exit_code: ExitCode
+    reason_code: PlanReasonCode | ErrorCode
     dry_run: bool = False
     paused: bool = False
     records: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     conflict_reasons: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
-    reason_code: PlanReasonCode | None = None
 
 
 def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
     """The figures of the committed records, first to last; those of the table as found where none was committed."""
     committed = [record for record in compaction.records if record.status is RecordStatus.COMMITTED]
     code = exit_code_of_compaction(compaction)
-    unchanged = _unchanged(str(compaction.table), before, code)
+    reason_code = _reason_code(compaction)
+    unchanged = _unchanged(str(compaction.table), before, code, reason_code)
     first, last = (committed[0], committed[-1]) if committed else (None, None)
     known = not compaction.unknown
     return CompactionAnswer(
@@ -98,20 +100,21 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
         records=tuple(record.record_id for record in compaction.records),
         failed=dict(compaction.failed),
         conflict_reasons=dict(compaction.conflicts),
-        reason_code=_reason_code(compaction),
+        reason_code=reason_code,
     )
 
 
 def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore, *, paused: bool = False) -> CompactionAnswer:
     """What `compact` would do: nothing is committed, so after is before. Of a `paused` table: once it is resumed."""
-    unchanged = _unchanged(table, before, exit_code_of_plan(plan))
+    unchanged = _unchanged(table, before, exit_code_of_plan(plan), plan.reason.code)
     reason = f"{plan.reason.text}; the table is {PAUSED}" if paused else plan.reason.text
-    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, paused=paused, reason=reason, reason_code=plan.reason.code)
+    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, paused=paused, reason=reason)
 
 
-def error_answer(table: str, message: str, code: ExitCode, before: TableBefore) -> CompactionAnswer:
+def error_answer(table: str, error: CompactionError, before: TableBefore) -> CompactionAnswer:
     """`compact` ended with an error: nothing was committed, or (outcome unknown) nobody knows yet."""
-    unchanged = _unchanged(table, before, code)
+    code, message = exit_code_of(error), str(error)
+    unchanged = _unchanged(table, before, code, error.code)
     if code is ExitCode.OUTCOME_UNKNOWN:
         unchanged = replace(unchanged, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
     return replace(unchanged, reason=message, error=message)
@@ -127,7 +130,7 @@ def interrupted_answer(
     answer = answer_of(Compaction(table, plan, tuple(records)), before)
     if records and records[-1].ended_at is None:
         answer = replace(answer, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
-    return replace(answer, tasks=tasks, exit_code=ExitCode.INTERRUPTED, reason=message, error=message, reason_code=None)
+    return replace(answer, tasks=tasks, exit_code=ExitCode.INTERRUPTED, reason=message, error=message, reason_code=ErrorCode.INTERRUPTED)
 
 
 def interrupted_in_words(records: Sequence[CompactionRecord], kept: int) -> str:
@@ -186,7 +189,7 @@ def _reason(compaction: Compaction) -> str:
     return f"{len(last.conflicts)} task(s) met a conflict, e.g. {task_id}: {first}; compact again to plan them anew"
 
 
-def _unchanged(table: str, before: TableBefore, code: ExitCode) -> CompactionAnswer:
+def _unchanged(table: str, before: TableBefore, code: ExitCode, reason_code: PlanReasonCode | ErrorCode) -> CompactionAnswer:
     metrics = before.metrics
     size = metrics.data_bytes + metrics.delete_bytes
     return CompactionAnswer(
@@ -206,4 +209,5 @@ def _unchanged(table: str, before: TableBefore, code: ExitCode) -> CompactionAns
         rows_deleted=0,
         reason=None,
         exit_code=code,
+        reason_code=reason_code,
     )

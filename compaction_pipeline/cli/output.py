@@ -16,6 +16,7 @@ from enum import Enum, IntEnum
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from compaction_pipeline.core.errors import ErrorCode
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.table import TableIdentifier
 
@@ -53,10 +54,10 @@ class Output:
         if self.verbosity > Verbosity.QUIET:
             _console(stderr=True).print(text, markup=False, highlight=False)
 
-    def error(self, message: str, exit_code: int) -> None:
+    def error(self, message: str, exit_code: int, reason_code: ErrorCode) -> None:
         """What went wrong: JSON on stdout for programs, a line on stderr for people."""
         if self.as_json:
-            self.answer({"error": message, "exit_code": int(exit_code)})
+            self.answer({"error": message, "exit_code": int(exit_code), "reason_code": reason_code})
         else:
             _console(stderr=True).print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
 

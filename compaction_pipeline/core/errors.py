@@ -19,12 +19,36 @@
         ├── CommitRefused     Retryable  the catalog answered a commit with no: for certain nothing was committed
         └── RacesLost         Retryable  other writers were faster each time: for certain nothing was committed
 
-The mixin says what a caller may do. A message says what, key, value, rule and what to do next.
+The mixin says what a caller may do. A message says what, key, value, rule and what to do next; `code` says the same to programs.
 """
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class ErrorCode(str, Enum):
+    """What ended a command, for programs that read `--json`. A code that is once given keeps its meaning."""
+
+    INVALID_INPUT = "INVALID_INPUT"
+    NOT_FOUND = "NOT_FOUND"
+    REFUSED = "REFUSED"
+    MERGE_FAILED = "MERGE_FAILED"
+    CONFLICT = "CONFLICT"
+    OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+    UNAVAILABLE = "UNAVAILABLE"
+    NO_ACCESS = "NO_ACCESS"
+    COMMIT_REFUSED = "COMMIT_REFUSED"
+    RACES_LOST = "RACES_LOST"
+    INTERRUPTED = "INTERRUPTED"
+    UNEXPECTED = "UNEXPECTED"
 
 
 class CompactionError(Exception):
     """Base of all our errors."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNEXPECTED
 
 
 class Retryable:
@@ -38,13 +62,19 @@ class Terminal:
 class ConfigError(CompactionError, Terminal):
     """A setting, property or argument breaks a rule."""
 
+    code = ErrorCode.INVALID_INPUT
+
 
 class NotFoundError(CompactionError, Terminal):
     """A catalog, table, node or record that is not there."""
 
+    code = ErrorCode.NOT_FOUND
+
 
 class TableRefused(CompactionError, Terminal):
     """A table that we never compact as it is; the message is the reason."""
+
+    code = ErrorCode.REFUSED
 
 
 class IllegalTransition(CompactionError, Terminal):
@@ -57,6 +87,8 @@ class StaleAttempt(CompactionError, Terminal):
 
 class MergeFailed(CompactionError, Retryable):
     """One attempt could not merge its files; the message is the reason kept on the attempt."""
+
+    code = ErrorCode.MERGE_FAILED
 
 
 class MergeRefused(MergeFailed):
@@ -90,22 +122,34 @@ class MergeDenied(MergeFailed):
 class CommitConflict(CompactionError, Terminal):
     """The table moved in a way that makes these tasks wrong: they are planned again."""
 
+    code = ErrorCode.CONFLICT
+
 
 class CommitStateUnknown(CompactionError, Terminal):
     """The catalog's answer got lost: the commit may have landed, so nothing may be deleted."""
+
+    code = ErrorCode.OUTCOME_UNKNOWN
 
 
 class StorageUnavailable(CompactionError, Retryable):
     """A database, catalog or file system did not answer."""
 
+    code = ErrorCode.UNAVAILABLE
+
 
 class AccessDenied(StorageUnavailable):
     """The store does not let this process in: a right is missing, a key or token is wrong or has expired, the bucket is elsewhere."""
+
+    code = ErrorCode.NO_ACCESS
 
 
 class CommitRefused(StorageUnavailable):
     """The catalog answered a commit with no: for certain nothing was committed; the message is its answer."""
 
+    code = ErrorCode.COMMIT_REFUSED
+
 
 class RacesLost(StorageUnavailable):
     """Other writers were faster each time that a commit was tried: for certain nothing was committed."""
+
+    code = ErrorCode.RACES_LOST

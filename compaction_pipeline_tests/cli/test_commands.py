@@ -280,7 +280,7 @@ def test_a_mistake_in_typing_is_bad_input_for_people_and_programs(desk: Desk, ar
     assert people.stderr
     assert "Value error" not in people.stderr
     answer = desk.json(*arguments, code=2)
-    assert answer["exit_code"] == 2
+    assert (answer["exit_code"], answer["reason_code"]) == (2, "INVALID_INPUT")
     assert answer["error"]
     assert "Value error" not in answer["error"]
 
@@ -300,7 +300,7 @@ def test_an_unexpected_error_is_one_sentence_and_its_place_only_with_verbose(des
     assert "ZeroDivisionError: a fault of ours" in result.stderr
     assert "Traceback" not in result.stderr
     assert "Traceback" in desk.type("status", "--verbose").stderr
-    assert desk.json("status", code=1)["exit_code"] == 1
+    assert desk.json("status", code=1)["reason_code"] == "UNEXPECTED"
 
 
 def test_quiet_says_the_answer_only_and_the_log_goes_to_stderr(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import shutil
 import signal
@@ -231,6 +232,15 @@ def test_a_catalog_that_is_gone_fails_in_one_sentence(desk: Desk) -> None:
     assert "Traceback" not in result.output
 
 
+def test_an_error_that_ends_it_has_a_code_for_programs(desk: Desk) -> None:
+    table = desk.table(files=2)
+    desk.add_catalog()
+    answer = desk.json("compact", "lake.shop.nothing", code=2)
+    assert (answer["reason_code"], answer["exit_code"], answer["table"]) == ("NOT_FOUND", 2, "lake.shop.nothing")
+    os.remove(table.metadata_location.removeprefix("file://"))
+    assert desk.json("compact", TABLE, code=1)["reason_code"] == "UNAVAILABLE"
+
+
 # ---- interrupts ------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +255,7 @@ def test_an_interrupt_is_told_and_leaves_the_table_free_for_the_next(desk: Desk,
     with desk.meanwhile(lambda: signal.raise_signal(number)):
         answer = desk.json("compact", TABLE, code=130)
     assert (answer["error"], answer["exit_code"]) == ("interrupted; nothing was committed; run the command again", 130)
+    assert answer["reason_code"] == "INTERRUPTED"
     assert (answer["tasks"], answer["committed"], answer["files_after"]) == (2, 0, 24)
     assert desk.json("compact", TABLE)["committed"] == 2
     assert len(desk.ids(table)) == 24
@@ -314,7 +325,8 @@ def test_an_interrupt_of_any_command_is_one_sentence(desk: Desk, monkeypatch: py
     monkeypatch.setattr("compaction_pipeline.services.read_history.ReadHistory.status", lambda self: signal.raise_signal(signal.SIGINT))
     result = desk.type("status")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "error: interrupted; run the command again\n")
-    assert desk.json("status", code=130) == {"error": "interrupted; run the command again", "exit_code": 130}
+    interrupted = {"error": "interrupted; run the command again", "exit_code": 130, "reason_code": "INTERRUPTED"}
+    assert desk.json("status", code=130) == interrupted
 
 
 def test_an_interrupt_while_java_is_asked_shows_no_stack_of_py4j(desk: Desk) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from compaction_pipeline.cli.compaction_answer import TableBefore, answer_of, dry_run_answer, error_answer, exit_code_of_plan
 from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.core.errors import CommitStateUnknown, ErrorCode
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.record import CommitFigures, RecordStatus
 from compaction_pipeline.services.compact_tables import Compaction
@@ -115,5 +116,6 @@ def test_a_dry_run_commits_nothing() -> None:
 
 
 def test_an_error_is_an_answer_too() -> None:
-    answer = error_answer(str(ORDERS), "lost", ExitCode.OUTCOME_UNKNOWN, BEFORE)
+    answer = error_answer(str(ORDERS), CommitStateUnknown("lost"), BEFORE)
     assert (answer.error, answer.reason, answer.snapshot_before, answer.snapshot_after) == ("lost", "lost", 7, None)
+    assert (answer.exit_code, answer.reason_code) == (ExitCode.OUTCOME_UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)

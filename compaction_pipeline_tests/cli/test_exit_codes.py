@@ -34,3 +34,23 @@ def test_the_numbers_are_those_of_the_readme() -> None:
 )
 def test_every_error_has_its_number(error: type[errors.CompactionError], code: int) -> None:
     assert exit_code_of(error("x")) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigError, "INVALID_INPUT"),
+        (errors.NotFoundError, "NOT_FOUND"),
+        (errors.TableRefused, "REFUSED"),
+        (errors.MergeRefused, "MERGE_FAILED"),
+        (errors.CommitConflict, "CONFLICT"),
+        (errors.CommitStateUnknown, "OUTCOME_UNKNOWN"),
+        (errors.StorageUnavailable, "UNAVAILABLE"),
+        (errors.AccessDenied, "NO_ACCESS"),
+        (errors.CommitRefused, "COMMIT_REFUSED"),
+        (errors.RacesLost, "RACES_LOST"),
+        (errors.IllegalTransition, "UNEXPECTED"),
+    ],
+)
+def test_every_error_has_its_code(error: type[errors.CompactionError], code: str) -> None:
+    assert error("x").code.value == code

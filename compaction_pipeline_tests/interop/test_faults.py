@@ -209,7 +209,7 @@ def table_of(faults: Sequence[Fault], rows: Mapping[str, str]) -> list[str]:
 
 def row_of(fault: Fault, seen: Seen) -> str:
     """A row of the page, in Markdown."""
-    code = f"{seen.exit_code}, {seen.reason_code or 'none'}"
+    code = f"{seen.exit_code}, {seen.reason_code}"
     cells = [fault.name, code, seen.reason, seen.state, seen.left, seen.again, seen.left_at_last]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

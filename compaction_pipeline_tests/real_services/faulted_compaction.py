@@ -161,7 +161,7 @@ class Seen:
     """What was seen of a fault; texts without what differs from run to run."""
 
     exit_code: int
-    reason_code: str | None
+    reason_code: str
     reason: str
     state: str
     left: str

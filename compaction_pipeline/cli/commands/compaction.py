@@ -21,7 +21,6 @@ from compaction_pipeline.cli.compaction_answer import (
     interrupted_answer,
     interrupted_in_words,
 )
-from compaction_pipeline.cli.exit_codes import exit_code_of
 from compaction_pipeline.cli.following import Following
 from compaction_pipeline.cli.render import left_alone, left_alone_table, plan_tasks_table, record_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
@@ -110,7 +109,7 @@ def compact(
         except CompactionError as error:
             if not session.output.as_json:
                 raise
-            answer, rendered = error_answer(str(identifier), str(error), exit_code_of(error), _before(session, identifier)), []
+            answer, rendered = error_answer(str(identifier), error, _before(session, identifier)), []
         session.output.answer(answer, *rendered)
     raise typer.Exit(answer.exit_code)
 
