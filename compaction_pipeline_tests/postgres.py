@@ -13,10 +13,11 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
@@ -52,6 +53,27 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
     with server.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     server.dispose()
+
+
+@contextmanager
+def stopped(url: str) -> Iterator[None]:
+    """Stop the private server, all its processes: it accepts connections and bytes, and answers nothing. It goes on after the block."""
+    folder = make_url(url).query["host"]
+    pid_file = Path(str(folder)) / "data" / "postmaster.pid"
+    if not pid_file.exists():
+        pytest.skip("only a server that was started here can be stopped")
+    main = psutil.Process(int(pid_file.read_text().split()[0]))
+    # The main process first, so that it starts no other one meanwhile.
+    main.suspend()
+    processes = [main, *main.children(recursive=True)]
+    try:
+        for process in processes[1:]:
+            process.suspend()
+        yield
+    finally:
+        for process in reversed(processes):
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 def _binaries() -> Path | None:

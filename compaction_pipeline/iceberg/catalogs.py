@@ -27,6 +27,7 @@ from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.inline_manifests import accept_inline_manifests
 from compaction_pipeline.iceberg.rest_catalog import RequestLimits, use_bounded_rest_catalogs
 from compaction_pipeline.iceberg.second_look import looked_at_twice
+from compaction_pipeline.iceberg.sql_catalog import use_bounded_sql_catalogs
 from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
 
 CATALOG_NAME_PROPERTY = "catalog-name"
@@ -46,6 +47,7 @@ class Catalogs:
         accept_inline_manifests()
         self._limits = limits
         use_bounded_rest_catalogs(limits)
+        use_bounded_sql_catalogs(limits)
 
     def catalog(self, name: str) -> Catalog:
         """The opened catalog of our name."""
@@ -163,19 +165,6 @@ def _limit_hive(catalog: Catalog, limits: RequestLimits) -> None:
     hive.TSocket = SimpleNamespace(TSocket=BoundedSocket)
     client = cast("Any", catalog)._client
     client._transport = client._init_thrift_transport()
-
-
-def _bounded_uri(uri: str, limits: RequestLimits) -> str:
-    """The address of a PostgreSQL catalog with limits, where it has none: a server or network that is gone is noticed."""
-    if not uri.startswith("postgres"):
-        return uri
-    url = make_url(uri)
-    if url.get_driver_name() not in ("psycopg2", "psycopg"):
-        return uri
-    seconds = str(max(2, int(limits.connect_seconds)))
-    wait = {"connect_timeout": seconds, "tcp_user_timeout": str(int(limits.read_seconds * 1000)), "keepalives_idle": seconds}
-    missing = {key: value for key, value in wait.items() if key not in url.query}
-    return url.update_query_dict(missing).render_as_string(hide_password=False)
 
 
 def _check_type(entry: CatalogEntry) -> None:

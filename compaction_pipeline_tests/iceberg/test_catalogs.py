@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.engine import make_url
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.iceberg.catalogs import Catalogs, _bounded_uri
-from compaction_pipeline.iceberg.rest_catalog import RequestLimits
+from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake
 
 
@@ -85,12 +83,3 @@ def test_a_catalog_is_opened_once_and_again_when_its_properties_change(lake: Lak
 def test_what_cannot_be_opened_is_one_clear_error(properties: dict[str, str], error: type[Exception]) -> None:
     with pytest.raises(error, match="'lake'"):
         catalogs_with(**properties).tables("lake")
-
-
-def test_a_postgresql_catalog_gets_limits_where_it_has_none() -> None:
-    limits = RequestLimits(connect_seconds=5, read_seconds=12)
-    uri = make_url(_bounded_uri("postgresql+psycopg2://me:p%40ss@db/iceberg?connect_timeout=3", limits))
-    assert uri.query == {"connect_timeout": "3", "tcp_user_timeout": "12000", "keepalives_idle": "5"}
-    assert uri.password == "p@ss"
-    assert _bounded_uri("sqlite:////tmp/a.db", limits) == "sqlite:////tmp/a.db"
-    assert _bounded_uri("http://rest", limits) == "http://rest"
