@@ -51,7 +51,10 @@ _PASSING = re.compile(
     r"Slow_?Down|Service_?Unavailable|Internal_?(?:Error|Failure)|Request_?Timeout|Throttl|Too_?Many_?Requests|Bandwidth_?Limit"
     r"|OperationAborted|NETWORK_CONNECTION|curlCode|timed? ?out|Connection (?:reset|refused|aborted|closed)|Broken pipe"
     r"|IncompleteBody|body error|error sending request|Incomplete_?Read|Unexpected_?Eof"
-    r"|HTTP (?:status )?(?:408|425|429|499|5\d\d)|status code: (?:408|425|429|499|5\d\d)",
+    r"|HTTP (?:status )?(?:408|425|429|499|5\d\d)|status code: (?:408|425|429|499|5\d\d)"
+    # Google's client, Azure, HDFS.
+    r"|google::cloud::Status\((?:UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|INTERNAL)|Server_?Busy"
+    r"|StandbyException|SafeModeException|RetriableException",
     re.IGNORECASE,
 )
 _PLACES = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s)'\"]*|'[^']*/[^']*'|(?<![\w<])/[^\s)'\"]*", re.IGNORECASE)

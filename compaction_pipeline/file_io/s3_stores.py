@@ -21,9 +21,10 @@ from pyarrow.fs import resolve_s3_region
 SCHEMES = frozenset({"s3", "s3a", "s3n"})
 DEFAULT_LIMITS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
 """Seconds to connect, and to wait for the next bytes of an answer, where the catalog's properties say none."""
-_RETRIES = 8
-_RETRY_TIMEOUT = timedelta(minutes=1)
-_LONGEST_PAUSE = timedelta(seconds=15)
+RETRIES = 8
+RETRY_TIMEOUT = timedelta(minutes=1)
+LONGEST_PAUSE = timedelta(seconds=15)
+"""A request that failed in passing is sent again so often, and for so long, with growing pauses."""
 _UNKNOWN_WAYS = ("s3.role-arn", "client.role-arn", "s3.retry-strategy-impl", "s3.resolve-region")
 _OTHER_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 _GIVEN_TO_PROCESS = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
@@ -72,7 +73,7 @@ def _made(bucket: str, options: tuple[tuple[str, Any], ...], client: tuple[tuple
         # One delete is one request whatever the service; the bulk call is not known to all of them.
         disable_bulk_delete=True,
         client_options=connection,
-        retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT, "backoff": {"max_backoff": _LONGEST_PAUSE}},
+        retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_TIMEOUT, "backoff": {"max_backoff": LONGEST_PAUSE}},
     )
     return S3Bucket(store)
 

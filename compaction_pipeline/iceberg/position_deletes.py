@@ -8,6 +8,7 @@ from pyiceberg.io import FileIO
 
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 
 class PositionDeletePaths:
@@ -23,6 +24,7 @@ class PositionDeletePaths:
             self._known[delete.path] = self._read(delete.path)
         return self._known[delete.path]
 
+    @looked_at_twice
     def _read(self, path: str) -> frozenset[str] | None:
         held: set[str] = set()
         with translated(f"position-delete file {path}"):

@@ -1,35 +1,68 @@
-"""No metadata file is called lost or corrupt by one look: it is read a second time, afresh, before anybody is told to roll back."""
+"""Metadata files are read again before anybody is told of them: while the storage stumbles, and once more before one is called lost
+or corrupt, for whoever is told so rolls the table back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+from obstore.exceptions import BaseError
 from pyiceberg.exceptions import RESTError
+from requests import RequestException
 from sqlalchemy.exc import DatabaseError
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
+from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
 from compaction_pipeline.file_io.object_io import immutable_files
+from compaction_pipeline.file_io.s3_stores import LONGEST_PAUSE, RETRIES, RETRY_TIMEOUT
 
 _Read = TypeVar("_Read", bound=Callable[..., Any])
 
+sleep = time.sleep
+"""Tests put their own here."""
+
 
 def looked_at_twice(read: _Read) -> _Read:
-    """A function that reads metadata files and calls them missing or corrupt, made to do so only after it read them again."""
+    """A function that reads metadata files, made to read them again before it tells of an error.
+
+    While the storage fails in passing: as often, and for as long, as requests to S3 are sent again by its client. When it calls a file
+    missing or corrupt: once, afresh.
+    """
 
     @wraps(read)
     def twice(*args: Any, **options: Any) -> Any:
         try:
-            return read(*args, **options)
+            return _patiently(read, *args, **options)
         except (FileNotFoundError, StorageUnavailable) as error:
             if not _blames_a_file(error):
                 raise
             # What this process remembers of it may be what is wrong.
             immutable_files.clear()
-            return read(*args, **options)
+            return _patiently(read, *args, **options)
 
     return twice  # type: ignore[return-value]
+
+
+def _patiently(read: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    retrying = Retrying(
+        retry=retry_if_exception(_is_passing),
+        stop=stop_after_attempt(1 + RETRIES) | stop_after_delay(RETRY_TIMEOUT),
+        wait=wait_random_exponential(multiplier=0.1, max=LONGEST_PAUSE),
+        sleep=lambda seconds: sleep(seconds),
+        reraise=True,
+    )
+    return retrying(read, *args, **options)
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether a file system stumbled. Not a catalog, whose limits are short on purpose; nor S3, whose client was patient already."""
+    failure = error.__cause__ if isinstance(error, StorageUnavailable) else error
+    if not isinstance(failure, OSError) or isinstance(failure, RequestException) or isinstance(failure.__cause__, BaseError):
+        return False
+    return storage_failure(failure) is StorageFailure.PASSING
 
 
 def _blames_a_file(error: Exception) -> bool:

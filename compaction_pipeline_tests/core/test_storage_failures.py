@@ -43,6 +43,9 @@ _ARROW = "When reading information for key 't/x' in bucket 'lakehouse': AWS Erro
         (OSError(errno.EROFS, "Read-only file system"), StorageFailure.DENIED),
         (OSError(errno.ENOSPC, "No space left on device"), StorageFailure.FULL),
         (TimeoutError("timed out"), StorageFailure.PASSING),
+        (OSError("google::cloud::Status(UNAVAILABLE: Retry policy exhausted in ReadObject())"), StorageFailure.PASSING),
+        (OSError("GetProperties for 'https://a.blob/x' failed: 503 The server is busy. ServerBusy"), StorageFailure.PASSING),
+        (OSError("HDFS: RemoteException: org.apache.hadoop.ipc.StandbyException: READ is not supported"), StorageFailure.PASSING),
         (ConnectionResetError("peer"), StorageFailure.PASSING),
         (OSError("An error occurred (SlowDown) when calling the PutObject operation"), StorageFailure.PASSING),
         # What a damaged file says is no reason to wait.
