@@ -196,7 +196,7 @@ class Services:
         from compaction_pipeline.services.refresh_files import RefreshFiles
 
         stores = self.stores
-        return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self.scan, self.clock, self.new_owner)
+        return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self.scan, self.clock, heartbeat, self.new_owner)
 
     @cached_property
     def plan_tables(self) -> PlanTables:
@@ -210,6 +210,7 @@ class Services:
             stores.tasks,
             stores.leases,
             self.clock,
+            heartbeat,
             new_id,
             self.new_owner,
             self.settings.queue_slots,

@@ -36,7 +36,17 @@ from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.planning.budget import may_refill, table_budget, table_slots
 from compaction_pipeline.core.planning.planner import Planning
-from compaction_pipeline.core.ports import CatalogStore, Clock, FileStore, LeaseStore, NodeState, TableState, TableStore, TaskStore
+from compaction_pipeline.core.ports import (
+    CatalogStore,
+    Clock,
+    FileStore,
+    Heartbeat,
+    LeaseStore,
+    NodeState,
+    TableState,
+    TableStore,
+    TaskStore,
+)
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +94,7 @@ class PlanTables:
         tasks: TaskStore,
         leases: LeaseStore,
         clock: Clock,
+        heartbeat: Heartbeat,
         new_id: Callable[[], str],
         new_owner: Callable[[], str],
         queue_slots: int,
@@ -95,6 +106,7 @@ class PlanTables:
         self._tasks = tasks
         self._leases = leases
         self._clock = clock
+        self._heartbeat = heartbeat
         self._new_id = new_id
         self._new_owner = new_owner
         self._queue_slots = queue_slots
@@ -134,8 +146,13 @@ class PlanTables:
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             holder = held_in_words(self._leases.holder(name, self._clock()), "planning this table")
             return Planned(_empty(PlanReasonCode.FILES_IN_USE, holder), busy=True)
+
+        def renew() -> bool:
+            return self._leases.renew(name, owner, self._clock(), LEASE)
+
         try:
-            return self._plan(table, request or PlanRequest(), unlimited)
+            with self._heartbeat(renew):
+                return self._plan(table, request or PlanRequest(), unlimited, renew)
         finally:
             self._leases.release(name, owner)
 
@@ -147,7 +164,7 @@ class PlanTables:
             self._tables.update(table, {"plan_reason": decided.reason})
         self._save_verdicts(table, decided.verdicts)
 
-    def _plan(self, table: TableIdentifier, request: PlanRequest, unlimited: bool) -> Planned:
+    def _plan(self, table: TableIdentifier, request: PlanRequest, unlimited: bool, is_held: Callable[[], bool]) -> Planned:
         budget = _UNLIMITED if unlimited else self._budget(table)
         decided, state = self._decide(table, request, budget, explain=False, asked=unlimited)
         now = self._clock()
@@ -172,6 +189,10 @@ class PlanTables:
         if state.plan_reason is not None and state.plan_reason.code is PlanReasonCode.NO_ACCESS:
             changes["plan_reason"] = decided.reason
         tasks = self._tasks_of(decided, state, self.properties(table), now, request.snapshot_properties)
+        if not is_held():
+            # This process stood still for longer than the lease: another one may have planned the same files.
+            reason = "the lease of this plan ended while it was made; planned again later"
+            return Planned(_empty(PlanReasonCode.FILES_IN_USE, reason), busy=True)
         if not self._tasks.insert(tasks, decided.replaces, now):
             reason = "a task that this plan replaces started meanwhile; planned again later"
             return Planned(_empty(PlanReasonCode.FILES_IN_USE, reason), busy=True)

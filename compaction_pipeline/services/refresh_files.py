@@ -29,6 +29,7 @@ from compaction_pipeline.core.ports import (
     CatalogStore,
     Clock,
     FileStore,
+    Heartbeat,
     LeaseStore,
     NodeState,
     TableScan,
@@ -75,6 +76,7 @@ class RefreshFiles:
         leases: LeaseStore,
         scan: TableScan,
         clock: Clock,
+        heartbeat: Heartbeat,
         new_owner: Callable[[], str],
     ) -> None:
         self._catalogs = catalogs
@@ -83,6 +85,7 @@ class RefreshFiles:
         self._leases = leases
         self._scan = scan
         self._clock = clock
+        self._heartbeat = heartbeat
         self._new_owner = new_owner
 
     def unmoved(self) -> Collection[TableIdentifier]:
@@ -111,8 +114,14 @@ class RefreshFiles:
         name = f"refresh:{table}"
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(name, self._clock()))
+
+        def renew() -> bool:
+            return self._leases.renew(name, owner, self._clock(), LEASE)
+
         try:
-            return self._refresh(table, deadline, lambda: self._leases.renew(name, owner, self._clock(), LEASE))
+            # The renewals on the way tell when it was lost; one manifest, or one transaction, may take longer than it.
+            with self._heartbeat(renew):
+                return self._refresh(table, deadline, renew)
         except NotFoundError:
             log.info("table=%s is gone: forgotten", table)
             self._tables.forget(table)

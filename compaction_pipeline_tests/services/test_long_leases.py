@@ -1,0 +1,98 @@
+"""A plan or a refresh that takes longer than its lease keeps it, and one that lost it while it stood still changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline import bootstrap
+from compaction_pipeline.core.lifecycle.timeouts import LEASE, RENEWAL_INTERVAL
+from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
+from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline_tests.services.house import House
+
+
+class SlowHouse(House):
+    """A house whose `work` takes time, with as many heartbeats as that time has."""
+
+    beats: list[Callable[[], object]]
+
+    def work(self, seconds: float, *, beating: bool = True) -> None:
+        for _ in range(int(seconds / RENEWAL_INTERVAL.total_seconds())):
+            self.pass_time(RENEWAL_INTERVAL.total_seconds())
+            if beating:
+                for renew in self.beats:
+                    renew()
+
+    def may_take(self, name: str) -> bool:
+        return self.services.stores.leases.acquire(name, "another#1", self.now, LEASE)
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowHouse]:
+    house = SlowHouse(tmp_path)
+    house.beats = []
+
+    @contextmanager
+    def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
+        house.beats.append(renew)
+        try:
+            yield
+        finally:
+            house.beats.remove(renew)
+
+    monkeypatch.setattr(bootstrap, "heartbeat", heartbeat)
+    yield house
+    house.services.close()
+
+
+def test_a_plan_of_seventy_seconds_keeps_its_lease_to_the_end(house: SlowHouse) -> None:
+    table = house.fragmented()
+    house.services.compact_tables.refresh(table.identifier)
+    taken: list[bool] = []
+
+    def check_writable(identifier: object) -> None:
+        house.work(70)
+        taken.append(house.may_take(f"plan:{identifier}"))
+
+    house.services.plan_tables._check_writable = check_writable
+    planned = house.services.plan_tables.plan(table.identifier)
+    assert taken == [False]
+    assert len(planned.tasks) == 1
+    assert house.may_take(f"plan:{table.identifier}")
+
+
+def test_a_plan_that_stood_still_until_another_had_its_lease_queues_nothing(house: SlowHouse) -> None:
+    table = house.fragmented()
+    house.services.compact_tables.refresh(table.identifier)
+
+    def check_writable(identifier: object) -> None:
+        house.work(70, beating=False)
+        assert house.may_take(f"plan:{identifier}")
+
+    house.services.plan_tables._check_writable = check_writable
+    planned = house.services.plan_tables.plan(table.identifier, PlanRequest())
+    assert (planned.plan.reason.code, planned.tasks, planned.busy) == (PlanReasonCode.FILES_IN_USE, (), True)
+    assert house.services.stores.tasks.tasks(table.identifier) == ()
+    # The other one holds it still.
+    assert not house.services.stores.leases.acquire(f"plan:{table.identifier}", "third#1", house.now, timedelta(seconds=1))
+
+
+def test_a_refresh_whose_first_request_takes_seventy_seconds_keeps_its_lease(house: SlowHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented()
+    taken: list[bool] = []
+    manifests = IcebergScan.manifests
+
+    def slow(scan: IcebergScan, *arguments: object) -> object:
+        house.work(70)
+        taken.append(house.may_take(f"refresh:{table.identifier}"))
+        return manifests(scan, *arguments)
+
+    monkeypatch.setattr(IcebergScan, "manifests", slow)
+    assert house.services.refresh_files.refresh(table.identifier).complete
+    assert taken == [False]
+    assert house.may_take(f"refresh:{table.identifier}")
