@@ -1,6 +1,6 @@
 """An Iceberg REST catalog in this process, in front of a PyIceberg catalog, that answers a commit as a test says.
 
-It serves what PyIceberg asks for to list, load and commit tables; everything it was asked is in `requests`.
+It serves what PyIceberg asks for to list, load and commit tables; everything it was asked is in `requests`, and who asked in `logins`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class RestServer:
         self.commits: list[Fault | None] = []
         self.everything: Fault | None = None
         self.requests: list[str] = []
+        self.logins: list[str | None] = []
+        """The `Authorization` of each request."""
+        self.table_config: dict[str, str] = {}
+        """`config` of a table that is loaded."""
         self.ended = threading.Event()
         server = self
 
@@ -130,6 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         call = Call(self, self.rfile.read(length))
         path = self.path.split("?")[0]
         self.rest.requests.append(f"{self.command} {self.path}")
+        self.rest.logins.append(self.headers.get("Authorization"))
         if self.rest.everything is not None:
             self.rest.everything(call)
             return
@@ -155,7 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
         except NoSuchTableError:
             call.answer(404)
             return
-        call.answer(200, {"metadata-location": table.metadata_location, "metadata": json.loads(table.metadata.model_dump_json())})
+        metadata = json.loads(table.metadata.model_dump_json())
+        call.answer(200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": self.rest.table_config})
 
     def _commit(self, call: Call) -> None:
         fault = self.rest.commits.pop(0) if self.rest.commits else None

@@ -1,7 +1,8 @@
-"""PyIceberg's REST catalog with three rules of ours.
+"""PyIceberg's REST catalog with four rules of ours.
 
-No request waits for ever; the request of a commit is sent once, and how it was answered is known; and metadata comes with every
-snapshot. PyIceberg's own sends a commit again after 401 and 419, waits for ever, and leaves snapshots out where a property says so.
+No request waits for ever; the request of a commit is sent once, and how it was answered is known; metadata comes with every snapshot;
+and a token that the catalog gave for one table goes with no other's requests. PyIceberg's own sends a commit again after 401 and 419,
+waits for ever, leaves snapshots out where a property says so, and keeps a table's token in the headers of all requests that follow.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -87,7 +89,11 @@ class BoundedRestCatalog(RestCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         once = cast("Any", RestCatalog.commit_table).retry_with(stop=stop_after_attempt(1))
-        return cast("CommitTableResponse", once(self, table, requirements, updates))
+        # PyIceberg writes the table's token into the session's headers: into those of a copy, which shares connections and login.
+        alone = copy(self)
+        alone._session = copy(self._session)
+        alone._session.headers = self._session.headers.copy()
+        return cast("CommitTableResponse", once(alone, table, requirements, updates))
 
     def _config_headers(self, session: Session) -> None:
         # The first thing that PyIceberg does with a new session: before it asks for a token.

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.table.update import SetPropertiesUpdate
 from requests.adapters import HTTPAdapter
 
 from compaction_pipeline.core.errors import CommitRefused, StorageUnavailable
 from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import CompactionTask
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg import rest_catalog
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
@@ -227,3 +231,19 @@ def test_a_late_request_may_land_whenever_the_table_stands_at_its_parent(rest: R
     assert parent is not None
     rest.table.table.refresh().manage_snapshots().set_current_snapshot(snapshot_id=parent).commit()
     assert rest.committer.may_land(table, ["record-1"]) == ("record-1",)
+
+
+@pytest.mark.parametrize("code", [200, 403, 409, 503])
+def test_a_table_s_token_goes_with_its_commit_and_no_other_request(rest: Rest, code: int) -> None:
+    # A login that sets no header of its own: each request carries what the session has.
+    properties: dict[str, Any] = {"auth": {"type": "noop"}, "header.Authorization": "Bearer catalog", "py-io-impl": OBJECT_FILE_IO}
+    catalog = BoundedRestCatalog("lake", RequestLimits(60, 60, 60), uri=rest.server.uri, **properties)
+    rest.server.table_config = {"token": "of-this-table"}
+    table = catalog.load_table(("db", "t"))
+    asked = len(rest.server.requests)
+    rest.server.commits = [None if code == 200 else status(code)]
+    with nullcontext() if code == 200 else pytest.raises(Exception, match=str(code)):
+        catalog.commit_table(table, (), (SetPropertiesUpdate(updates={"a": "b"}),))
+    catalog.load_table(("db", "t"))
+    assert rest.server.requests[asked:] == [COMMIT, "GET /v1/namespaces/db/tables/t?snapshots=all"]
+    assert rest.server.logins[asked:] == ["Bearer of-this-table", "Bearer catalog"]
