@@ -493,8 +493,9 @@ class FakeRecordStore:
     def mark_mirrored(self, record_ids: Sequence[str]) -> None:
         self._state.mirrored.update(record_ids)
 
-    def expire(self, before: datetime) -> int:
-        old = [record for record in self._state.records.values() if _is_ended(record) and record.created_at < before]
+    def expire(self, before: datetime, kept: Collection[str] = ()) -> int:
+        ended = [record for record in self._state.records.values() if _is_ended(record) and record.record_id not in kept]
+        old = [record for record in ended if (record.ended_at or record.created_at) < before]
         for record in old:
             del self._state.records[record.record_id]
         return len(old)

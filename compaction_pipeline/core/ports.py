@@ -405,7 +405,8 @@ class RecordStore(Protocol):
 
     def mark_mirrored(self, record_ids: Sequence[str]) -> None: ...
 
-    def expire(self, before: datetime) -> int: ...
+    def expire(self, before: datetime, kept: Collection[str] = ()) -> int:
+        """Remove records that ended before, those of `kept` (ids) apart; answers how many."""
 
 
 class LeaseStore(Protocol):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
@@ -91,12 +91,25 @@ class MaintainTables:
         return Maintenance(records, tasks, leftovers, forgotten, skipped)
 
     def expire(self) -> tuple[int, int]:
-        """Remove records and finished tasks older than the time to live; answers how many of each."""
-        before = self._clock() - self._ttl
-        records, tasks = self._records.expire(before), self._tasks.expire(before)
+        """Remove records and finished tasks that ended longer ago than the time to live; answers how many of each.
+
+        A record whose request may still arrive stays, and one that nobody answered stays as long as a task of it: it keeps their files.
+        """
+        now = self._clock()
+        before = now - self._ttl
+        tasks = self._tasks.expire(before)
+        records = self._records.expire(before, self._still_asked(now, before))
         if records or tasks:
             _LOG.info("expired %d record(s) and %d task(s) that ended before %s", records, tasks, before.isoformat())
         return records, tasks
+
+    def _still_asked(self, now: datetime, before: datetime) -> list[str]:
+        """Ids of the records that ended before, and that the removal of leftovers must still know."""
+        old = [record for record in self._records.records() if not record.answered and (record.ended_at or record.created_at) < before]
+        known = {table: {task.task_id for task in self._tasks.tasks(table)} for table in {record.table for record in old}}
+        return [
+            record.record_id for record in old if may_arrive(record, now, self._late) or not known[record.table].isdisjoint(record.task_ids)
+        ]
 
     def remove_leftovers(self, table: TableIdentifier) -> Sequence[str]:
         """Delete what killed and failed attempts left on storage; answers the paths deleted.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Engine, delete, select, update
+from sqlalchemy import Engine, delete, func, select, update
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
@@ -70,8 +70,11 @@ class SqlRecordStore:
             for batch in batches(record_ids):
                 connection.execute(update(schema.record).where(_record.record_id.in_(batch)).values(mirrored=True))
 
-    def expire(self, before: datetime) -> int:
+    def expire(self, before: datetime, kept: Collection[str] = ()) -> int:
         # An unsettled record never expires: its tasks follow from it.
-        old = delete(schema.record).where(_record.status.in_(ENDED), _record.created_at < before)
+        old = select(_record.record_id).where(_record.status.in_(ENDED), func.coalesce(_record.ended_at, _record.created_at) < before)
         with writing(self._engine) as connection:
-            return connection.execute(old).rowcount
+            gone = sorted(set(connection.execute(old).scalars()) - set(kept))
+            for batch in batches(gone):
+                connection.execute(delete(schema.record).where(_record.record_id.in_(batch)))
+        return len(gone)

@@ -67,3 +67,10 @@ def test_an_unsettled_record_never_expires(stores: Stores) -> None:
         stores.records.save(value)
     assert stores.records.expire(NOW + timedelta(minutes=9)) == 1
     assert sorted(value.record_id for value in stores.records.records()) == ["r2", "r3", "r4"]
+
+
+def test_a_record_expires_by_its_end_and_not_while_it_is_kept(stores: Stores) -> None:
+    for value in (record("r1", ended_at=NOW), record("r2", ended_at=NOW), record("r3", ended_at=NOW + timedelta(minutes=9)), record("r4")):
+        stores.records.save(value)
+    assert stores.records.expire(NOW + timedelta(minutes=9), ["r1", "r3"]) == 2
+    assert sorted(value.record_id for value in stores.records.records()) == ["r1", "r3"]

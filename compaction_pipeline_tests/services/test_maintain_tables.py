@@ -64,7 +64,10 @@ class Upkeep:
         self.stores = fake_stores()
         self.stores.catalogs.add(CatalogEntry("lake", {}))
         self.add_table(ORDERS)
-        self.service = MaintainTables(
+        self.service = self.keeping(timedelta(days=30))
+
+    def keeping(self, ttl: timedelta) -> MaintainTables:
+        return MaintainTables(
             self.stores.catalogs,
             self.stores.tables,
             self.stores.tasks,
@@ -72,7 +75,7 @@ class Upkeep:
             self.world,  # type: ignore[arg-type]
             self.world,  # type: ignore[arg-type]
             lambda: NOW,
-            timedelta(days=30),
+            ttl,
         )
 
     def add_table(self, table: TableIdentifier) -> None:
@@ -204,6 +207,37 @@ def test_old_records_and_tasks_expire_and_young_ones_stay(upkeep: Upkeep) -> Non
     done = upkeep.service.maintain()
     assert done.records_expired == 1
     assert {item.record_id for item in records.records()} == {"open", "young"}
+
+
+def test_a_record_lives_from_its_end_not_from_its_beginning(upkeep: Upkeep) -> None:
+    # It was unknown for a month, and settled an hour ago.
+    upkeep.stores.records.save(replace(record("r1", ["p-1"], RecordStatus.FAILED), created_at=ago(days=31), ended_at=ago(hours=1)))
+    assert upkeep.service.maintain().records_expired == 0
+
+
+@pytest.mark.parametrize(("hours", "expired"), [(23, 0), (24, 1)])
+def test_no_record_expires_while_its_request_may_arrive(upkeep: Upkeep, hours: int, expired: int) -> None:
+    upkeep.service = upkeep.keeping(timedelta(hours=2))
+    unanswered = replace(record("r1", ["p-1"], RecordStatus.FAILED), created_at=ago(hours=hours), ended_at=ago(hours=hours))
+    upkeep.stores.records.save(unanswered)
+    upkeep.stores.records.save(replace(unanswered, record_id="r2", answered=True))
+    done = upkeep.service.maintain()
+    assert done.records_expired == 1 + expired
+    assert [one.record_id for one in upkeep.stores.records.records()] == ["r1"] * (1 - expired)
+
+
+def test_a_record_that_nobody_answered_stays_as_long_as_its_tasks(upkeep: Upkeep) -> None:
+    upkeep.service = upkeep.keeping(timedelta(days=2))
+    # Its task went on under another record, and failed later.
+    upkeep.end("p-1", TaskStatus.FAILED)
+    unanswered = replace(record("r1", ["p-1"], RecordStatus.FAILED), created_at=ago(days=3), ended_at=ago(days=3))
+    upkeep.stores.records.save(unanswered)
+    upkeep.stores.records.save(replace(unanswered, record_id="r2", answered=True))
+    upkeep.world.files = [path("a1-p-1-x-0")]
+    upkeep.world.landing = {"r1"}
+    assert upkeep.service.maintain().records_expired == 1
+    assert upkeep.service.maintain().leftovers == {}
+    assert upkeep.world.files
 
 
 def test_a_dropped_table_is_forgotten_and_its_records_stay(upkeep: Upkeep) -> None:
