@@ -51,6 +51,7 @@ from compaction_pipeline.core.model.calendar import date_text, moment_text, time
 from compaction_pipeline.core.model.node import PartitionValue
 
 _MICROS_PER_HOUR = 3_600_000_000
+_MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
 _UNITS: dict[type[Any], str] = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D"}
 
 
@@ -103,9 +104,10 @@ def _calendar(array: Any, unit: str) -> Any:
     """Years, months or days since 1970 of dates or timestamps, rounded down."""
     if pa.types.is_date(array.type):
         days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-        moments = days.astype("datetime64[D]")
     else:
-        moments = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype("datetime64[us]")
+        # By days: the lowest number of microseconds is a moment like any other, but "no moment" to numpy.
+        days = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // _MICROS_PER_DAY
+    moments = days.astype("datetime64[D]")
     return _with_nulls(moments.astype(f"datetime64[{unit}]").astype(np.int64).astype(np.int32), array, pa.int32())
 
 
