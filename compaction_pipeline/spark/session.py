@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.memory import PURGE_DELAY_MS
-from compaction_pipeline.spark.reachable import check_connect, check_master
+from compaction_pipeline.spark.reachable import check_answers, check_connect, check_master
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,7 @@ class SparkSessions:
         conf.setAll(list((self._properties() | dict(self.settings.extra)).items()))
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_quiet_gateway(conf), conf=conf)
+        check_answers(self.settings.master, self.settings.connect_seconds, SparkContext._jvm, dict(conf.getAll()))
         with _same_interrupt_handler():
             session = SparkSession.builder.config(conf=conf).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
