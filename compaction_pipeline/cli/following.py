@@ -60,6 +60,10 @@ class Following:
         own = [record for record in records if record.record_id in self._records or not self._tasks.isdisjoint(record.task_ids)]
         return sorted(own, key=lambda record: record.created_at)
 
+    def is_earlier(self, record: CompactionRecord) -> bool:
+        """Whether nothing of what a record commits was planned here: an interrupted command, or a tick, had merged it."""
+        return self._tasks.isdisjoint(record.task_ids)
+
     def tasks(self, records: Iterable[CompactionRecord]) -> int:
         """How many tasks it planned, or found merged and put into one of these records."""
         return len(self._tasks.union(*(record.task_ids for record in records)))

@@ -327,7 +327,9 @@ class CommitTables:
             elif outcome.state is CommitState.NOTHING and not outcome.conflicts:
                 # Not in the table and cannot land any more: its tasks may be committed under another record.
                 self._tasks.unclaim(record.record_id)
-                self._closed(replace(record, status=RecordStatus.FAILED, reason=outcome.reason or "not committed: its process ended first"))
+                why = outcome.reason or "its process ended first"
+                reason = f"cut off before the table was changed ({why}); what it would have committed goes into a later record"
+                self._closed(replace(record, status=RecordStatus.FAILED, reason=reason))
             else:
                 self._close(record, tasks, outcome)
             ended.append(self._records.record(record.record_id))

@@ -279,6 +279,51 @@ def test_an_interrupt_tells_of_merged_work_that_is_kept_and_the_next_commits_it(
     assert len(desk.ids(table)) == 24
 
 
+def test_the_command_after_an_interrupt_tells_what_it_found_merged_from_what_it_did(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    complete = SqlTaskStore.complete
+
+    def landed(*arguments: Any) -> object:
+        complete(*arguments)
+        return signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlTaskStore, "complete", landed)
+        assert desk.type("compact", TABLE, "--type", "full").exit_code == 130
+    told = desk.type("compact", TABLE, "--type", "full").stdout
+    newest, oldest = (record["record_id"] for record in desk.json("record", "list"))
+    before, of_this = told.split(f"record {newest}")
+    assert f"record {oldest} is of 1 task merged before this command began:" in before
+    assert "1 committed of 1" in before
+    assert "1 committed of 1" in of_this
+    assert "merged before" not in of_this
+    assert len(desk.ids(table)) == 24
+
+
+def test_a_commit_that_is_cut_before_the_table_changes_says_where_its_tasks_went(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+
+    def cut(*arguments: Any) -> object:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("was not cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergCommitter, "commit", cut)
+        assert desk.type("compact", TABLE, "--type", "full").exit_code == 130
+    told = desk.type("compact", TABLE, "--type", "full").stdout
+    newest, oldest = desk.json("record", "list")
+    assert (newest["status"], len(newest["committed_task_ids"])) == ("COMMITTED", 2)
+    assert oldest["status"] == "FAILED"
+    assert oldest["reason"].startswith("cut off before the table was changed (")
+    assert oldest["reason"].endswith("; what it would have committed goes into a later record")
+    assert f"record {newest['record_id']} is of 2 tasks merged before this command began:" in told
+    assert f"record {oldest['record_id']}" not in told
+    assert len(desk.ids(table)) == 24
+
+
 def test_an_interrupt_lets_a_commit_end_and_tells_of_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     table = desk.table(files=12)
     desk.add_catalog()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -153,7 +153,8 @@ def _compacted(
     if not compaction.records:
         _must_be_valid(session, compaction.plan)
     answer = answer_of(compaction, before)
-    return answer, [*_records_rendered(compaction.records), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
+    earlier = frozenset(record.record_id for record in compaction.records if following.is_earlier(record))
+    return answer, [*_records_rendered(compaction.records, earlier), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
 
 
 def _must_be_valid(session: Session, made: CompactionPlan) -> None:
@@ -178,8 +179,13 @@ def _before(session: Session, table: TableIdentifier) -> TableBefore:
     return TableBefore(overview.state.known_snapshot_id, overview.metrics)
 
 
-def _records_rendered(records: Sequence[CompactionRecord]) -> list[RenderableType]:
-    return [record_table(record) for record in records]
+def _records_rendered(records: Sequence[CompactionRecord], earlier: Collection[str]) -> list[RenderableType]:
+    rendered: list[RenderableType] = []
+    for record in records:
+        if record.record_id in earlier:
+            rendered.append(f"record {record.record_id} is of {files_of(len(record.task_ids), 'task')} merged before this command began:")
+        rendered.append(record_table(record))
+    return rendered
 
 
 def _plan_rendered(made: CompactionPlan, asked: bool) -> list[RenderableType]:
