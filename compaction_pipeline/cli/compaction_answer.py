@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.core.errors import CompactionError, ErrorCode
-from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.words import count_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.compact_tables import Compaction
@@ -141,7 +141,7 @@ def interrupted_in_words(records: Sequence[CompactionRecord], kept: int) -> str:
     what = f"nothing more was committed after {', '.join(committed)}" if committed else "nothing was committed"
     if kept:
         are, them = ("is", "it") if kept == 1 else ("are", "them")
-        what += f"; {files_of(kept, 'merged task')} {are} kept: the next `compact` or tick commits {them}"
+        what += f"; {count_text(kept, 'merged task')} {are} kept: the next `compact` or tick commits {them}"
     return f"interrupted; {what}; run the command again"
 
 

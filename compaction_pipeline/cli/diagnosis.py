@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.fragmentation.triggers import files_of
+from compaction_pipeline.core.words import count_text
 
 MIN_PYTHON = (3, 10)
 
@@ -83,7 +83,7 @@ def verdict(findings: tuple[Finding, ...]) -> str:
     if not is_sound(findings):
         return "something is wrong: see how to mend it above"
     warnings = sum(finding.soundness is Soundness.WARNING for finding in findings)
-    return f"usable; {files_of(warnings, 'warning')}" if warnings else "all is well"
+    return f"usable; {count_text(warnings, 'warning')}" if warnings else "all is well"
 
 
 def python_finding(version: tuple[int, int, int]) -> Finding:

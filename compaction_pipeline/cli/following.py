@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from rich.progress import Progress
 
 from compaction_pipeline.cli.output import Output
-from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.words import count_text
 
 
 class Following:
@@ -33,7 +33,7 @@ class Following:
         self._planned += len(tasks)
         self._tasks.update(task.task_id for task in tasks)
         self._progress.update(self._bar, total=self._planned)
-        self._line(f"{self._table}: {files_of(len(tasks), 'task')} planned")
+        self._line(f"{self._table}: {count_text(len(tasks), 'task')} planned")
         if first and self._spark is not None:
             self._progress.update(self._bar, description=f"starting Spark at {self._spark}")
             self._line(f"starting Spark at {self._spark}")

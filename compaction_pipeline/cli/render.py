@@ -12,10 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
-from compaction_pipeline.cli.figures import bytes_text, change_text, duration_text, time_text
 from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, NodeVerdict
@@ -24,6 +22,7 @@ from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import CompactionTask
 from compaction_pipeline.core.ports import TaskAttempt
+from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.read_history import NodeOverview, QueueCounts, TableOverview
@@ -170,7 +169,7 @@ def record_table(record: CompactionRecord) -> Table:
         (
             "took",
             f"longest wait {_ms(record.queue_ms)}, all merges together {_ms(record.merge_ms)}, commit {_ms(record.commit_ms)} "
-            f"({files_of(record.attempts, 'attempt')})",
+            f"({count_text(record.attempts, 'attempt')})",
         ),
     ]
     if record.run_id:

@@ -65,7 +65,7 @@ class RunReport:
         elif result is not None:
             self._context.log.info(
                 f"{task.table} {task.work.node} task={task.task_id} {status.value}: {len(task.work.inputs)} → {len(result.outputs)} file(s)"
-                f", {result.rows_written} rows in {result.duration_ms / 1000:.1f} s"
+                f", {result.rows_written} rows in {duration_text(timedelta(milliseconds=result.duration_ms))}"
             )
 
     def committed(self, record: CompactionRecord) -> None:

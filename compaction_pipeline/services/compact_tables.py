@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable
-from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.lifecycle.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
@@ -19,6 +18,7 @@ from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit_tables import Commit, CommitTables, in_words
 from compaction_pipeline.services.dispatch_tasks import Dispatch, DispatchTasks, failures_in_words, why_ended
 from compaction_pipeline.services.plan_tables import Planned, PlanTables
@@ -293,7 +293,7 @@ class CompactTables:
             return None
         # What the plan says counts files that others hold as missing: who waits needs to know only who, and until when.
         last = max(held, key=lambda holder: holder.expires_at)
-        return held_in_words(last, f"merging {files_of(len(held), 'task')} of {table}") + "; run again after that"
+        return held_in_words(last, f"merging {count_text(len(held), 'task')} of {table}") + "; run again after that"
 
     def _drain_left(
         self,

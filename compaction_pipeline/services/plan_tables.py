@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, NotFoundError
 from compaction_pipeline.core.files.sort_order import order_of_full
 from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, may_be_due
-from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
 from compaction_pipeline.core.lifecycle.holders import held_in_words
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
@@ -47,6 +46,7 @@ from compaction_pipeline.core.ports import (
     TableStore,
     TaskStore,
 )
+from compaction_pipeline.core.words import count_text
 
 log = logging.getLogger(__name__)
 
@@ -420,7 +420,7 @@ def _what_waits(nodes: Sequence[NodeState]) -> PlanReason | None:
             node, reason = held[0]
             # What was planned has its tasks by now.
             told = PlanReasonCode.FILES_IN_USE if code is PlanReasonCode.PLANNED else code
-            return PlanReason(told, f"{files_of(len(held), 'node')} held back; {node}: {reason.text}")
+            return PlanReason(told, f"{count_text(len(held), 'node')} held back; {node}: {reason.text}")
     return None
 
 

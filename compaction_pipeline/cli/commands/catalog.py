@@ -11,8 +11,8 @@ from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import AccessDenied, ConfigError
-from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.words import count_text
 
 _HELP = (
     "Register the catalogs whose tables are looked after."
@@ -54,7 +54,7 @@ def add(
             session.output.say(f"warning: catalog {name} is registered, but its storage does not let us in: {error}")
         mode = "observed only: nothing is executed" if observe else "compacted from now on"
         namespaces = {table.namespace for table in tables}
-        counts = f"{files_of(len(tables), 'table')} in {files_of(len(namespaces), 'namespace')}"
+        counts = f"{count_text(len(tables), 'table')} in {count_text(len(namespaces), 'namespace')}"
         session.output.answer(
             {"catalog": name, "observe": observe, "tables": tables, "table_count": len(tables), "namespace_count": len(namespaces)},
             f"catalog {name} registered, {mode}; {counts}",

@@ -27,11 +27,11 @@ from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.cli.where import selected_nodes
 from compaction_pipeline.core.commit.snapshot_properties import snapshot_properties
 from compaction_pipeline.core.errors import CompactionError, ConfigError
-from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionType, TaskStatus
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.read_history import SHOWN
 
 commands = command_group()
@@ -183,7 +183,7 @@ def _records_rendered(records: Sequence[CompactionRecord], earlier: Collection[s
     rendered: list[RenderableType] = []
     for record in records:
         if record.record_id in earlier:
-            rendered.append(f"record {record.record_id} is of {files_of(len(record.task_ids), 'task')} merged before this command began:")
+            rendered.append(f"record {record.record_id} is of {count_text(len(record.task_ids), 'task')} merged before this command began:")
         rendered.append(record_table(record))
     return rendered
 
@@ -196,12 +196,12 @@ def _plan_rendered(made: CompactionPlan, asked: bool) -> list[RenderableType]:
         rendered.append(plan_tasks_table(made))
         # Where the planner had no need to look at the other nodes its figures are of those asked for.
         where = " in the nodes asked for" if asked and not others else ""
-        files, deletes = files_of(made.predicted_files, "data file"), files_of(made.predicted_delete_files, "delete file")
+        files, deletes = count_text(made.predicted_files, "data file"), count_text(made.predicted_delete_files, "delete file")
         rendered.append(f"after it{where}: {files}, {deletes}")
     if alone:
         rendered.append(left_alone_table(alone))
     if others:
-        rendered.append(f"{files_of(others, 'other node')} not asked for")
+        rendered.append(f"{count_text(others, 'other node')} not asked for")
     return [*rendered, made.reason.text]
 
 

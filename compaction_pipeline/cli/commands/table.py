@@ -11,9 +11,9 @@ from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
-from compaction_pipeline.core.fragmentation.triggers import files_of
 from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
 from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.words import count_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.read_history import NodeOverview, TableDetail, TableOverview
@@ -53,7 +53,7 @@ def list_(
         session.output.answer([table_value(item) for item in found], tables_table(found) if found else "no tables")
         unread = sum(not item.is_read for item in found)
         if unread and not refresh:
-            session.output.say(f"{files_of(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
+            session.output.say(f"{count_text(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
     if failed or (refresh and explored.failed):
         raise typer.Exit(ExitCode.FAILED)
 

@@ -14,6 +14,7 @@ from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import NodeHistory
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 
 _COVERS: Mapping[CompactionType, tuple[CompactionType, ...]] = {
     # A major merges the small files too, and a full everything.
@@ -57,13 +58,13 @@ def minor_trigger_of(
         if count >= least:
             return Trigger(True, f"{count} small {word} files, {least} are enough")
         if count and size >= volume:
-            return Trigger(True, f"{human_bytes(size)} in {files_of(count, f'small {word} file')}, {human_bytes(volume)} are enough")
+            return Trigger(True, f"{bytes_text(size)} in {count_text(count, f'small {word} file')}, {bytes_text(volume)} are enough")
     small = small_data[0] + small_deletes[0]
     if small >= 2 and interval_passed(node, CompactionType.MINOR, properties.minor_interval, history, now):
-        return Trigger(True, f"{small} small files and no minor for {human_time(properties.minor_interval)}")
-    amounts = [f"{files_of(small_data[0], 'small data file')} of {least} needed; {human_bytes(small_data[1])} of {human_bytes(volume)}"]
+        return Trigger(True, f"{small} small files and no minor for {duration_text(properties.minor_interval)}")
+    amounts = [f"{count_text(small_data[0], 'small data file')} of {least} needed; {bytes_text(small_data[1])} of {bytes_text(volume)}"]
     if small_deletes[0]:
-        amounts.append(f"{files_of(small_deletes[0], 'small delete file')} of {least}; {human_bytes(small_deletes[1])}")
+        amounts.append(f"{count_text(small_deletes[0], 'small delete file')} of {least}; {bytes_text(small_deletes[1])}")
     return Trigger(False, "; ".join(amounts))
 
 
@@ -71,7 +72,7 @@ def full_trigger(node: TableNode, history: NodeHistory, properties: TablePropert
     """Due by its interval only, which is off by default."""
     if properties.full_interval is None or not interval_passed(node, CompactionType.FULL, properties.full_interval, history, now):
         return Trigger(False, "no full is due")
-    return Trigger(True, f"no full for {human_time(properties.full_interval)}")
+    return Trigger(True, f"no full for {duration_text(properties.full_interval)}")
 
 
 def interval_passed(node: TableNode, type: CompactionType, interval: timedelta, history: NodeHistory, now: datetime) -> bool:
@@ -79,27 +80,3 @@ def interval_passed(node: TableNode, type: CompactionType, interval: timedelta, 
     moments = [moment for covering in _COVERS[type] if (moment := history.last_done.get((node, covering))) is not None]
     since = max(moments, default=history.first_seen.get(node))
     return since is not None and now - since >= interval
-
-
-def files_of(count: int, word: str) -> str:
-    """ "1 small data file", "3 small data files"."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def human_bytes(size: int) -> str:
-    """Bytes as a person reads them, in powers of 1024."""
-    amount = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TB"
-
-
-def human_time(interval: timedelta) -> str:
-    """An interval as a person reads it, in its largest whole unit."""
-    seconds = interval.total_seconds()
-    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from compaction_pipeline.core.files.sort_order import lacks_order
-from compaction_pipeline.core.fragmentation.triggers import human_time
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.plan import NodeHistory
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.words import duration_text
 
 
 def full_bins(view: NodeView, moves_spec: bool) -> list[MergeBin]:
@@ -35,6 +35,6 @@ def keeps_old_spec(history: NodeHistory, properties: TableProperties, now: datet
     if last is None or now - last >= properties.respec_quiet_interval:
         return None
     return (
-        f"keeps its old partition spec: a delete file of an old spec was committed, or the spec changed, {human_time(now - last)} ago; "
-        f"rows move after {human_time(properties.respec_quiet_interval)} of quiet ('compaction.respec.quiet-interval')"
+        f"keeps its old partition spec: a delete file of an old spec was committed, or the spec changed, {duration_text(now - last)} ago; "
+        f"rows move after {duration_text(properties.respec_quiet_interval)} of quiet ('compaction.respec.quiet-interval')"
     )

@@ -16,7 +16,7 @@ from compaction_pipeline.core.files.delete_reach import DeleteReach
 from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
 from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
-from compaction_pipeline.core.fragmentation.triggers import Trigger, files_of, full_trigger, human_time, minor_trigger, minor_trigger_of
+from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger, minor_trigger_of
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import (
@@ -41,6 +41,7 @@ from compaction_pipeline.core.planning.major import joins_undersized, major_bins
 from compaction_pipeline.core.planning.minor import minor_bins
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 from compaction_pipeline.core.planning.prediction import predicted_after
+from compaction_pipeline.core.words import count_text, duration_text
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
 _EMPTY_TABLE = CompactionPlan((), PlanReason(PlanReasonCode.EMPTY_TABLE, "the table has no files"))
@@ -197,7 +198,7 @@ class Planning:
         ]
         for node in due:
             self._decisions[node].code = PlanReasonCode.PLANNED
-            self._decisions[node].text += f"; {files_of(len(self._dead[node]), 'delete file')} that no data file needs go"
+            self._decisions[node].text += f"; {count_text(len(self._dead[node]), 'delete file')} that no data file needs go"
         useless = sorted((file for dead in self._dead.values() for file in dead), key=lambda file: file.path)
         return [
             TaskWork(
@@ -223,7 +224,7 @@ class Planning:
         for decision in self._decisions.values():
             if decision.code is PlanReasonCode.PLANNED:
                 decision.code = PlanReasonCode.MIN_PLAN_INTERVAL
-                decision.text += f"; planned {human_time(self._now - last)} ago, at least {human_time(least)} must pass"
+                decision.text += f"; planned {duration_text(self._now - last)} ago, at least {duration_text(least)} must pass"
         return True
 
     def _mark_cut(self, tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> None:
@@ -232,7 +233,7 @@ class Planning:
             decision = self._decisions[node]
             if node not in working and decision.code is PlanReasonCode.PLANNED:
                 decision.code = PlanReasonCode.OVER_BUDGET
-                decision.text += f"; waits, the queue's quota leaves {files_of(max(self._budget.task_slots, 0), 'task slot')}"
+                decision.text += f"; waits, the queue's quota leaves {count_text(max(self._budget.task_slots, 0), 'task slot')}"
 
     def _replaces(self, planned: Sequence[TaskWork]) -> tuple[str, ...]:
         pending, groups = self._in_use.pending, self._in_use.pending_groups
@@ -245,12 +246,12 @@ class Planning:
             nodes = {work.node: None for work in planned}
             inputs = sum(len(work.inputs) for work in planned)
             first = next(iter(nodes))
-            words = f"{files_of(len(planned), 'task')} on {files_of(len(nodes), 'node')}, {files_of(inputs, 'data file')}"
+            words = f"{count_text(len(planned), 'task')} on {count_text(len(nodes), 'node')}, {count_text(inputs, 'data file')}"
             return PlanReason(PlanReasonCode.PLANNED, f"{words}; first {first}: {self._decisions[first].text}")
         for code in _HELD:
             held = [node for node, decision in self._decisions.items() if decision.code is code]
             if held:
-                return PlanReason(code, f"{files_of(len(held), 'node')} held back; {held[0]}: {self._decisions[held[0]].text}")
+                return PlanReason(code, f"{count_text(len(held), 'node')} held back; {held[0]}: {self._decisions[held[0]].text}")
         asked = {node: decision for node, decision in self._decisions.items() if decision.code is not PlanReasonCode.NOT_REQUESTED}
         if not asked:
             return _NONE_ASKED_FOR
@@ -259,7 +260,7 @@ class Planning:
         copied = [node for node, decision in asked.items() if decision.code is PlanReasonCode.LIVE_TWICE]
         if copied:
             return PlanReason(
-                PlanReasonCode.LIVE_TWICE, f"{files_of(len(copied), 'node')} left alone; {copied[0]}: {asked[copied[0]].text}"
+                PlanReasonCode.LIVE_TWICE, f"{count_text(len(copied), 'node')} left alone; {copied[0]}: {asked[copied[0]].text}"
             )
         gainless = [node for node, decision in asked.items() if decision.code is PlanReasonCode.NO_GAIN]
         if gainless:
@@ -401,7 +402,7 @@ class _Part:
         segments = worn(view, forced)
         joins = joins_undersized(view)
         if segments:
-            text = f"{files_of(len(segments), 'segment')} with up to {max(segments.values()):.0%} deleted rows"
+            text = f"{count_text(len(segments), 'segment')} with up to {max(segments.values()):.0%} deleted rows"
         elif joins:
             text = f"{len(view.undersized)} undersized segments can be joined"
         elif minor.due and minor_grows_into_major(view, forced):
@@ -476,7 +477,7 @@ class _Part:
             elif busy:
                 # Judged again until the tasks are gone: they may end without changing a file.
                 decision.code = PlanReasonCode.FILES_IN_USE
-                decision.text += f"; {busy} of {files_of(len(view.files.data), 'data file')} are in running or waiting tasks"
+                decision.text += f"; {busy} of {count_text(len(view.files.data), 'data file')} are in running or waiting tasks"
             elif copied and (due := self._due_with_copies(view)) is not None:
                 decision.code, decision.type, decision.text = PlanReasonCode.LIVE_TWICE, due.type, due.text
             elif decision.type or decision.minor_due:

@@ -48,7 +48,7 @@ def test_twelve_small_files_make_a_minor_and_eleven_do_not() -> None:
     idle = planned(table_files(*small(11)))
     assert idle.tasks == ()
     assert idle.reason.text == "no node has 12 small files; highest 11 in dt=1"
-    assert idle.verdicts[0].reason.text == "11 small data files of 12 needed; 107 kB of 977 kB"
+    assert idle.verdicts[0].reason.text == "11 small data files of 12 needed; 110 kB of 1.0 MB"
 
 
 def test_small_data_and_small_delete_files_are_counted_apart() -> None:

@@ -1,4 +1,4 @@
-"""Numbers read as people write them."""
+"""Counts, sizes, durations and moments have one form each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from compaction_pipeline.cli.figures import bytes_text, change_text, duration_text, time_text
+from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,28 @@ def test_bytes_keep_three_digits(size: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0.0 s"), (59.94, "59.9 s"), (60, "1 min"), (200, "3 min 20 s"), (3600, "1 h"), (7500, "2 h 5 min"), (7 * 86400, "7 d")],
+    [
+        (0, "0 s"),
+        (1.5, "1.5 s"),
+        (59.94, "59.9 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (3600, "1 h"),
+        (5400, "1 h 30 min"),
+        (86400, "1 d"),
+        (90 * 3600, "3 d 18 h"),
+    ],
 )
 def test_durations_name_their_units(seconds: float, text: str) -> None:
     assert duration_text(timedelta(seconds=seconds)) == text
+
+
+def test_a_count_of_one_has_no_plural() -> None:
+    assert [count_text(count, "small data file") for count in (0, 1, 2)] == [
+        "0 small data files",
+        "1 small data file",
+        "2 small data files",
+    ]
 
 
 def test_times_and_changes() -> None:
