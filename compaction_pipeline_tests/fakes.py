@@ -23,9 +23,9 @@ from compaction_pipeline.core.model.plan import InUse, NodeFigures
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.planning.budget import PlannedWork
-from compaction_pipeline.core.ports import DIGEST_MISMATCH, NodeState, TableState, TaskAttempt, TouchedNode
+from compaction_pipeline.core.ports import NodeState, TableState, TaskAttempt, TouchedNode
 from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 from compaction_pipeline.core.scheduling.priority import priority_order
 from compaction_pipeline.storage.stores import Stores
@@ -276,7 +276,9 @@ class FakeTaskStore:
             if any(file.path in taken for task in tasks for file in task.work.inputs):
                 return False
             for task_id in replaces:
-                self._move(known[task_id], TaskStatus.CANCELED, reason="replaced by a newer plan", ended_at=now)
+                self._move(
+                    known[task_id], TaskStatus.CANCELED, end_reason=EndReason.REPLACED, reason="replaced by a newer plan", ended_at=now
+                )
             for task in tasks:
                 known[task.task_id] = replace(task, status=TaskStatus.PENDING)
             return True
@@ -305,6 +307,7 @@ class FakeTaskStore:
                 owner=owner,
                 lease_expires_at=now + lease,
                 started_at=now,
+                end_reason=None,
                 reason=None,
             )
             task = self._state.tasks[task.task_id] = replace(task, attempt=task.attempt + 1)
@@ -328,15 +331,12 @@ class FakeTaskStore:
                 return task.status
             if task is None or task.status is not TaskStatus.EXECUTING or task.attempt_id != result.attempt_id:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r}; its report changes nothing")
-            after = after_attempt(task.attempt, task.max_attempts, result.error, refused=result.refused)
+            after = after_attempt(task.attempt, task.max_attempts, result.end_reason)
             if after is TaskStatus.PREPARED:
                 self._move(task, after, result=result, owner=None, lease_expires_at=None)
             else:
-                self._end_attempt(task, after, result.error, now)
-                if result.refused:
-                    self._state.tasks[task.task_id] = replace(self.task(task.task_id), result=result)
-            outcome = "PREPARED" if after is TaskStatus.PREPARED else DIGEST_MISMATCH if result.digest_mismatch else "FAILED"
-            self._close_attempt(task, outcome, result.error, now)
+                self._end_attempt(task, after, result.end_reason, result.error, now)
+            self._close_attempt(task, result.end_reason, result.error, now)
             return after
 
     def release_expired(self, now: datetime) -> Sequence[str]:
@@ -345,23 +345,23 @@ class FakeTaskStore:
             expired = [task for task in executing if is_expired(task.lease_expires_at, now)]
             for task in expired:
                 reason = f"attempt {task.attempt} of {task.max_attempts} was lost: {task.owner} did not renew its lease"
-                self._end_attempt(task, after_lost_attempt(task.attempt, task.max_attempts), reason, now)
-                self._close_attempt(task, "LOST", reason, now)
+                self._end_attempt(task, after_lost_attempt(task.attempt, task.max_attempts), EndReason.LOST, reason, now)
+                self._close_attempt(task, EndReason.LOST, reason, now)
             return tuple(task.task_id for task in expired)
 
-    def fail(self, task_id: str, reason: str, now: datetime) -> None:
+    def fail(self, task_id: str, end_reason: EndReason, reason: str, now: datetime) -> None:
         task = self.task(task_id)
         if task.status is TaskStatus.PENDING:
             raise IllegalTransition(f"task {task_id!r} is PENDING and cannot become FAILED")
-        self._move(task, TaskStatus.FAILED, reason=reason, owner=None, lease_expires_at=None, ended_at=now)
-        self._close_attempt(task, "FAILED", reason, now)
+        self._move(task, TaskStatus.FAILED, end_reason=end_reason, reason=reason, owner=None, lease_expires_at=None, ended_at=now)
+        self._close_attempt(task, end_reason, reason, now)
 
-    def cancel(self, task_ids: Sequence[str], reason: str, now: datetime) -> Sequence[str]:
+    def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime) -> Sequence[str]:
         canceled = []
         for task_id in task_ids:
             task = self._state.tasks.get(task_id)
             if task is not None and task.status is TaskStatus.PENDING:
-                self._move(task, TaskStatus.CANCELED, reason=reason, ended_at=now)
+                self._move(task, TaskStatus.CANCELED, end_reason=end_reason, reason=reason, ended_at=now)
                 canceled.append(task_id)
         return tuple(canceled)
 
@@ -457,14 +457,14 @@ class FakeTaskStore:
         self._state.tasks[task.task_id] = moved
         return moved
 
-    def _end_attempt(self, task: CompactionTask, after: TaskStatus, reason: str | None, now: datetime) -> None:
+    def _end_attempt(self, task: CompactionTask, after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime) -> None:
         ended_at = now if after in FINAL else None
-        self._move(task, after, reason=reason, attempt_id=None, owner=None, lease_expires_at=None, ended_at=ended_at)
+        self._move(task, after, end_reason=end_reason, reason=reason, attempt_id=None, owner=None, lease_expires_at=None, ended_at=ended_at)
 
-    def _close_attempt(self, task: CompactionTask, outcome: str, reason: str | None, now: datetime) -> None:
+    def _close_attempt(self, task: CompactionTask, end_reason: EndReason, reason: str | None, now: datetime) -> None:
         attempts = self._state.attempts.get(task.task_id, [])
         if attempts and attempts[-1].ended_at is None:
-            attempts[-1] = replace(attempts[-1], ended_at=now, outcome=outcome, reason=reason)
+            attempts[-1] = replace(attempts[-1], ended_at=now, end_reason=end_reason, reason=reason)
 
 
 class FakeRecordStore:

@@ -20,7 +20,7 @@ from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, Nod
 from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.core.model.task import CompactionTask, EndReason
 from compaction_pipeline.core.ports import TaskAttempt
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
 
@@ -190,9 +190,9 @@ def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[s
     table = _table(title, "task", "table", "node", "type", "status", "attempt", "data files", "bytes in", "held by", "why")
     for task in tasks:
         tries = [
-            f"{item.number}: {item.reason or item.outcome or 'running'}"
+            f"{item.number}: {item.reason or (item.end_reason.value if item.end_reason else 'running')}"
             for item in (attempts or {}).get(task.task_id, ())
-            if item.outcome != "PREPARED"
+            if item.end_reason is not EndReason.MERGED
         ]
         table.add_row(
             task.task_id,

@@ -1,25 +1,25 @@
 """The tree of every exception that we raise.
 
     CompactionError
-    ├── ConfigError           Terminal   a setting, property or argument breaks a rule (exit 2)
-    ├── NotFoundError         Terminal   a catalog, table, node or record that is not there (exit 2)
-    ├── TableRefused          Terminal   we never compact this table; the reason says why (exit 4)
-    ├── IllegalTransition     Terminal   a task may not go from this state to that one
-    ├── StaleAttempt          Terminal   the report of an attempt that no longer holds its task
-    ├── MergeFailed           Retryable  one attempt could not merge its files
-    │   ├── MergeRefused                 and no other attempt ever will: what the files hold breaks a rule
-    │   ├── DigestMismatch    Retryable  rows on their way to the writer are not those that were read
-    │   ├── FileUnreadable    Retryable  a file is absent or damaged, as one look found
-    │   ├── StoreBusy         Retryable  the store did not answer as it should: the same may work in seconds
-    │   └── MergeDenied       Retryable  the store does not let us in
-    ├── CommitConflict        Terminal   the table moved: these tasks must be planned again
-    ├── CommitStateUnknown    Terminal   the answer of the catalog got lost: delete nothing (exit 5)
-    └── StorageUnavailable    Retryable  a database, catalog or file system did not answer
-        ├── AccessDenied      Retryable  the store does not let us in: a right, key, token or region is wrong
-        ├── CommitRefused     Retryable  the catalog answered a commit with no: for certain nothing was committed
-        └── RacesLost         Retryable  other writers were faster each time: for certain nothing was committed
+    ├── ConfigError               a setting, property or argument breaks a rule (exit 2)
+    ├── NotFoundError             a catalog, table, node or record that is not there (exit 2)
+    ├── TableRefused              we never compact this table; the reason says why (exit 4)
+    ├── IllegalTransition         a task may not go from this state to that one
+    ├── StaleAttempt              the report of an attempt that no longer holds its task
+    ├── MergeFailed               one attempt could not merge its files
+    │   ├── MergeRefused          and no other attempt ever will: what the files hold breaks a rule
+    │   ├── DigestMismatch        rows on their way to the writer are not those that were read
+    │   ├── FileUnreadable        a file is absent or damaged, as one look found
+    │   ├── StoreBusy             the store did not answer as it should: the same may work in seconds
+    │   └── MergeDenied           the store does not let us in
+    ├── CommitConflict            the table moved: these tasks must be planned again
+    ├── CommitStateUnknown        the answer of the catalog got lost: delete nothing (exit 5)
+    └── StorageUnavailable        a database, catalog or file system did not answer
+        ├── AccessDenied          the store does not let us in: a right, key, token or region is wrong
+        ├── CommitRefused         the catalog answered a commit with no: for certain nothing was committed
+        └── RacesLost             other writers were faster each time: for certain nothing was committed
 
-The mixin says what a caller may do. A message says what, key, value, rule and what to do next; `code` says the same to programs.
+A message says what, key, value, rule and what to do next; `code` says the same to programs.
 """
 
 from __future__ import annotations
@@ -51,41 +51,33 @@ class CompactionError(Exception):
     code: ClassVar[ErrorCode] = ErrorCode.UNEXPECTED
 
 
-class Retryable:
-    """Trying the same again later may work."""
-
-
-class Terminal:
-    """Trying the same again will fail the same way."""
-
-
-class ConfigError(CompactionError, Terminal):
+class ConfigError(CompactionError):
     """A setting, property or argument breaks a rule."""
 
     code = ErrorCode.INVALID_INPUT
 
 
-class NotFoundError(CompactionError, Terminal):
+class NotFoundError(CompactionError):
     """A catalog, table, node or record that is not there."""
 
     code = ErrorCode.NOT_FOUND
 
 
-class TableRefused(CompactionError, Terminal):
+class TableRefused(CompactionError):
     """A table that we never compact as it is; the message is the reason."""
 
     code = ErrorCode.REFUSED
 
 
-class IllegalTransition(CompactionError, Terminal):
+class IllegalTransition(CompactionError):
     """A task may not go from this state to that one."""
 
 
-class StaleAttempt(CompactionError, Terminal):
+class StaleAttempt(CompactionError):
     """The report of an attempt that no longer holds its task; it changes nothing."""
 
 
-class MergeFailed(CompactionError, Retryable):
+class MergeFailed(CompactionError):
     """One attempt could not merge its files; the message is the reason kept on the attempt."""
 
     code = ErrorCode.MERGE_FAILED
@@ -119,19 +111,19 @@ class MergeDenied(MergeFailed):
     """The store does not let this process read or write; no fault of the task, whose attempts are not used up by it."""
 
 
-class CommitConflict(CompactionError, Terminal):
+class CommitConflict(CompactionError):
     """The table moved in a way that makes these tasks wrong: they are planned again."""
 
     code = ErrorCode.CONFLICT
 
 
-class CommitStateUnknown(CompactionError, Terminal):
+class CommitStateUnknown(CompactionError):
     """The catalog's answer got lost: the commit may have landed, so nothing may be deleted."""
 
     code = ErrorCode.OUTCOME_UNKNOWN
 
 
-class StorageUnavailable(CompactionError, Retryable):
+class StorageUnavailable(CompactionError):
     """A database, catalog or file system did not answer."""
 
     code = ErrorCode.UNAVAILABLE

@@ -19,7 +19,7 @@ from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import InUse, NodeFigures, NodeMetrics, NodeVerdict, PlanReason
 from compaction_pipeline.core.model.record import CommitFigures, CompactionRecord
 from compaction_pipeline.core.model.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier, TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.planning.budget import PlannedWork
 from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 
@@ -323,10 +323,10 @@ class TaskStore(Protocol):
     def release_expired(self, now: datetime) -> Sequence[str]:
         """Executing attempts whose lease ended: PENDING again, or FAILED when retries are used up. Answers the task ids."""
 
-    def fail(self, task_id: str, reason: str, now: datetime) -> None:
+    def fail(self, task_id: str, end_reason: EndReason, reason: str, now: datetime) -> None:
         """EXECUTING or PREPARED → FAILED (conflict, table gone)."""
 
-    def cancel(self, task_ids: Sequence[str], reason: str, now: datetime) -> Sequence[str]:
+    def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime) -> Sequence[str]:
         """Pending ones → CANCELED; answers those canceled."""
 
     def claim(self, table: TableIdentifier, record_id: str, task_ids: Sequence[str] | None = None) -> Sequence[CompactionTask]:
@@ -368,13 +368,9 @@ class TaskStore(Protocol):
         """Remove finished tasks that ended before; answers how many."""
 
 
-DIGEST_MISMATCH = "DIGEST_MISMATCH"
-"""Outcome of an attempt that would have written other rows than it read: nothing of it is used, and a check stays red."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """One try of a task: who held it, how it ended (PREPARED, FAILED, LOST or DIGEST_MISMATCH) and why."""
+    """One try of a task: who held it, and why it ended."""
 
     attempt_id: str
     task_id: str
@@ -382,7 +378,7 @@ class TaskAttempt:
     owner: str
     started_at: datetime
     ended_at: datetime | None = None
-    outcome: str | None = None
+    end_reason: EndReason | None = None
     reason: str | None = None
 
 

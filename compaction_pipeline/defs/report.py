@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 import dagster as dg
 
@@ -17,6 +18,7 @@ from compaction_pipeline.core.model.plan import PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
 from compaction_pipeline.defs.metadata import nothing_merged, status_metadata, table_of

@@ -28,7 +28,7 @@ from compaction_pipeline.core.model.node import node_key
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.planning.budget import is_held_back
 from compaction_pipeline.core.ports import (
     CatalogStore,
@@ -47,7 +47,6 @@ from compaction_pipeline.core.scheduling.commit_interval import PreparedWork, co
 
 log = logging.getLogger(__name__)
 
-CONFLICT = "conflict: "
 _NO_PROBLEM = {"commit_problem": None, "commit_failures": 0, "commit_retry_at": None}
 STEPS = ("claimed-for-commit", "record-opened", "committed-in-table", "tasks-committed", "record-closed")
 
@@ -288,7 +287,7 @@ class CommitTables:
         kept = self._files_kept(record, now) if outcome.conflicts else frozenset()
         for task_id, reason in outcome.conflicts.items():
             if self._tasks.task(task_id).status is TaskStatus.PREPARED:
-                self._tasks.fail(task_id, f"{CONFLICT}{reason}", now)
+                self._tasks.fail(task_id, EndReason.CONFLICT, f"conflict: {reason}", now)
             task = by_id[task_id]
             if task.result is None or task_id in kept:
                 continue

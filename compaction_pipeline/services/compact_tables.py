@@ -16,7 +16,7 @@ from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit_tables import Commit, CommitTables, in_words
@@ -263,8 +263,7 @@ class CompactTables:
 
     def _is_refused(self, task_id: str) -> bool:
         """As its last attempt found, whichever process made it."""
-        result = self._tasks.task(task_id).result
-        return result is not None and result.refused
+        return self._tasks.task(task_id).end_reason is EndReason.REFUSED
 
     def _add_settled(self, done: _Done, table: TableIdentifier, settled: Iterable[CompactionRecord]) -> None:
         """An earlier commit that turned out to have landed is what this command has to tell."""
@@ -275,7 +274,7 @@ class CompactTables:
     def _give_up(self, tasks: Sequence[CompactionTask], reason: str) -> None:
         """Cancel what this compaction planned and nobody began: no tick may ever come, and a person who interrupts wants an end."""
         try:
-            self._tasks.cancel([task.task_id for task in tasks], reason, self._clock())
+            self._tasks.cancel([task.task_id for task in tasks], EndReason.GIVEN_UP, reason, self._clock())
         except CompactionError as failure:
             log.warning("its waiting tasks were not canceled: %s", failure)
 
@@ -336,7 +335,7 @@ class CompactTables:
                 if not any(self._tasks.task(task_id).status is TaskStatus.PREPARED for task_id in ids):
                     raise
                 # The engine was lost on the way: what is merged is committed all the same.
-                failed.update(dict.fromkeys(self._tasks.cancel(ids, str(error), self._clock()), str(error)))
+                failed.update(dict.fromkeys(self._tasks.cancel(ids, EndReason.GIVEN_UP, str(error), self._clock()), str(error)))
                 break
             if not any(self._tasks.task(task_id).status in (TaskStatus.PENDING, TaskStatus.EXECUTING) for task_id in ids):
                 break

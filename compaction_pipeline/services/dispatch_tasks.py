@@ -17,7 +17,7 @@ from compaction_pipeline.core.errors import CompactionError, NotFoundError, Stal
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
 from compaction_pipeline.core.model.plan import PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.ports import Clock, Committer, Heartbeat, MergeEngine, TableStore, TaskStore
 
 log = logging.getLogger(__name__)
@@ -290,6 +290,7 @@ class DispatchTasks:
         Files that such an attempt writes all the same are nobody's. What was reported already is refused as stale, and stays.
         """
         reason = why_ended(error)
+        end_reason = EndReason.FAILED if isinstance(error, Exception) else EndReason.INTERRUPTED
         try:
             held = [task for task in self._tasks.tasks(statuses=(TaskStatus.EXECUTING,)) if task.owner == owner]
         except CompactionError as failure:
@@ -297,7 +298,8 @@ class DispatchTasks:
             return
         for task in held:
             try:
-                status = self._tasks.complete(MergeResult(task.task_id, task.attempt_id or "", error=reason), self._clock())
+                ended = MergeResult(task.task_id, task.attempt_id or "", end_reason=end_reason, error=reason)
+                status = self._tasks.complete(ended, self._clock())
                 log.info("table=%s task=%s attempt=%s %s, now %s", task.table, task.task_id, task.attempt_id, reason, status.value)
             except CompactionError as failure:
                 log.warning("table=%s task=%s attempt=%s not given back: %s", task.table, task.task_id, task.attempt_id, failure)
@@ -337,7 +339,7 @@ class DispatchTasks:
             self._discard(task, result)
             return _Ended(task, result, None)
         self._on_step("prepared")
-        if result.denied and status is TaskStatus.PENDING:
+        if result.end_reason is EndReason.NO_ACCESS and status is TaskStatus.PENDING:
             status = self._put_aside(task, result)
         if result.error is not None:
             log.warning(
@@ -350,7 +352,7 @@ class DispatchTasks:
         reason = result.error or "the store does not let us in"
         try:
             self._tables.update(task.table, {"plan_reason": PlanReason(PlanReasonCode.NO_ACCESS, reason)})
-            canceled = self._tasks.cancel([task.task_id], reason, self._clock())
+            canceled = self._tasks.cancel([task.task_id], EndReason.NO_ACCESS, reason, self._clock())
         except CompactionError as error:
             # A table that was forgotten meanwhile, or a state database that did not answer, ends no other table's work.
             log.warning("table=%s task=%s not put aside: %s", task.table, task.task_id, error)

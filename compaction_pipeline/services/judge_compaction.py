@@ -16,9 +16,8 @@ from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableHead, TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, TaskAction, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, TaskAction, TaskStatus
 from compaction_pipeline.core.ports import (
-    DIGEST_MISMATCH,
     CatalogStore,
     Clock,
     NodeState,
@@ -155,7 +154,7 @@ def rows_preserved(nodes: Sequence[NodeState], tried: Iterable[tuple[CompactionT
     done = {(node.table, node.node): max(node.last_done.values(), default=None) for node in nodes}
     failures: dict[tuple[TableIdentifier, TableNode], Failure] = {}
     for task, attempts in tried:
-        mismatch = next((attempt for attempt in reversed(attempts) if attempt.outcome == DIGEST_MISMATCH), None)
+        mismatch = next((attempt for attempt in reversed(attempts) if attempt.end_reason is EndReason.DIGEST_MISMATCH), None)
         if mismatch is None:
             continue
         key = (task.table, task.work.node)

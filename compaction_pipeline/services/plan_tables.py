@@ -32,7 +32,7 @@ from compaction_pipeline.core.model.plan import (
 )
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.planning.budget import may_refill, table_budget, table_slots
 from compaction_pipeline.core.planning.planner import Planning
 from compaction_pipeline.core.ports import (
@@ -52,8 +52,6 @@ log = logging.getLogger(__name__)
 
 FAILING_PAUSE = timedelta(hours=1)
 """A node whose task used up its retries is left alone this long, unless a person asks."""
-CONFLICT = "conflict: "
-"""How the reason of a task that a commit rejected begins; such a node is planned again at once."""
 _WAITING = (
     PlanReasonCode.MIN_PLAN_INTERVAL,
     PlanReasonCode.OVER_BUDGET,
@@ -386,7 +384,7 @@ class PlanTables:
             newest.setdefault(task.work.node, task)
         reasons: dict[TableNode, PlanReason] = {}
         for node, task in newest.items():
-            if task.status is not TaskStatus.FAILED or task.ended_at is None or (task.reason or "").startswith(CONFLICT):
+            if task.status is not TaskStatus.FAILED or task.ended_at is None or task.end_reason is EndReason.CONFLICT:
                 continue
             again = task.ended_at + FAILING_PAUSE
             if now < again:
@@ -433,7 +431,7 @@ def _properties_or_defaults(state: TableState, of_catalog: Mapping[str, str]) ->
 
 
 def _how_failed(task: CompactionTask) -> str:
-    if task.result is not None and task.result.refused:
+    if task.end_reason is EndReason.REFUSED:
         return "was refused, and no further attempt can merge it as it is"
     return f"failed {task.attempt} time(s)"
 

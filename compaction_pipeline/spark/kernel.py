@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import DigestMismatch, MergeDenied, MergeFailed, MergeRefused
 from compaction_pipeline.core.model.data_file import OutputFile
 from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, Digest, MergeResult, TaskAction
+from compaction_pipeline.core.model.task import CompactionTask, Digest, EndReason, MergeResult, TaskAction
 from compaction_pipeline.spark.convert import convert_deletes
 from compaction_pipeline.spark.copy.assemble import Assembler
 from compaction_pipeline.spark.copy.footer import DamagedPages
@@ -36,6 +36,12 @@ from compaction_pipeline.spark.read import DataReader, TableShape
 from compaction_pipeline.spark.route import RowRouter
 from compaction_pipeline.spark.shared_deletes import SharedDeletes
 from compaction_pipeline.spark.write import DataWriter, FileSizing, OutputNames, Progress, filters_of
+
+_END_REASONS: Mapping[type[MergeFailed], EndReason] = {
+    MergeDenied: EndReason.NO_ACCESS,
+    MergeRefused: EndReason.REFUSED,
+    DigestMismatch: EndReason.DIGEST_MISMATCH,
+}
 
 
 def merge_task(
@@ -58,12 +64,8 @@ def merge_task(
     try:
         with tight_allocation(task.memory_bytes):
             result = patiently(lambda: _merged(task, layout, files, shared), files, sleep)
-    except MergeDenied as denied:
-        result = replace(_failed(task, str(denied)), denied=True)
     except MergeFailed as failure:
-        result = replace(
-            _failed(task, str(failure)), digest_mismatch=isinstance(failure, DigestMismatch), refused=isinstance(failure, MergeRefused)
-        )
+        result = _failed(task, str(failure), _END_REASONS.get(type(failure), EndReason.FAILED))
     except MemoryError as error:
         keys = sum(delete.record_count for delete in task.work.deletes)
         result = _failed(task, f"out of memory at delete set of {keys} keys; raise the memory of the Spark worker ({error})")
@@ -81,8 +83,8 @@ def merge_task(
     return replace(result, duration_ms=duration_ms, peak_memory_bytes=peak_bytes)
 
 
-def _failed(task: CompactionTask, reason: str) -> MergeResult:
-    return MergeResult(task.task_id, task.attempt_id or "", error=reason)
+def _failed(task: CompactionTask, reason: str, end_reason: EndReason = EndReason.FAILED) -> MergeResult:
+    return MergeResult(task.task_id, task.attempt_id or "", end_reason=end_reason, error=reason)
 
 
 def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared: SharedDeletes) -> MergeResult:
@@ -227,12 +229,12 @@ def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:
             f"{result.rows_deleted_by_equality} by equality: "
             f"{expected} must be written, but {result.rows_written} were"
         )
-        return replace(result, outputs=(), digest_mismatch=True, error=f"{counts}; nothing of it is used")
+        return replace(result, outputs=(), end_reason=EndReason.DIGEST_MISMATCH, error=f"{counts}; nothing of it is used")
     if result.digest_read != result.digest_written:
         return replace(
             result,
             outputs=(),
-            digest_mismatch=True,
+            end_reason=EndReason.DIGEST_MISMATCH,
             error=f"the rows written are not the rows read: digest {result.digest_read} read, {result.digest_written} written; "
             "nothing of it is used",
         )

@@ -15,7 +15,7 @@ from compaction_pipeline.core.model.node import Partition, TableNode
 from compaction_pipeline.core.model.plan import NodeMetrics, NodeVerdict, PlanReason
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.storage.columns import Json, Member, Moment
 
 metadata = MetaData()
@@ -163,6 +163,7 @@ task = Table(
     Column("lease_expires_at", Moment),
     Column("started_at", Moment),
     Column("ended_at", Moment),
+    Column("end_reason", Member(EndReason)),
     Column("reason", Text),
     Column("result", Json(MergeResult)),
     Column("record_id", String),
@@ -195,7 +196,7 @@ attempt = Table(
     Column("owner", String, nullable=False),
     Column("started_at", Moment, nullable=False),
     Column("ended_at", Moment),
-    Column("outcome", String),
+    Column("end_reason", Member(EndReason)),
     Column("reason", Text),
     # Nothing may ever run under an attempt id that was used before: files are told apart by it.
     Index("compaction_attempt_id", "attempt_id", unique=True),

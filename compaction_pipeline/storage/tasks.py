@@ -20,9 +20,9 @@ from compaction_pipeline.core.lifecycle.timeouts import expires_at
 from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
 from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.planning.budget import PlannedWork
-from compaction_pipeline.core.ports import DIGEST_MISMATCH, TaskAttempt
+from compaction_pipeline.core.ports import TaskAttempt
 from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
@@ -38,6 +38,7 @@ _MOVING = (
     "lease_expires_at",
     "started_at",
     "ended_at",
+    "end_reason",
     "reason",
     "result",
     "record_id",
@@ -111,6 +112,7 @@ class SqlTaskStore:
                 "owner": owner,
                 "lease_expires_at": expires_at(now, lease),
                 "started_at": now,
+                "end_reason": None,
                 "reason": None,
             }
             if not _move(connection, row, TaskStatus.EXECUTING, values):
@@ -151,15 +153,14 @@ class SqlTaskStore:
                 raise StaleAttempt(
                     f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r} ({now_held}); its report changes nothing"
                 )
-            after = after_attempt(row.attempt, row.max_attempts, result.error, refused=result.refused)
+            after = after_attempt(row.attempt, row.max_attempts, result.end_reason)
             if after is TaskStatus.PREPARED:
                 moved = _move(connection, row, after, {"result": result, "owner": None, "lease_expires_at": None})
             else:
-                moved = _end_attempt(connection, row, after, result.error, now, result if result.refused else None)
+                moved = _end_attempt(connection, row, after, result.end_reason, result.error, now)
             if not moved:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
-            outcome = "PREPARED" if after is TaskStatus.PREPARED else DIGEST_MISMATCH if result.digest_mismatch else "FAILED"
-            _close_attempt(connection, row, outcome, result.error, now)
+            _close_attempt(connection, row, result.end_reason, result.error, now)
             return after
 
     def release_expired(self, now: datetime) -> Sequence[str]:
@@ -173,8 +174,8 @@ class SqlTaskStore:
         with writing(self._engine) as connection:
             for row in connection.execute(expired.order_by(_task.task_id).with_for_update(skip_locked=True)).all():
                 reason = f"attempt {row.attempt} of {row.max_attempts} was lost: {row.owner} did not renew its lease"
-                if _end_attempt(connection, row, after_lost_attempt(row.attempt, row.max_attempts), reason, now):
-                    _close_attempt(connection, row, "LOST", reason, now)
+                if _end_attempt(connection, row, after_lost_attempt(row.attempt, row.max_attempts), EndReason.LOST, reason, now):
+                    _close_attempt(connection, row, EndReason.LOST, reason, now)
                     released.append(row.task_id)
         return tuple(released)
 
@@ -183,27 +184,29 @@ class SqlTaskStore:
         with reading(self._engine) as connection:
             rows = connection.execute(select(schema.attempt).where(columns.task_id == task_id).order_by(columns.number)).all()
         return tuple(
-            TaskAttempt(row.attempt_id, row.task_id, row.number, row.owner, row.started_at, row.ended_at, row.outcome, row.reason)
+            TaskAttempt(row.attempt_id, row.task_id, row.number, row.owner, row.started_at, row.ended_at, row.end_reason, row.reason)
             for row in rows
         )
 
     # ---- ends ----
 
-    def fail(self, task_id: str, reason: str, now: datetime) -> None:
+    def fail(self, task_id: str, end_reason: EndReason, reason: str, now: datetime) -> None:
         with writing(self._engine) as connection:
             row = _row_of(connection, task_id)
             if row.status is TaskStatus.PENDING:
                 raise IllegalTransition(
                     f"task {task_id!r} is PENDING and cannot become FAILED: only an attempt or a commit fails; cancel it"
                 )
-            _must_move(connection, row, TaskStatus.FAILED, {"reason": reason, "owner": None, "lease_expires_at": None, "ended_at": now})
-            _close_attempt(connection, row, "FAILED", reason, now)
+            ended = {"end_reason": end_reason, "reason": reason, "owner": None, "lease_expires_at": None, "ended_at": now}
+            _must_move(connection, row, TaskStatus.FAILED, ended)
+            _close_attempt(connection, row, end_reason, reason, now)
 
-    def cancel(self, task_ids: Sequence[str], reason: str, now: datetime) -> Sequence[str]:
+    def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime) -> Sequence[str]:
         canceled = []
+        ended = {"end_reason": end_reason, "reason": reason, "ended_at": now}
         with writing(self._engine) as connection:
             for row in _rows(connection, task_ids):
-                if row.status is TaskStatus.PENDING and _move(connection, row, TaskStatus.CANCELED, {"reason": reason, "ended_at": now}):
+                if row.status is TaskStatus.PENDING and _move(connection, row, TaskStatus.CANCELED, ended):
                     canceled.append(row.task_id)
         return tuple(task_id for task_id in task_ids if task_id in canceled)
 
@@ -318,7 +321,7 @@ def _replace(connection: Connection, replaces: Sequence[str], now: datetime) -> 
     rows = {row.task_id: row for row in _rows(connection, replaces)}
     for task_id in replaces:
         row = rows.get(task_id)
-        values = {"reason": "replaced by a newer plan", "ended_at": now}
+        values = {"end_reason": EndReason.REPLACED, "reason": "replaced by a newer plan", "ended_at": now}
         if row is None or row.status is not TaskStatus.PENDING or not _move(connection, row, TaskStatus.CANCELED, values):
             raise _Overtaken(f"task {task_id} is no longer Pending")
 
@@ -349,6 +352,7 @@ def _planned(task: CompactionTask) -> dict[str, object]:
         lease_expires_at=None,
         started_at=None,
         ended_at=None,
+        end_reason=None,
         reason=None,
         result=None,
         record_id=None,
@@ -379,15 +383,24 @@ def _inputs(identifier: str) -> Select[Any]:
 
 
 def _candidates(connection: Connection, queue: str | None, task_ids: Sequence[str] | None, locked: bool = False) -> list[Row[Any]]:
-    """The first Pending task; of these ids the first of each batch."""
+    """The first Pending task; of these ids the first of each batch.
+
+    The highest priority is looked up first, so that both looks follow the index: sorting all that wait would make polls cost more
+    the longer the queue is.
+    """
     columns = (_task.task_id, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
-    query = select(*columns).where(_task.status == TaskStatus.PENDING)
-    if queue is not None:
-        query = query.where(_task.queue == queue)
-    query = query.order_by(_task.priority.desc(), _task.created_at, _task.task_id).limit(1)
-    if locked:
-        query = query.with_for_update(skip_locked=True)
-    queries = [query] if task_ids is None else [query.where(_task.task_id.in_(batch)) for batch in batches(task_ids)]
+
+    def first(batch: Sequence[str] | None) -> Select[Any]:
+        wanted = _task.status == TaskStatus.PENDING
+        if queue is not None:
+            wanted &= _task.queue == queue
+        if batch is not None:
+            wanted &= _task.task_id.in_(batch)
+        highest = select(_task.priority).where(wanted).order_by(_task.priority.desc()).limit(1).correlate(None).scalar_subquery()
+        found = select(*columns).where(wanted, _task.priority == highest).order_by(_task.created_at, _task.task_id).limit(1)
+        return found.with_for_update(skip_locked=True) if locked else found
+
+    queries = [first(None)] if task_ids is None else [first(batch) for batch in batches(task_ids)]
     return [row for each in queries if (row := connection.execute(each).first()) is not None]
 
 
@@ -405,17 +418,17 @@ def _must_move(connection: Connection, row: Row[Any], after: TaskStatus, values:
 
 
 def _end_attempt(
-    connection: Connection, row: Row[Any], after: TaskStatus, reason: str | None, now: datetime, refusal: MergeResult | None = None
+    connection: Connection, row: Row[Any], after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime
 ) -> bool:
     """Take a task from the attempt that failed or was lost."""
-    values: dict[str, object] = {"reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None, "result": refusal}
+    values: dict[str, object] = {"end_reason": end_reason, "reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None}
     return _move(connection, row, after, {**values, "ended_at": now if after in FINAL else None})
 
 
-def _close_attempt(connection: Connection, row: Row[Any], outcome: str, reason: str | None, now: datetime) -> None:
+def _close_attempt(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
     columns = schema.attempt.c
     last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))
-    connection.execute(last.values(ended_at=now, outcome=outcome, reason=reason))
+    connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason))
 
 
 def _task_of(attempt_id: str) -> Any:

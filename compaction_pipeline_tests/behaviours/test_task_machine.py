@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
-from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
@@ -138,11 +138,11 @@ class TaskMachine(RuleBasedStateMachine):
         task_id = data.draw(st.sampled_from(sorted(self.expected)))
         before = self.expected[task_id]
         if before.status in (TaskStatus.EXECUTING, TaskStatus.PREPARED):
-            self.stores.tasks.fail(task_id, "conflict", self.now)
+            self.stores.tasks.fail(task_id, EndReason.CONFLICT, "conflict", self.now)
             self.expected[task_id] = replace(before, status=TaskStatus.FAILED, expires=None)
         else:
             with pytest.raises(IllegalTransition):
-                self.stores.tasks.fail(task_id, "conflict", self.now)
+                self.stores.tasks.fail(task_id, EndReason.CONFLICT, "conflict", self.now)
 
     @rule()
     def claim(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from compaction_pipeline.core.errors import IllegalTransition, NotFoundError, StaleAttempt
 from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.core.planning.budget import PlannedWork
 from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 from compaction_pipeline.storage.stores import Stores
@@ -84,7 +84,7 @@ def test_a_report_prepares_its_task_and_keeps_the_result(stores: Stores) -> None
     task = stores.tasks.task("t1")
     assert (task.result, task.status, task.owner, task.lease_expires_at) == (result, TaskStatus.PREPARED, None, None)
     assert task.attempt_id == result.attempt_id
-    assert stores.tasks.attempts("t1")[0].outcome == "PREPARED"
+    assert stores.tasks.attempts("t1")[0].end_reason is EndReason.MERGED
 
 
 def test_the_same_report_again_is_answered_alike_and_changes_nothing(stores: Stores) -> None:
@@ -107,7 +107,7 @@ def test_a_failed_attempt_is_tried_again_until_its_retries_are_used_up(stores: S
     assert second.attempt_id != first.attempt_id
     assert stores.tasks.complete(failed(second), LATER) is TaskStatus.FAILED
     assert stores.tasks.task("t1").ended_at == LATER
-    assert [attempt.outcome for attempt in stores.tasks.attempts("t1")] == ["FAILED", "FAILED"]
+    assert [attempt.end_reason for attempt in stores.tasks.attempts("t1")] == [EndReason.FAILED, EndReason.FAILED]
 
 
 def test_a_stale_attempt_changes_nothing(stores: Stores) -> None:
@@ -146,7 +146,7 @@ def test_lost_attempts_count_against_the_retries(stores: Stores) -> None:
     task = stores.tasks.task("t1")
     assert (task.status, task.ended_at) == (TaskStatus.FAILED, EXPIRED)
     assert "did not renew" in str(task.reason)
-    assert stores.tasks.attempts("t1")[0].outcome == "LOST"
+    assert stores.tasks.attempts("t1")[0].end_reason is EndReason.LOST
 
 
 def test_a_plan_replaces_pending_tasks_or_changes_nothing(stores: Stores) -> None:
@@ -237,10 +237,10 @@ def test_a_commit_is_all_or_nothing_and_may_be_repeated(stores: Stores) -> None:
 
 def test_a_conflict_fails_a_prepared_task_for_good(stores: Stores) -> None:
     prepare(stores, example("a"))
-    stores.tasks.fail("a", "conflict: input gone", LATER)
+    stores.tasks.fail("a", EndReason.CONFLICT, "conflict: input gone", LATER)
     task = stores.tasks.task("a")
     assert (task.status, task.reason, task.ended_at) == (TaskStatus.FAILED, "conflict: input gone", LATER)
-    for change in (lambda: stores.tasks.fail("a", "again", LATER), lambda: stores.tasks.commit(["a"], LATER)):
+    for change in (lambda: stores.tasks.fail("a", EndReason.CONFLICT, "again", LATER), lambda: stores.tasks.commit(["a"], LATER)):
         with pytest.raises(IllegalTransition):
             change()
 
@@ -248,7 +248,7 @@ def test_a_conflict_fails_a_prepared_task_for_good(stores: Stores) -> None:
 def test_failing_an_executing_task_makes_its_attempt_stale(stores: Stores) -> None:
     stores.tasks.insert([example("a")], [], NOW)
     task = poll(stores)
-    stores.tasks.fail("a", "the table is gone", LATER)
+    stores.tasks.fail("a", EndReason.CONFLICT, "the table is gone", LATER)
     with pytest.raises(StaleAttempt):
         stores.tasks.complete(prepared(task), LATER)
     assert stores.tasks.attempts("a")[0].reason == "the table is gone"
@@ -258,8 +258,8 @@ def test_a_pending_task_is_canceled_but_never_failed(stores: Stores) -> None:
     stores.tasks.insert([example("a"), example("b")], [], NOW)
     poll(stores)
     with pytest.raises(IllegalTransition):
-        stores.tasks.fail("b", "no", LATER)
-    assert stores.tasks.cancel(["a", "b", "unknown"], "asked", LATER) == ("b",)
+        stores.tasks.fail("b", EndReason.CONFLICT, "no", LATER)
+    assert stores.tasks.cancel(["a", "b", "unknown"], EndReason.GIVEN_UP, "asked", LATER) == ("b",)
     assert stores.tasks.counts() == {TaskStatus.EXECUTING: 1, TaskStatus.CANCELED: 1}
 
 

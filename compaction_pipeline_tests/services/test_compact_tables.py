@@ -15,7 +15,7 @@ from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier, TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAction, TaskStatus
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
 from compaction_pipeline.spark.merge import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -183,7 +183,7 @@ def test_an_interrupt_gives_everything_back_and_the_next_compacts_at_once(house:
     [task] = services.stores.tasks.tasks(table.identifier)
     assert (task.status, task.reason, task.owner) == (TaskStatus.CANCELED, "interrupted", None)
     [attempt] = services.stores.tasks.attempts(task.task_id)
-    assert (attempt.outcome, attempt.reason) == ("FAILED", "interrupted")
+    assert (attempt.end_reason, attempt.reason) == (EndReason.INTERRUPTED, "interrupted")
     assert len(services.compact_tables.compact(table.identifier).committed) == 1
     assert table.live_ids() == list(range(12))
     assert len(table.files()) == 1
@@ -348,7 +348,9 @@ def test_a_task_is_retried_then_given_up_and_left_alone_until_a_person_asks(hous
     assert planned.tasks == ()
     assert planned.plan.reason.code is PlanReasonCode.FAILING
     assert house.services.plan_tables.plan(table.identifier, FULL).tasks
-    house.services.stores.tasks.cancel([t.task_id for t in house.services.stores.tasks.tasks(table.identifier)], "test", house.now)
+    house.services.stores.tasks.cancel(
+        [t.task_id for t in house.services.stores.tasks.tasks(table.identifier)], EndReason.GIVEN_UP, "test", house.now
+    )
     house.pass_time(3600)
     assert house.services.plan_tables.plan(table.identifier).tasks
 

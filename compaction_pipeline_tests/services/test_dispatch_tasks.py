@@ -10,7 +10,7 @@ import pytest
 
 from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.spark.merge import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
@@ -121,7 +121,7 @@ def test_an_interrupt_gives_the_attempts_of_all_slots_back_at_once(house: House)
     assert not house.services.stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))
     (task,) = house.services.stores.tasks.tasks(first.identifier)
     (attempt,) = house.services.stores.tasks.attempts(task.task_id)
-    assert (task.status, attempt.outcome, attempt.reason) == (TaskStatus.PENDING, "FAILED", "interrupted")
+    assert (task.status, attempt.end_reason, attempt.reason) == (TaskStatus.PENDING, EndReason.INTERRUPTED, "interrupted")
     engine.let_go.set()
 
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.model.table import SnapshotSummary
-from compaction_pipeline.core.model.task import TaskStatus
-from compaction_pipeline.core.ports import DIGEST_MISMATCH, TaskAttempt
+from compaction_pipeline.core.model.task import EndReason, TaskStatus
+from compaction_pipeline.core.ports import TaskAttempt
 from compaction_pipeline.services.judge_compaction import (
     commits_on_time,
     disagreement,
@@ -20,8 +20,8 @@ from compaction_pipeline.services.judge_compaction import (
 from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, ago, head, node_state, output, record, snapshot, task
 
 
-def attempt(task_id: str, ended_at: datetime, outcome: str) -> TaskAttempt:
-    return TaskAttempt("a1", task_id, 1, "run", ended_at, ended_at, outcome, "the rows written are not the rows read")
+def attempt(task_id: str, ended_at: datetime, end_reason: EndReason) -> TaskAttempt:
+    return TaskAttempt("a1", task_id, 1, "run", ended_at, ended_at, end_reason, "the rows written are not the rows read")
 
 
 def ours(snapshot_id: int, record_id: str = "r1", **summary: str) -> SnapshotSummary:
@@ -30,7 +30,7 @@ def ours(snapshot_id: int, record_id: str = "r1", **summary: str) -> SnapshotSum
 
 
 def test_a_digest_mismatch_is_red_until_its_node_succeeds() -> None:
-    bad = (task("t9", status=TaskStatus.FAILED), [attempt("t9", ago(minutes=5), DIGEST_MISMATCH)])
+    bad = (task("t9", status=TaskStatus.FAILED), [attempt("t9", ago(minutes=5), EndReason.DIGEST_MISMATCH)])
     before = rows_preserved([node_state(1, last_done=ago(minutes=6)), node_state(2)], [bad])
     after = rows_preserved([node_state(1, last_done=ago(minutes=4)), node_state(2)], [bad])
     assert not before.passed
@@ -40,14 +40,17 @@ def test_a_digest_mismatch_is_red_until_its_node_succeeds() -> None:
 
 
 def test_a_good_node_never_hides_a_bad_one() -> None:
-    bad = (task("t9", 1, TaskStatus.FAILED), [attempt("t9", ago(minutes=5), DIGEST_MISMATCH), attempt("t9", ago(minutes=4), "LOST")])
-    good = (task("t10", 2, TaskStatus.PENDING), [attempt("t10", ago(minutes=5), "FAILED")])
+    bad = (
+        task("t9", 1, TaskStatus.FAILED),
+        [attempt("t9", ago(minutes=5), EndReason.DIGEST_MISMATCH), attempt("t9", ago(minutes=4), EndReason.LOST)],
+    )
+    good = (task("t10", 2, TaskStatus.PENDING), [attempt("t10", ago(minutes=5), EndReason.FAILED)])
     judged = rows_preserved([node_state(1), node_state(2, last_done=ago(minutes=1))], [good, bad])
     assert [failure.node for failure in judged.failures] == [bad[0].work.node]
 
 
 def test_a_failure_without_mismatch_says_nothing_about_rows() -> None:
-    assert rows_preserved([node_state(1)], [(task(status=TaskStatus.FAILED), [attempt("t1", ago(minutes=5), "FAILED")])]).passed
+    assert rows_preserved([node_state(1)], [(task(status=TaskStatus.FAILED), [attempt("t1", ago(minutes=5), EndReason.FAILED)])]).passed
 
 
 def test_small_data_and_small_delete_files_are_counted_each_alone() -> None:

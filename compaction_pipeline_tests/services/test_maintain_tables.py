@@ -12,7 +12,7 @@ import pytest
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable
 from compaction_pipeline.core.model.record import RecordStatus
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.ports import TableState
 from compaction_pipeline.services.maintain_tables import MaintainTables
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, head, live_file, node_state, output, record, task
@@ -93,7 +93,7 @@ class Upkeep:
         tasks = self.stores.tasks
         assert tasks.insert([pending], (), NOW)
         if status is TaskStatus.CANCELED:
-            tasks.cancel([task_id], "replaced", NOW)
+            tasks.cancel([task_id], EndReason.REPLACED, "replaced", NOW)
             return
         polled = tasks.poll(None, "me", NOW, timedelta(minutes=1), [task_id])
         assert polled is not None

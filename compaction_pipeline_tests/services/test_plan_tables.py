@@ -12,7 +12,7 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.model.plan import PlanReasonCode
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.model.task import EndReason, TaskStatus
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
@@ -133,7 +133,7 @@ def test_a_task_that_ended_without_a_commit_is_planned_again(house: House, statu
     house.pass_time(70)
     assert _ticks(house) is PlanReasonCode.FILES_IN_USE
     if status is TaskStatus.CANCELED:
-        house.services.stores.tasks.cancel([task.task_id], "interrupted", house.now)
+        house.services.stores.tasks.cancel([task.task_id], EndReason.GIVEN_UP, "interrupted", house.now)
     else:
         house.services.compact_tables.drain(until=lambda: False, linger=timedelta(0))
     assert house.services.stores.tasks.task(task.task_id).status is status

@@ -31,6 +31,7 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.model.node import PartitionValue
+from compaction_pipeline.core.model.task import EndReason
 from compaction_pipeline.spark import deletes
 from compaction_pipeline.spark.keys import HashFilter, KeySet, canonical
 from compaction_pipeline.spark.positions import Bits
@@ -181,7 +182,7 @@ def test_a_struct_that_holds_a_list_is_no_key_and_no_further_attempt_is_made(tmp
     table.append([{"id": 1, "s": {"l": [1]}}])
     table.delete_equal([{"s": {"l": [1]}}], [schema.fields[1]])
     result = table.merge()
-    assert result.refused
+    assert result.end_reason is EndReason.REFUSED
     assert "equality field id 2 is or holds a list<long>, whose values cannot be compared" in (result.error or "")
 
 

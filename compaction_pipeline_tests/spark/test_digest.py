@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from compaction_pipeline.core.model.task import Digest
+from compaction_pipeline.core.model.task import Digest, EndReason
 from compaction_pipeline.spark import digest as digest_module
 from compaction_pipeline.spark.digest import RowDigest, SeenBatches, row_hashes
 from compaction_pipeline.spark.write import DataWriter
@@ -149,7 +149,7 @@ def test_a_broken_kernel_fails_its_attempt_and_leaves_no_file(
 
     monkeypatch.setattr(DataWriter, "write", broken)
     result = table.merge()
-    assert result.digest_mismatch
+    assert result.end_reason is EndReason.DIGEST_MISMATCH
     assert "nothing of it is used" in (result.error or "")
     assert result.outputs == ()
     assert list((tmp_path / "table").rglob("*.parquet")) == []

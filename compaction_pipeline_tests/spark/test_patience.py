@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.errors import FileUnreadable, MergeFailed, StoreBusy
-from compaction_pipeline.core.model.task import MergeResult
+from compaction_pipeline.core.model.task import EndReason, MergeResult
 from compaction_pipeline.spark.file_access import FileAccess
 from compaction_pipeline.spark.kernel import merge_task
 from compaction_pipeline.spark.patience import TRIES, patiently
@@ -150,7 +150,7 @@ def test_a_file_that_is_absent_is_called_missing_after_two_looks(tmp_path: Path,
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 def test_a_refusal_is_said_as_such_and_marked(tmp_path: Path, store: ObjectStore, status: int, code: str, told: str, method: str) -> None:
     result = _merge(tmp_path, store, lambda asked, key: Fault("status", status, code) if asked == method else None)
-    assert result.denied
+    assert result.end_reason is EndReason.NO_ACCESS
     assert result.error is not None
     assert told in result.error
     assert _ADVICE not in result.error

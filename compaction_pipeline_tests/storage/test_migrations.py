@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +11,18 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from pydantic import TypeAdapter
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult
 from compaction_pipeline.storage.engine import VERSION_TABLE, open_state, reading, writing
 from compaction_pipeline.storage.migrations import HEAD, SCRIPTS, migrate, schema_version
 from compaction_pipeline.storage.schema import metadata
 from compaction_pipeline.storage.stores import open_stores
-from compaction_pipeline_tests.builders import TABLE, data
+from compaction_pipeline_tests.builders import TABLE, data, task
 
 NEXT = f"{int(HEAD) + 1:04d}"
 _NEXT = """
@@ -166,3 +169,51 @@ def test_a_node_that_loses_a_file_indexed_without_a_hash_is_measured_anew(tmp_pa
     assert stores.files.touched(TABLE) == {}
     stores.files.apply(TABLE, ["m1"], {"m2": [two]})
     assert {node: found.files for node, found in stores.files.touched(TABLE).items()} == {one.node: 0, two.node: 1}
+
+
+def test_the_ends_of_older_tasks_and_attempts_get_their_reason(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    engine = open_state(url)
+    migrate(engine, head="0005")
+    refused = TypeAdapter(MergeResult).dump_python(MergeResult("refused", "a", error="no field ids"), mode="json")
+    ends = {
+        "conflict": ("FAILED", "conflict: its input is gone", None, EndReason.CONFLICT),
+        "lost": ("FAILED", "attempt 4 of 4 was lost: process 1 did not renew its lease", None, EndReason.LOST),
+        "refused": ("FAILED", "no field ids", json.dumps({**refused, "refused": True}), EndReason.REFUSED),
+        "failed": ("FAILED", "footer unreadable", None, EndReason.FAILED),
+        "replaced": ("CANCELED", "replaced by a newer plan", None, EndReason.REPLACED),
+        "given-up": ("CANCELED", "interrupted", None, EndReason.GIVEN_UP),
+        "waits": ("PENDING", None, None, None),
+        "merged": ("PREPARED", None, TypeAdapter(MergeResult).dump_json(MergeResult("merged", "a")).decode(), None),
+    }
+    outcomes = {"PREPARED": EndReason.MERGED, "LOST": EndReason.LOST, "DIGEST_MISMATCH": EndReason.DIGEST_MISMATCH, None: None}
+    with writing(engine) as connection:
+        for task_id, (status, reason, result, _) in ends.items():
+            planned = TypeAdapter(CompactionTask).dump_json(task(task_id)).decode()
+            connection.execute(
+                text(
+                    "INSERT INTO compaction_task (task_id, identifier, queue, priority, created_at, group_name, planned, max_attempts, "
+                    "status, attempt, reason, result, input_bytes) "
+                    "VALUES (:task_id, 'lake.shop.orders', 'default', 0, :now, '', :planned, 4, :status, 1, :reason, :result, 0)"
+                ),
+                {
+                    "task_id": task_id,
+                    "now": "2026-01-01 00:00:00.000000",
+                    "planned": planned,
+                    "status": status,
+                    "reason": reason,
+                    "result": result,
+                },
+            )
+        for number, outcome in enumerate(outcomes, 1):
+            connection.execute(
+                text(
+                    "INSERT INTO compaction_attempt (task_id, number, attempt_id, owner, started_at, outcome) "
+                    "VALUES ('failed', :number, :attempt_id, 'process 1', '2026-01-01 00:00:00.000000', :outcome)"
+                ),
+                {"number": number, "attempt_id": f"a{number}", "outcome": outcome},
+            )
+    tasks = open_stores(url).tasks
+    assert {task.task_id: task.end_reason for task in tasks.tasks()} == {task_id: end[3] for task_id, end in ends.items()}
+    assert [attempt.end_reason for attempt in tasks.attempts("failed")] == list(outcomes.values())
+    assert tasks.task("merged").result == MergeResult("merged", "a")

@@ -7,7 +7,7 @@ worker each time must end too.
 from __future__ import annotations
 
 from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.model.task import EndReason, TaskStatus
 
 
 def max_attempts(properties: TableProperties) -> int:
@@ -20,11 +20,8 @@ def after_lost_attempt(attempt: int, max_attempts: int) -> TaskStatus:
     return TaskStatus.PENDING if attempt < max_attempts else TaskStatus.FAILED
 
 
-def after_attempt(attempt: int, max_attempts: int, error: str | None, *, refused: bool = False) -> TaskStatus:
-    """What a report makes of its task: PREPARED, or what a lost attempt becomes when it carries an error.
-
-    A `refused` task is given up at once.
-    """
-    if error is not None and refused:
-        return TaskStatus.FAILED
-    return TaskStatus.PREPARED if error is None else after_lost_attempt(attempt, max_attempts)
+def after_attempt(attempt: int, max_attempts: int, end_reason: EndReason) -> TaskStatus:
+    """What a report makes of its task: PREPARED when merged, else what a lost attempt becomes; a refused task is given up at once."""
+    if end_reason is EndReason.MERGED:
+        return TaskStatus.PREPARED
+    return TaskStatus.FAILED if end_reason is EndReason.REFUSED else after_lost_attempt(attempt, max_attempts)

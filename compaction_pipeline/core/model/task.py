@@ -43,6 +43,31 @@ class TaskStatus(str, Enum):
     CANCELED = "CANCELED"
 
 
+class EndReason(str, Enum):
+    """Why an attempt or a task ended. Programs decide by this; the sentence beside it is for people only."""
+
+    # Ends of attempts; a task whose attempts are used up keeps that of the last one.
+    MERGED = "MERGED"
+    FAILED = "FAILED"
+    # What the files hold breaks a rule, or is not supported: no further attempt can merge them.
+    REFUSED = "REFUSED"
+    # The store does not let us read or write; no fault of the task.
+    NO_ACCESS = "NO_ACCESS"
+    # Other rows would have been written than were read: nothing of it is used, and a check stays red.
+    DIGEST_MISMATCH = "DIGEST_MISMATCH"
+    # Its holder did not renew its lease.
+    LOST = "LOST"
+    # Its process was told to end.
+    INTERRUPTED = "INTERRUPTED"
+    # Ends of tasks that no attempt decides.
+    # The commit found that the table had moved; the node is planned again at once.
+    CONFLICT = "CONFLICT"
+    # A newer plan took its files.
+    REPLACED = "REPLACED"
+    # Whoever planned it ended before anybody began it.
+    GIVEN_UP = "GIVEN_UP"
+
+
 @dataclass(frozen=True, slots=True)
 class TaskWork:
     """What one task is to do; pure content, the planner's output.
@@ -86,8 +111,7 @@ class Digest:
 class MergeResult:
     """What one attempt did. `error` is None when it succeeded, else the reason in words (outputs are then empty).
 
-    `refused`: the error is one that no further attempt can mend.
-    `denied`: the store did not let the attempt read or write; no fault of the task.
+    `end_reason` is MERGED exactly when there is no error; an error alone means FAILED.
 
     Law, checked by the kernel before it answers: rows_read − rows_deleted_by_position − rows_deleted_by_equality =
     rows_written and digest_read = digest_written; for CONVERT rows_written are positions written.
@@ -102,12 +126,16 @@ class MergeResult:
     rows_written: int = 0
     digest_read: Digest = Digest()
     digest_written: Digest = Digest()
-    digest_mismatch: bool = False
     duration_ms: int = 0
     peak_memory_bytes: int = 0
+    end_reason: EndReason = EndReason.MERGED
     error: str | None = None
-    refused: bool = False
-    denied: bool = False
+
+    def __post_init__(self) -> None:
+        if self.error is None and self.end_reason is not EndReason.MERGED:
+            raise ValueError(f"an attempt of task {self.task_id!r} that ended in {self.end_reason.value} must say why")
+        if self.error is not None and self.end_reason is EndReason.MERGED:
+            object.__setattr__(self, "end_reason", EndReason.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +144,8 @@ class CompactionTask:
 
     `snapshot_id`, `sequence_number` and `schema_id` are those of the one snapshot that the plan was made from; the
     sequence number is what a merged file gets as its data sequence number. `attempt` counts from 1, 0 before the first.
-    `result` is that of the attempt that merged the task, or that found that no attempt ever can. `snapshot_properties` go into the
-    summary of the snapshots that the task is committed with, whoever commits it.
+    `end_reason` and `reason` say why the task, or its last attempt, ended. `result` is that of the attempt that merged the task.
+    `snapshot_properties` go into the summary of the snapshots that the task is committed with, whoever commits it.
     """
 
     task_id: str
@@ -140,6 +168,7 @@ class CompactionTask:
     lease_expires_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    end_reason: EndReason | None = None
     reason: str | None = None
     result: MergeResult | None = None
     record_id: str | None = None

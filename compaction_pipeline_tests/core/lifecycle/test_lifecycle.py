@@ -15,7 +15,7 @@ from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_los
 from compaction_pipeline.core.lifecycle.timeouts import LEASE, RENEWAL_INTERVAL, expires_at, is_expired
 from compaction_pipeline.core.lifecycle.transitions import ALLOWED, FINAL, allowed
 from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.model.task import EndReason, TaskStatus
 from compaction_pipeline.core.scheduling.commit_interval import EARLIEST, PREPARED_BYTES, PreparedWork, commit_due
 from compaction_pipeline.core.scheduling.priority import priority_order
 from compaction_pipeline_tests.builders import NOW, task
@@ -57,7 +57,7 @@ class TaskLife(RuleBasedStateMachine):
     @precondition(lambda self: self.status is TaskStatus.EXECUTING)
     @rule(error=st.none() | st.just("footer unreadable"))
     def report(self, error: str | None) -> None:
-        self.move(after_attempt(self.attempt, self.most, error))
+        self.move(after_attempt(self.attempt, self.most, EndReason.FAILED if error else EndReason.MERGED))
 
     @precondition(lambda self: self.status is TaskStatus.EXECUTING)
     @rule()
@@ -91,8 +91,8 @@ def test_retries_come_after_the_first_attempt() -> None:
     assert max_attempts(TableProperties(num_retries=0)) == 1
     assert after_lost_attempt(1, 1) is TaskStatus.FAILED
     assert after_lost_attempt(3, 4) is TaskStatus.PENDING
-    assert after_attempt(4, 4, None) is TaskStatus.PREPARED
-    assert after_attempt(1, 4, "no field ids", refused=True) is TaskStatus.FAILED
+    assert after_attempt(4, 4, EndReason.MERGED) is TaskStatus.PREPARED
+    assert after_attempt(1, 4, EndReason.REFUSED) is TaskStatus.FAILED
 
 
 def test_a_lease_ends_at_its_moment_and_outlives_several_lost_renewals() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from compaction_pipeline.core.model.task import EndReason
 from compaction_pipeline.spark.copy import assemble, assembled_file, proof
 from compaction_pipeline.spark.copy.assemble import Assembler, Segment
 from compaction_pipeline.spark.copy.assembled_file import ChunkWriter
@@ -254,7 +255,7 @@ def test_a_broken_filter_fails_its_attempt_and_leaves_no_file(tmp_path: Path, mo
         path.unlink()
     _FILTER_BREAKS[name](monkeypatch)
     result = table.merge()
-    assert result.digest_mismatch
+    assert result.end_reason is EndReason.DIGEST_MISMATCH
     assert "nothing of it is used" in (result.error or "")
     assert result.outputs == ()
     assert list((tmp_path / "table").rglob("attempt-*.parquet")) == []
