@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyiceberg.io import FileIO
@@ -68,8 +69,13 @@ def _name(path: str) -> str:
 
 
 def listed_paths(io: FileIO, metadata: TableMetadata, paths: Iterable[str]) -> Mapping[str, str]:
-    """Those of `paths` that any manifest of any snapshot lists, DELETED entries included, with that manifest's path."""
-    wanted = set(paths)
+    """Those of `paths` that any manifest of any snapshot lists, DELETED entries included, with that manifest's path.
+
+    By name, which is unique among the files that we write: a table whose location was given another scheme names one file in two ways.
+    """
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        wanted[_name(path)].append(path)
     found: dict[str, str] = {}
     seen: set[str] = set()
     for snapshot in reversed(metadata.snapshots):
@@ -80,8 +86,6 @@ def listed_paths(io: FileIO, metadata: TableMetadata, paths: Iterable[str]) -> M
                 continue
             seen.add(manifest.manifest_path)
             for entry in read_entries(io, manifest, live_only=False):
-                path = entry.data_file.file_path
-                if path in wanted:
+                for path in wanted.pop(_name(entry.data_file.file_path), ()):
                     found[path] = manifest.manifest_path
-                    wanted.discard(path)
     return found

@@ -223,6 +223,17 @@ def test_orphans_are_deleted_only_when_no_snapshot_lists_them(lake: Lake) -> Non
     assert t.live_ids() == [1, 2]
 
 
+def test_a_listed_file_is_no_orphan_however_its_path_is_written(lake: Lake) -> None:
+    t = filled(lake)
+    merge = t.merge()
+    assert merge.result is not None
+    t.commit(merge)
+    # As a folder's listing has it once the table's location was changed to another form of the same folder.
+    paths = [output.path.replace("file:///", "file:/") for output in merge.result.outputs]
+    assert lake.committer.delete_orphans(t.identifier, merge.table_uuid, paths) == ()
+    assert t.live_ids() == [1, 2]
+
+
 def test_leftovers_are_found_by_task_id(lake: Lake) -> None:
     t = filled(lake)
     merge = t.merge(None, "task-abc")
