@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from compaction_pipeline.iceberg.avro_bytes import (
@@ -95,6 +96,40 @@ class ManifestDecoder:
         self.partition_type: AvroType | None = next(
             (field["type"] for field in self.data_file_type["fields"] if field.get("field-id") == _PARTITION), None
         )
+        self._refuse_undeclared_lengths()
+
+    def _refuse_undeclared_lengths(self) -> None:
+        """Java's library writes and reads a partition value of type fixed with its length in front, which its schema does not say.
+
+        Such a file is not corrupt. What is written by the schema Java cannot read; so tables with the one or the other form differ.
+        """
+        if self.partition_type is None or not any(_is_plain_fixed(field) for field in self.partition_type["fields"]):
+            return
+        other = deepcopy(self.schema)
+        partition = _of_id(_of_id(other, _DATA_FILE), _PARTITION)
+        fixed = [field for field in partition["fields"] if _is_plain_fixed(field)]
+        for field in fixed:
+            kind, null = nullable(field["type"])
+            field["type"] = "bytes" if null is None else ["bytes" if each is kind else each for each in field["type"]]
+        if not self._fits(self.schema) and self._fits(other):
+            raise UnknownAvro(
+                f"its partition values of field id {fixed[0]['field-id']}, a fixed type, have their length in front, as Iceberg's Java "
+                "library writes them, but its Avro schema says that they have none"
+            )
+
+    def _fits(self, schema: AvroType) -> bool:
+        """Whether every block is a whole number of entries of this type."""
+        skip = skipper(schema)
+        try:
+            for records, block in self._frame.contents(self._content):
+                position = 0
+                for _ in range(records):
+                    position = skip(block, position)
+                if position != len(block):
+                    return False
+        except (ValueError, IndexError):
+            return False
+        return True
 
     def entries(self, *, with_bounds: bool = False, whole: bool = False) -> Iterator[DecodedEntry]:
         """Every entry, DELETED ones included. `with_bounds`: column bounds too (they name the paths of position deletes); `whole`: the
@@ -139,6 +174,12 @@ class ManifestDecoder:
         """Where `data_file` begins and ends, counted in flat fields."""
         before = next(place for place, field in enumerate(self.schema["fields"]) if field.get("field-id") == _DATA_FILE)
         return before, before + len(self.data_file_type["fields"])
+
+
+def _is_plain_fixed(field: Mapping[str, Any]) -> bool:
+    """Neither a decimal nor a UUID, which are fixed too."""
+    kind = nullable(field["type"])[0]
+    return type_name(kind) == "fixed" and "logical" not in kind
 
 
 def _of_id(record: AvroType, number: int) -> AvroType:

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, FixedType, LongType, NestedField, StringType
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.model.data_file import FileContent
@@ -75,6 +75,20 @@ def test_a_manifest_list_that_would_change_ends_the_commit(lake: Lake, monkeypat
             t.commit(merge)
     assert t.head().snapshot_id == before.snapshot_id
     assert t.commit(merge).state is CommitState.COMMITTED
+
+
+def test_fixed_partitions_that_stand_as_their_schema_says_are_kept(lake: Lake) -> None:
+    """Those of Java do not: `interop/test_fixed_partitions_of_java.py`."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", FixedType(4)))
+    t = lake.table(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name")))
+    values = [b"\x00\x01\x02\x03", b"\xff\xff\xff\xff", None]
+    for number, value in enumerate(values * 2):
+        t.insert({"id": number, "name": value}, partition=Record(value))
+    rows = sorted(map(str, t.rows()))
+    assert t.commit(t.merge([file.path for file in t.files() if file.partition[0].value == "00010203"])).state is CommitState.COMMITTED
+    live = [entry["data_file"]["partition"]["name"] for entry in t.judged_entries() if entry["status"] != 2]
+    assert sorted(live, key=str) == sorted([values[0], *values[1:] * 2], key=str)
+    assert sorted(map(str, t.rows())) == rows
 
 
 def test_a_partition_value_that_its_text_cannot_keep_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
