@@ -224,7 +224,7 @@ class LakeTable:
         wanted = None if inputs is None else set(inputs)
         chosen = tuple(file for file in files if file.is_data and (wanted is None or file.path in wanted))
         index = DeleteIndex([file for file in files if not file.is_data], head.layout.unpartitioned_spec_ids)
-        deletes = {delete.path: delete for file in chosen for delete in index.of(file)}
+        deletes = {(delete.path, delete.data_sequence_number): delete for file in chosen for delete in index.of(file)}
         spec_id = chosen[0].spec_id if chosen and output_spec_id is None else output_spec_id or 0
         outputs = self._outputs(action, chosen, head, task_id, spec_id) if merged else ()
         assert head.snapshot_id is not None

@@ -18,7 +18,7 @@ from compaction_pipeline.core.model.data_file import FileContent
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.ports import CommitState
 from compaction_pipeline.iceberg.commit import IcebergCommitter
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
 from compaction_pipeline_tests.iceberg.lake import Lake
 
 BY_NAME = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"), spec_id=0)
@@ -614,3 +614,66 @@ def test_a_delete_of_the_older_copy_of_a_file_that_is_live_twice_stays(lake: Lak
     assert t.commit(t.merge([other.path])).state is CommitState.COMMITTED
     assert t.paths(FileContent.POSITION_DELETES) == {delete.path}
     assert t.live_ids() == [1, 2]
+
+
+def test_a_delete_file_that_is_live_twice_is_never_dropped(lake: Lake) -> None:
+    """By its path nobody can say which of the two goes: the older one reaches nothing any more, the younger one does."""
+    t = lake.table(spec=BY_NAME)
+
+    def inserted(*ids: int, name: str = "b") -> str:
+        return t.insert(*({"id": one, "name": name} for one in ids), partition=Record(name)).path
+
+    first = inserted(1, name="a")
+    again = t.equality_file({"id": pa.array([1], pa.int64())}, partition=Record("a"))
+    merged = []
+    for ids in ((10, 11), (12, 13)):
+        merged.append(inserted(*ids))
+        positions = t.position_file([(merged[-1], 0)], partition=Record("b"))
+        row_delta(t.table, position_deletes=[positions], equality_deletes=[(again, [1])])
+        inserted(1, 2, name="a")
+    # Dropping both position deletes brings the two copies into one manifest.
+    assert t.commit(t.merge(merged, "m1"), record="record-1").state is CommitState.COMMITTED
+    copies = [file for file in t.files() if file.path == again.path]
+    assert (len(copies), len({file.manifest_path for file in copies})) == (2, 1)
+    # Somebody takes out what the older copy alone was for.
+    gone = Transaction(t.table.refresh())
+    gone.stage(SnapshotChange(Operation.DELETE, removed=[file for file in t.files() if file.path == first]))
+    gone.commit()
+    rows = t.live_ids()
+    assert rows == [1, 2, 2, 11, 13]
+    inserted(14)
+    kept = [file.path for file in t.files() if file.is_data and file.partition[0].value == "b"]
+    assert t.commit(t.merge(kept, "m2"), record="record-2").state is CommitState.COMMITTED
+    assert t.live_ids() == [*rows, 14]
+    assert len([file for file in t.files() if file.path == again.path]) == 2
+
+
+@pytest.mark.parametrize("converts", [True, False])
+def test_a_task_that_applied_a_delete_file_that_is_live_twice_is_a_conflict(lake: Lake, converts: bool) -> None:
+    t = lake.table()
+    first = t.ids(1, 2)
+    again = t.delete_ids(1)
+    second = t.ids(1, 3)
+    row_delta(t.table, equality_deletes=[(again, [1])])
+    inputs = [first.path, second.path]
+    outcome = t.commit(t.convert(inputs, [again.path], "m1") if converts else t.merge(inputs))
+    assert outcome.state is CommitState.NOTHING
+    assert "live more than once" in outcome.conflicts["m1"]
+    assert t.live_ids() == [2, 3]
+
+
+def test_a_delete_file_that_was_added_once_more_since_the_plan_is_a_conflict(lake: Lake) -> None:
+    """Under the old partition spec, the second copy would not reach what was merged into the new one."""
+    t = lake.table(spec=BY_NAME)
+    t.insert({"id": 1, "name": "a"}, partition=Record("a"))
+    again = t.delete_ids(1, partition=Record("a"))
+    t.insert({"id": 1, "name": "a"}, {"id": 2, "name": "a"}, partition=Record("a"))
+    with t.table.update_spec() as update:
+        update.remove_field("name")
+    t.new_partition = Record()
+    merge = t.merge(output_spec_id=t.table.refresh().spec().spec_id)
+    row_delta(t.table, equality_deletes=[(again, [1])])
+    assert t.live_ids() == [2]
+    outcome = t.commit(merge)
+    assert "live more than once" in outcome.conflicts["m1"]
+    assert t.live_ids() == [2]

@@ -7,7 +7,7 @@ that it reaches, by bucket (spec and partition) and sorted sequence number, neve
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -105,7 +105,10 @@ class DataIndex:
 
 
 class HeadFiles:
-    """The live files of the head: data and delete files, and which deletes may touch a bucket or a path."""
+    """The live files of the head: data and delete files, and which deletes may touch a bucket or a path.
+
+    `doubled_deletes` are paths of delete files that are live more than once: by its path no copy can be told from the other, so none goes.
+    """
 
     def __init__(self, files: Iterable[LiveFile], layout: HeadLayout) -> None:
         data: list[LiveFile] = []
@@ -115,6 +118,9 @@ class HeadFiles:
         self.layout = layout
         self.data = DataIndex(data, layout)
         self.deletes: dict[str, LiveFile] = {delete.path: delete for delete in deletes}
+        self.doubled_deletes: frozenset[str] = frozenset()
+        if len(self.deletes) < len(deletes):
+            self.doubled_deletes = frozenset(path for path, count in Counter(delete.path for delete in deletes).items() if count > 1)
         self._by_reference: dict[str, list[LiveFile]] = defaultdict(list)
         self._by_bucket: dict[Bucket, list[LiveFile]] = defaultdict(list)
         self._global: list[LiveFile] = []

@@ -6,6 +6,7 @@ the same rules. The numbers below are those of the rules in CONTRACT.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from compaction_pipeline.core.commit.head import HeadFiles, bucket_of, is_global, is_partition_scoped, within_bounds
@@ -39,7 +40,7 @@ def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outpu
 def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> str | None:
     if task.work.action is TaskAction.DROP_DELETES:
         return None
-    reason = _unfit_result(task) or _moved_input(task, head) or _lost_delete(task, head, paths_in)
+    reason = _unfit_result(task) or _moved_input(task, head) or _doubled_delete(task, head) or _lost_delete(task, head, paths_in)
     if reason is None and task.work.action is TaskAction.MERGE:
         # A converted file keeps its identity: deletes that came meanwhile go on applying to it.
         reason = _new_delete(task, head, outputs_of(task), paths_in)
@@ -79,6 +80,15 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
         if task.work.action is TaskAction.MERGE and live.data_sequence_number > task.sequence_number:
             return f"input {file.path} has data sequence {live.data_sequence_number} but the plan is of {task.sequence_number}"
     return None
+
+
+def _doubled_delete(task: CompactionTask, head: HeadFiles) -> str | None:
+    """A delete file that is live with two sequences reaches more than either says: what was applied of it is not known by its path."""
+    paths = [delete.path for delete in task.work.deletes]
+    doubled = next((path for path in paths if path in head.doubled_deletes), None)
+    if doubled is None and len(set(paths)) < len(paths):
+        doubled = next(path for path, count in Counter(paths).items() if count > 1)
+    return None if doubled is None else f"delete file {doubled}, which it applied, is live more than once"
 
 
 def _lost_delete(task: CompactionTask, head: HeadFiles, paths_in: PathsIn) -> str | None:
