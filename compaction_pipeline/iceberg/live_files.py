@@ -65,6 +65,9 @@ def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: Partitio
     if entry.key_metadata:
         raise TableRefused(f"live file {entry.path} is encrypted: such a file cannot be read or written")
     content = _CONTENTS[entry.content or 0]
+    if content is FileContent.EQUALITY_DELETES and not entry.equality_ids:
+        # Of no column every row has the same values: a merge would delete them all. Java cannot read such a table.
+        raise TableRefused(f"equality delete {entry.path} names no columns (equality_ids): write it again, or take it out of the table")
     lower = upper = referenced = None
     if content is FileContent.POSITION_DELETES:
         lower = _path((entry.lower_bounds or {}).get(_PATH_COLUMN))

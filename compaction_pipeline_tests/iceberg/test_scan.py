@@ -294,6 +294,16 @@ def test_a_partition_of_an_old_spec_is_typed_by_its_dropped_column(lake: Lake) -
     assert (file.partition[0].type, file.partition[0].value) == ("string", "x")
 
 
+def test_an_equality_delete_that_names_no_column_is_refused(lake: Lake) -> None:
+    """A merge that applied it deleted every row that it reaches."""
+    t = lake.table()
+    t.ids(1, 2)
+    delete = t.equality_file({"id": [1]})
+    row_delta(t.table, equality_deletes=[(delete, [])])
+    with pytest.raises(TableRefused, match=rf"equality delete {delete.path} names no columns"):
+        t.files()
+
+
 def test_partitions_whose_source_column_is_in_no_schema_any_more_are_refused(lake: Lake) -> None:
     t = lake.table(spec=PartitionSpec(PartitionField(2, 1000, BucketTransform(4), "bucket"), spec_id=0))
     t.insert({"id": 1, "name": "x"}, partition=Record(1))
