@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from pathlib import Path
 
 import pytest
 from pyiceberg.avro.encoder import BinaryEncoder
@@ -11,12 +13,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, FixedType, LongType, NestedField, StringType
+from pyiceberg.types import BinaryType, DoubleType, FixedType, LongType, NestedField, StringType
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.model.data_file import FileContent
 from compaction_pipeline.core.ports import CommitState
 from compaction_pipeline.iceberg import avro_carry, partitions
+from compaction_pipeline.iceberg.avro_bytes import UnknownAvro
+from compaction_pipeline.iceberg.avro_frames import read_frame, write_frame
+from compaction_pipeline.iceberg.entry_decoder import ManifestDecoder
 from compaction_pipeline.iceberg.manifest_lists import read_manifests
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
 from compaction_pipeline_tests.iceberg.lake import Lake
@@ -89,6 +94,28 @@ def test_fixed_partitions_that_stand_as_their_schema_says_are_kept(lake: Lake) -
     live = [entry["data_file"]["partition"]["name"] for entry in t.judged_entries() if entry["status"] != 2]
     assert sorted(live, key=str) == sorted([values[0], *values[1:] * 2], key=str)
     assert sorted(map(str, t.rows())) == rows
+
+
+@pytest.mark.parametrize("value", [b"\x00\x01\x02\x03", None])
+def test_fixed_partitions_with_a_length_that_no_schema_names_are_not_called_corrupt(lake: Lake, value: bytes | None) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", BinaryType()))
+    t = lake.table(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name")))
+    t.insert({"id": 1, "name": value}, partition=Record(value))
+    (live,) = t.files()
+    content = Path(live.manifest_path.removeprefix("file://")).read_bytes()
+    frame = read_frame(content)
+    said = json.loads(frame.meta["avro.schema"])
+    file = next(field["type"] for field in said["fields"] if field["name"] == "data_file")
+    (field,) = next(each["type"]["fields"] for each in file["fields"] if each["name"] == "partition")
+    field["type"] = ["null", {"type": "fixed", "name": "fixed_4", "size": 4}]
+    meta = {key: text.decode() for key, text in frame.meta.items()} | {"avro.schema": json.dumps(said)}
+    as_java = write_frame(meta, frame.contents(content))
+    if value is None:
+        # It stands alike in both forms.
+        assert [entry.partition for entry in ManifestDecoder(as_java).entries()] == [b"\x00"]
+        return
+    with pytest.raises(UnknownAvro, match="field id 1000, a fixed type, have their length in front"):
+        ManifestDecoder(as_java)
 
 
 def test_a_partition_value_that_its_text_cannot_keep_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
