@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-from rich.progress import Progress
+from typing import TYPE_CHECKING
 
 from compaction_pipeline.cli.output import Output
 from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.words import count_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class Following:

@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from compaction_pipeline.core.errors import ErrorCode
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.table import TableIdentifier
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 # Wide enough that a table in a pipe or a log loses no column; a terminal's own width counts where there is one.
 _PIPE_WIDTH = 200
@@ -64,6 +67,9 @@ class Output:
     @contextmanager
     def progress(self) -> Iterator[Progress]:
         """A progress bar on stderr; invisible with --quiet, and where stderr is no terminal."""
+        # The help of a command, and its version, need no bar.
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
         console = _console(stderr=True)
         with Progress(
             SpinnerColumn(),

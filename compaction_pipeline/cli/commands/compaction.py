@@ -32,7 +32,6 @@ from compaction_pipeline.core.model.record import CompactionRecord
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionType, TaskStatus
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.services.read_history import SHOWN
 
 commands = command_group()
 
@@ -142,6 +141,8 @@ def _compacted(
                 table, request, on_plan=following.planned, on_result=following.ended, on_commit=following.committed
             )
         except KeyboardInterrupt:
+            from compaction_pipeline.services.read_history import SHOWN
+
             records = following.own(session.stores.records.records(table, limit=SHOWN))
             merged = session.stores.tasks.tasks(table, (TaskStatus.PREPARED,))
             message = interrupted_in_words(records, sum(task.record_id is None for task in merged))

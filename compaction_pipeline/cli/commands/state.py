@@ -20,7 +20,6 @@ from compaction_pipeline.cli.masking import masked_text
 from compaction_pipeline.cli.render import findings_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
-from compaction_pipeline.spark.java import find_java
 
 _SPARK = (4, 1)
 
@@ -77,6 +76,8 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
     settings = services.settings
 
     def java() -> str:
+        from compaction_pipeline.spark.java import find_java
+
         found = find_java(os.environ, settings.home.expanduser().absolute())
         return "; ".join([f"{found.version} from {found.source} ({found.path})", *found.passed_over])
 
