@@ -158,8 +158,8 @@ class FakeTableStore:
             raise NotFoundError(f"node {key!r} is not known")
         return self._state.nodes[key]
 
-    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState], *, remove_others: bool = False) -> None:
-        kept = {} if remove_others else {node.key: node for node in self.nodes(table)}
+    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState]) -> None:
+        kept = {node.key: node for node in self.nodes(table)}
         for node in nodes:
             stored = self._state.nodes.get(node.key)
             if stored is not None:
@@ -248,11 +248,6 @@ class FakeFileStore:
         self._state.touched.setdefault(table, set()).difference_update(nodes)
         now = self._entries(table)
         self._state.measured.setdefault(table, {}).update({node: now.get(node, frozenset()) for node in nodes})
-
-    def clear(self, table: TableIdentifier) -> None:
-        self._state.files.pop(table, None)
-        self._state.touched.pop(table, None)
-        self._state.measured.pop(table, None)
 
 
 class FakeTaskStore:

@@ -236,7 +236,7 @@ class TableStore(Protocol):
     def node(self, key: str) -> NodeState:
         """By node key, cut keys included; NotFoundError when unknown."""
 
-    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState], *, remove_others: bool = False) -> None:
+    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState]) -> None:
         """Insert or replace; `last_done` and `first_seen` of a stored node are kept where the new value lacks them."""
 
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None: ...
@@ -293,8 +293,6 @@ class FileStore(Protocol):
 
     def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         """The figures of these nodes are stored."""
-
-    def clear(self, table: TableIdentifier) -> None: ...
 
 
 class TaskStore(Protocol):

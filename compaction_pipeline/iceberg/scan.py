@@ -79,14 +79,12 @@ def manifests_of(snapshot: Snapshot, io: FileIO) -> Sequence[ManifestFile]:
 
 def manifest_ref(manifest: ManifestFile) -> ManifestRef:
     """What the core sees of a manifest."""
-    added, existing = manifest.added_files_count, manifest.existing_files_count
     return ManifestRef(
         path=manifest.manifest_path,
         content="DELETES" if manifest.content == ManifestContent.DELETES else "DATA",
         spec_id=manifest.partition_spec_id,
         added_snapshot_id=manifest.added_snapshot_id or 0,
         sequence_number=manifest.sequence_number,
-        live_file_count=None if added is None or existing is None else added + existing,
         handle=manifest,
     )
 

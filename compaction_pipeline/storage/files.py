@@ -39,7 +39,6 @@ from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.ports import TouchedNode
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
-from compaction_pipeline.storage.removal import remove_files
 
 _ROWS_AT_A_TIME = 10_000
 _Values = tuple[Any, ...]
@@ -212,11 +211,6 @@ class SqlFileStore:
             for batch in batches(list(_partition_ids(connection, str(table), [_digest(node) for node in nodes]).values())):
                 settled = {"touched": False, "measured_sum": schema.partition.c.files_sum}
                 connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(batch)).values(settled))
-
-    def clear(self, table: TableIdentifier) -> None:
-        with writing(self._engine) as connection:
-            lock(connection, f"files {table}")
-            remove_files(connection, str(table))
 
 
 class _Reader:

@@ -115,14 +115,13 @@ class SqlTableStore:
             )
         return _node(row)
 
-    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState], *, remove_others: bool = False) -> None:
+    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState]) -> None:
         identifier = str(table)
         with writing(self._engine) as connection:
             lock(connection, f"nodes {identifier}")
-            stored = _history(connection, identifier, None if remove_others else [state.key for state in nodes])
+            stored = _history(connection, identifier, [state.key for state in nodes])
             rows = [_row(identifier, state, *stored.get(state.key, (None, {}))) for state in nodes]
-            gone = [key for key in stored if key not in {state.key for state in nodes}] if remove_others else []
-            _delete(connection, [*(row["key"] for row in rows if row["key"] in stored), *gone])
+            _delete(connection, [row["key"] for row in rows if row["key"] in stored])
             for batch in batches(rows):
                 connection.execute(insert(schema.node), list(batch))
 

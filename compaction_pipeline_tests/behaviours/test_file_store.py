@@ -54,16 +54,6 @@ def test_applying_twice_is_applying_once(stores: Stores) -> None:
     assert stores.files.manifests(TABLE) == {"m1", "empty"}
 
 
-def test_clearing_a_table_leaves_the_others(stores: Stores) -> None:
-    for table in (TABLE, OTHER):
-        stores.files.apply(table, [], listed("m", data("a")))
-    stores.files.clear(TABLE)
-    assert (stores.files.files(TABLE), stores.files.manifests(TABLE)) == ((), frozenset())
-    assert len(stores.files.files(OTHER)) == 1
-    stores.files.apply(TABLE, [], listed("m", data("a")))
-    assert len(stores.files.files(TABLE)) == 1
-
-
 def test_many_files_in_many_manifests_and_partitions_come_back(stores: Stores) -> None:
     added = {
         f"m{number}": [replace(data(f"f{number}-{each}", day=f"{number}-{each % 2}"), manifest_path=f"m{number}") for each in range(3)]

@@ -121,14 +121,10 @@ def test_saving_a_node_again_keeps_its_history(stores: Stores) -> None:
     assert stores.tables.nodes() == (node_state(first_seen=NOW, last_done=later, failing="now"),)
 
 
-def test_other_nodes_stay_unless_removed(stores: Stores) -> None:
+def test_other_nodes_stay(stores: Stores) -> None:
     stores.tables.save_nodes(TABLE, [node_state(1), node_state(2)])
     stores.tables.save_nodes(TABLE, [node_state(3)])
-    assert len(stores.tables.nodes()) == 3
-    stores.tables.save_nodes(TABLE, [node_state(3), node_state(1)], remove_others=True)
-    assert stores.tables.nodes() == (node_state(1), node_state(3))
-    stores.tables.save_nodes(TABLE, [], remove_others=True)
-    assert stores.tables.nodes() == ()
+    assert stores.tables.nodes() == (node_state(1), node_state(2), node_state(3))
 
 
 def test_done_work_is_marked_by_type_and_never_set_back(stores: Stores) -> None:

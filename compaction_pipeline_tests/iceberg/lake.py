@@ -202,7 +202,7 @@ class LakeTable:
         return self._task(TaskAction.CONVERT, inputs, task_id, converts=tuple(converts))
 
     def drop(self, task_id: str = "d1") -> CompactionTask:
-        """Drop the table's useless delete files."""
+        """Drop the table's dangling delete files."""
         task = self._task(TaskAction.DROP_DELETES, [], task_id)
         deletes = tuple(file for file in self.files() if not file.is_data)
         return replace(task, work=replace(task.work, deletes=deletes))

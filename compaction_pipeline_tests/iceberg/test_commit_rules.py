@@ -275,13 +275,13 @@ def test_delete_files_that_nothing_needs_go_with_a_replace_of_their_own(lake: La
 
 def test_a_drop_task_drops_only_useless_delete_files(lake: Lake) -> None:
     t = lake.table()
-    useless = t.delete_ids(1)
+    dangling = t.delete_ids(1)
     t.ids(1, 2)
     useful = t.delete_ids(2)
     outcome = t.commit(t.drop())
     assert outcome.committed == ("d1",)
     assert t.paths(FileContent.EQUALITY_DELETES) == {useful.path}
-    assert useless.path not in t.paths(FileContent.EQUALITY_DELETES)
+    assert dangling.path not in t.paths(FileContent.EQUALITY_DELETES)
     t.table.refresh()
     snapshot = t.table.current_snapshot()
     assert snapshot is not None
@@ -573,7 +573,7 @@ def test_two_tasks_over_one_file_never_both_go_in(lake: Lake, count: int) -> Non
 def test_a_delete_that_comes_with_a_promotion_between_two_attempts_stays(lake: Lake) -> None:
     by_p = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=0)
     t = lake.table(schema=Schema(NestedField(1, "id", LongType()), NestedField(2, "p", IntegerType())), spec=by_p)
-    useless = t.delete_ids(9, partition=Record(5))
+    dangling = t.delete_ids(9, partition=Record(5))
     t.insert({"id": 1, "p": 5}, {"id": 2, "p": 5}, partition=Record(5))
     drop = t.drop()
     writers = iter(["one"])
@@ -586,7 +586,7 @@ def test_a_delete_that_comes_with_a_promotion_between_two_attempts_stays(lake: L
 
     outcome = IcebergCommitter(lake.catalogs, on_step=write_first, sleep=lambda seconds: None).commit(t.identifier, "record-1", [drop])
     assert (outcome.state, outcome.attempts) == (CommitState.COMMITTED, 2)
-    assert useless.path not in t.paths(FileContent.EQUALITY_DELETES)
+    assert dangling.path not in t.paths(FileContent.EQUALITY_DELETES)
     assert t.live_ids() == [2]
 
 

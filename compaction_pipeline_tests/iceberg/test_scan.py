@@ -84,14 +84,6 @@ def test_live_files_carry_what_the_rules_need(lake: Lake) -> None:
     }
 
 
-def test_manifests_count_their_live_files(lake: Lake) -> None:
-    t = lake.table()
-    t.ids(1)
-    t.delete_ids(1)
-    refs = lake.scan.manifests(t.identifier, t.head().snapshot_id or 0)
-    assert sorted((ref.content, ref.live_file_count) for ref in refs) == [("DATA", 1), ("DELETES", 1)]
-
-
 def test_an_unknown_snapshot_is_not_found(lake: Lake) -> None:
     t = lake.table()
     t.ids(1)

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from compaction_pipeline.core.commit.dangling_deletes import dangling_deletes, is_needed
 from compaction_pipeline.core.commit.head import DataIndex, HeadFiles
-from compaction_pipeline.core.commit.useless_deletes import is_needed, useless_deletes
 from compaction_pipeline.core.commit.validation import OutputsOf, PathsIn, validate
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
@@ -58,8 +58,8 @@ def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outputs
 
     gone: tuple[LiveFile, ...] = ()
     if merges or drops:
-        single = [delete for path, delete in head.deletes.items() if path not in head.doubled_deletes]
-        gone = useless_deletes(single, data, paths_in, readable)
+        single = [delete for path, delete in head.deletes.items() if path not in head.duplicate_deletes]
+        gone = dangling_deletes(single, data, paths_in, readable)
         paths = {delete.path for delete in gone}
         for task in drops:
             if not any(delete.path in paths for delete in task.work.deletes):
@@ -76,8 +76,8 @@ def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outputs
     if conversions:
         # Only what the conversions are about; the rest was decided by the snapshot before, if there was one.
         candidates = list(left.values()) if not (merges or drops) else [left[path] for path in converted if path in left]
-        candidates = [delete for delete in candidates if delete.path not in head.doubled_deletes]
-        gone_later = useless_deletes(candidates, data, paths_in, readable, converted)
+        candidates = [delete for delete in candidates if delete.path not in head.duplicate_deletes]
+        gone_later = dangling_deletes(candidates, data, paths_in, readable, converted)
     return CommitDecision(tuple(merges), tuple(drops), tuple(conversions), conflicts, gone, gone_later)
 
 

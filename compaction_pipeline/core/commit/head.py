@@ -48,13 +48,13 @@ def within_bounds(delete: LiveFile, path: str) -> bool:
 class DataIndex:
     """Data files, asked from the side of a delete.
 
-    `doubled` are paths that are live more than once (`add_files` without its check): a delete may reach one copy and not the
+    `duplicates` are paths that are live more than once (`add_files` without its check): a delete may reach one copy and not the
     other, so such a file counts as reached, and no task may take it.
     """
 
     def __init__(self, data: Iterable[LiveFile], layout: HeadLayout) -> None:
         self.by_path: dict[str, LiveFile] = {}
-        self.doubled: set[str] = set()
+        self.duplicates: set[str] = set()
         self._layout = layout
         self._sequences: dict[Bucket, list[int]] = defaultdict(list)
         self._paths: dict[Bucket, list[str]] = defaultdict(list)
@@ -62,7 +62,7 @@ class DataIndex:
         for file in data:
             known = self.by_path.get(file.path)
             if known is not None:
-                self.doubled.add(file.path)
+                self.duplicates.add(file.path)
             if known is None or file.data_sequence_number < known.data_sequence_number:
                 # The oldest copy is the one that most deletes reach.
                 self.by_path[file.path] = file
@@ -85,7 +85,7 @@ class DataIndex:
         file = self.by_path.get(path)
         if file is None:
             return False
-        if path in self.doubled:
+        if path in self.duplicates:
             return True
         if delete.content is FileContent.EQUALITY_DELETES:
             same = is_global(delete, self._layout) or bucket_of(file) == bucket_of(delete)
@@ -107,7 +107,7 @@ class DataIndex:
 class HeadFiles:
     """The live files of the head: data and delete files, and which deletes may touch a bucket or a path.
 
-    `doubled_deletes` are paths of delete files that are live more than once: by its path no copy can be told from the other, so none goes.
+    `duplicate_deletes` are paths of delete files that are live more than once: by its path no copy can be told from the other, so none goes.
     """
 
     def __init__(self, files: Iterable[LiveFile], layout: HeadLayout) -> None:
@@ -118,9 +118,9 @@ class HeadFiles:
         self.layout = layout
         self.data = DataIndex(data, layout)
         self.deletes: dict[str, LiveFile] = {delete.path: delete for delete in deletes}
-        self.doubled_deletes: frozenset[str] = frozenset()
+        self.duplicate_deletes: frozenset[str] = frozenset()
         if len(self.deletes) < len(deletes):
-            self.doubled_deletes = frozenset(path for path, count in Counter(delete.path for delete in deletes).items() if count > 1)
+            self.duplicate_deletes = frozenset(path for path, count in Counter(delete.path for delete in deletes).items() if count > 1)
         self._by_reference: dict[str, list[LiveFile]] = defaultdict(list)
         self._by_bucket: dict[Bucket, list[LiveFile]] = defaultdict(list)
         self._global: list[LiveFile] = []

@@ -73,7 +73,7 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
         live = head.data.by_path.get(file.path)
         if live is None:
             return f"input {file.path} is no longer live"
-        if file.path in head.data.doubled:
+        if file.path in head.data.duplicates:
             return f"input {file.path} is live more than once: a rewrite would take one copy of its rows and leave the other"
         if live.data_sequence_number != file.data_sequence_number:
             return f"input {file.path} has data sequence {live.data_sequence_number} but was planned with {file.data_sequence_number}"
@@ -85,7 +85,7 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
 def _doubled_delete(task: CompactionTask, head: HeadFiles) -> str | None:
     """A delete file that is live with two sequences reaches more than either says: what was applied of it is not known by its path."""
     paths = [delete.path for delete in task.work.deletes]
-    doubled = next((path for path in paths if path in head.doubled_deletes), None)
+    doubled = next((path for path in paths if path in head.duplicate_deletes), None)
     if doubled is None and len(set(paths)) < len(paths):
         doubled = next(path for path, count in Counter(paths).items() if count > 1)
     return None if doubled is None else f"delete file {doubled}, which it applied, is live more than once"

@@ -37,7 +37,7 @@ class EqualityScope:
         """Data files that a delete of this scope reaches."""
         return self.data[: bisect_left(self._data_sequences, delete.data_sequence_number)]
 
-    def dead(self) -> Sequence[LiveFile]:
+    def dangling(self) -> Sequence[LiveFile]:
         """Deletes that reach nothing."""
         lowest = self._data_sequences[0] if self._data_sequences else None
         return [file for file in self.deletes if lowest is None or file.data_sequence_number <= lowest]
@@ -126,10 +126,10 @@ class DeleteReach:
         equalities = (delete for scope in self.equality_scopes(node) for delete in scope.of(oldest))
         return (*sorted(positions.values(), key=lambda file: (file.data_sequence_number, file.path)), *equalities)
 
-    def dead(self) -> list[LiveFile]:
+    def dangling(self) -> list[LiveFile]:
         """Delete files that no live data file needs."""
-        dead = [file for file in self._position_deletes if file.path not in self._reached]
-        dead.extend(self.everywhere.dead())
+        dangling = [file for file in self._position_deletes if file.path not in self._reached]
+        dangling.extend(self.everywhere.dangling())
         for scope in self.local.values():
-            dead.extend(scope.dead())
-        return sorted(dead, key=lambda file: file.path)
+            dangling.extend(scope.dangling())
+        return sorted(dangling, key=lambda file: file.path)

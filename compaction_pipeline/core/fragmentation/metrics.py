@@ -7,7 +7,7 @@ deletes are estimated on the data files that it reaches.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -110,8 +110,3 @@ def _table_rates(deletes: Sequence[LiveFile], table_rows: int) -> tuple[Sequence
 def _summed(deletes: Sequence[LiveFile], shares: Sequence[float]) -> tuple[Sequence[int], Sequence[float]]:
     from_here_on = [*accumulate(reversed(shares))][::-1]
     return [delete.data_sequence_number for delete in deletes], [*from_here_on, 0.0]
-
-
-def deleted_ratios(deleted: Mapping[str, float], data: Iterable[LiveFile]) -> dict[str, float]:
-    """Deleted rows / rows of each data file that has any."""
-    return {file.path: deleted[file.path] / max(file.record_count, 1) for file in data if file.path in deleted}

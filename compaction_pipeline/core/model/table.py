@@ -121,7 +121,6 @@ class ManifestRef:
     spec_id: int
     added_snapshot_id: int
     sequence_number: int
-    live_file_count: int | None
     handle: Any = None
 
 

@@ -7,7 +7,7 @@ from compaction_pipeline.core.planning.minor import minor_bins
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 
 
-def worn(view: NodeView, forced: bool, gone: frozenset[str] = frozenset()) -> dict[str, float]:
+def high_delete_ratios(view: NodeView, forced: bool, gone: frozenset[str] = frozenset()) -> dict[str, float]:
     """Deleted ratio of each available segment that reaches the threshold, when the data files at `gone` are left out.
 
     Forced, every segment that has a delete to lose.
@@ -38,18 +38,18 @@ def joins_after(view: NodeView, bins: list[MergeBin]) -> bool:
 
 
 def major_bins(view: NodeView, forced: bool) -> list[MergeBin]:
-    """Worn segments and fragments; undersized segments too where that saves files now or would right after.
+    """Segments with a high delete ratio and fragments; undersized segments too where that saves files now or would right after.
 
-    Merging fragments moves the estimated deletes of what both shared onto the segments; those that get worn by this are
+    Merging fragments moves the estimated deletes of what both shared onto the segments; those whose delete ratio gets high by this are
     taken at once, so that the next plan finds nothing.
     """
-    segments = set(worn(view, forced))
+    segments = set(high_delete_ratios(view, forced))
     while True:
         bins = _bins(view, segments, joins_undersized(view))
         if joins_after(view, bins):
             bins = _bins(view, segments, True)
         gone = frozenset(file.path for each in bins for file in each.inputs)
-        more = set(worn(view, forced, gone)) - segments - gone
+        more = set(high_delete_ratios(view, forced, gone)) - segments - gone
         if not more:
             return bins
         segments |= more
@@ -59,16 +59,18 @@ def minor_grows_into_major(view: NodeView, forced: bool) -> bool:
     """Whether a MINOR of the node would make a MAJOR due: then the MAJOR is planned at once."""
     bins = minor_bins(view)
     gone = frozenset(file.path for each in bins for file in each.inputs)
-    return joins_after(view, bins) or (bool(gone) and bool(worn(view, forced, gone)))
+    return joins_after(view, bins) or (bool(gone) and bool(high_delete_ratios(view, forced, gone)))
 
 
-def _bins(view: NodeView, worn_paths: set[str], join: bool) -> list[MergeBin]:
+def _bins(view: NodeView, rewritten_segments: set[str], join: bool) -> list[MergeBin]:
     pool: list[LiveFile] = [*view.fragments]
     taken = {file.path for file in pool}
     if join:
         pool.extend(view.undersized)
         taken.update(file.path for file in view.undersized)
-    pool.extend(file for file in view.available if file.path in worn_paths and file.path not in taken)
+    pool.extend(file for file in view.available if file.path in rewritten_segments and file.path not in taken)
     merged = frozenset(file.path for file in view.fragments)
     fragment = view.properties.fragment_size_bytes
-    return view.bins(pool, lambda file: file.path in worn_paths or (file.file_size_bytes <= fragment and view.loses_deletes(file, merged)))
+    return view.bins(
+        pool, lambda file: file.path in rewritten_segments or (file.file_size_bytes <= fragment and view.loses_deletes(file, merged))
+    )

@@ -37,7 +37,7 @@ from compaction_pipeline.core.model.task import CompactionType, TaskAction, Task
 from compaction_pipeline.core.planning.budget import node_gains, within_budget
 from compaction_pipeline.core.planning.conversions import Conversions, choose_conversions
 from compaction_pipeline.core.planning.full import full_bins, keeps_old_spec
-from compaction_pipeline.core.planning.major import joins_undersized, major_bins, minor_grows_into_major, worn
+from compaction_pipeline.core.planning.major import high_delete_ratios, joins_undersized, major_bins, minor_grows_into_major
 from compaction_pipeline.core.planning.minor import minor_bins
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 from compaction_pipeline.core.planning.prediction import predicted_after
@@ -105,7 +105,7 @@ class Planning:
         self._gains: dict[TableNode, int] = {}
         # What predictions need: of nodes with tasks all files, of the others what a commit drops in passing.
         self._files: dict[TableNode, Sequence[LiveFile]] = {}
-        self._dead: dict[TableNode, list[LiveFile]] = {}
+        self._dangling: dict[TableNode, list[LiveFile]] = {}
         self._part: _Part | None = None
 
     def add(self, files: TableFiles, nodes: Collection[TableNode] | None = None) -> None:
@@ -118,9 +118,9 @@ class Planning:
         for node, gained in node_gains(tasks).items():
             self._gains[node] = gained
             self._files[node] = (*part.nodes[node].data, *part.nodes[node].deletes)
-        for file in part.reach.dead():
+        for file in part.reach.dangling():
             if file.node in decisions:
-                self._dead.setdefault(file.node, []).append(file)
+                self._dangling.setdefault(file.node, []).append(file)
         self._tasks += tasks
         if sum(len(work.inputs) for work in self._tasks) > _HELD_FILES:
             self._tasks = within_budget(self._tasks, self._budget, self._gains)
@@ -185,7 +185,7 @@ class Planning:
         size = sum(file.file_size_bytes for file in after)
         size += sum(self._metrics[node].data_bytes + self._metrics[node].delete_bytes for node in apart)
         if planned:
-            dropped = [file for node in apart for file in self._dead.get(node, ())]
+            dropped = [file for node in apart for file in self._dangling.get(node, ())]
             deletes, size = deletes - len(dropped), size - sum(file.file_size_bytes for file in dropped)
         return data, deletes, size
 
@@ -194,12 +194,12 @@ class Planning:
         due = [
             node
             for node, decision in self._decisions.items()
-            if node in self._dead and decision.code is PlanReasonCode.NO_GAIN and decision.type
+            if node in self._dangling and decision.code is PlanReasonCode.NO_GAIN and decision.type
         ]
         for node in due:
             self._decisions[node].code = PlanReasonCode.PLANNED
-            self._decisions[node].text += f"; {count_text(len(self._dead[node]), 'delete file')} that no data file needs go"
-        useless = sorted((file for dead in self._dead.values() for file in dead), key=lambda file: file.path)
+            self._decisions[node].text += f"; {count_text(len(self._dangling[node]), 'dangling delete file')} dropped"
+        dangling = sorted((file for files in self._dangling.values() for file in files), key=lambda file: file.path)
         return [
             TaskWork(
                 node=node,
@@ -207,7 +207,7 @@ class Planning:
                 action=TaskAction.DROP_DELETES,
                 inputs=(),
                 # The commit decides afresh which go; these say what the task is about.
-                deletes=tuple(useless),
+                deletes=tuple(dangling),
                 output_spec_id=node.spec_id,
                 target_size_bytes=self._properties.target_size_bytes,
                 fragment_size_bytes=self._properties.fragment_size_bytes,
@@ -293,7 +293,7 @@ class _Part:
         self.types = frozenset(unnamed if request.types is None else request.types)
         self.nodes = files_by_node(files.files)
         self.reach = DeleteReach(self.nodes, files.unpartitioned_spec_ids)
-        self.doubled = _doubled(files.files)
+        self.duplicates = _duplicates(files.files)
         self.table_rows = sum(file.record_count for group in self.nodes.values() for file in group.data)
         self.spread = sum(1 for group in self.nodes.values() if group.data) > 1
         self.metrics: Mapping[TableNode, NodeMetrics] = {
@@ -331,7 +331,7 @@ class _Part:
         return waiting - fresh
 
     def _view(self, group: NodeFiles, keep_pending: bool, without_pending: bool = False) -> NodeView:
-        blocked = self.in_use.paths | self.doubled.keys()
+        blocked = self.in_use.paths | self.duplicates.keys()
         leave = keep_pending or without_pending
         exclusive = group.node in self.in_use.exclusive_nodes
         available = [] if exclusive else [f for f in group.data if f.path not in blocked and not (leave and f.path in self.in_use.pending)]
@@ -399,7 +399,7 @@ class _Part:
 
     def _choose_major(self, view: NodeView, decision: _Decision, minor: Trigger) -> None:
         forced = self.request.force
-        segments = worn(view, forced)
+        segments = high_delete_ratios(view, forced)
         joins = joins_undersized(view)
         if segments:
             text = f"{count_text(len(segments), 'segment')} with up to {max(segments.values()):.0%} deleted rows"
@@ -471,7 +471,7 @@ class _Part:
                 continue
             view = views[node]
             busy = sum(1 for file in view.files.data if file.path in self.in_use.paths or file.path in self.in_use.pending)
-            copied = [file for file in view.files.data if file.path in self.doubled]
+            copied = [file for file in view.files.data if file.path in self.duplicates]
             if node in working:
                 decision.code, decision.type = PlanReasonCode.PLANNED, working[node].type
             elif busy:
@@ -493,7 +493,7 @@ class _Part:
 
     def _said_of_copies(self, copied: Sequence[LiveFile]) -> str:
         first = copied[0].path
-        manifests = [manifest for manifest, many in self.doubled[first].items() for _ in range(many)]
+        manifests = [manifest for manifest, many in self.duplicates[first].items() for _ in range(many)]
         paths = len({file.path for file in copied})
         # Not counted by `files_of`: one path is several live files here.
         return (
@@ -503,14 +503,14 @@ class _Part:
         )
 
 
-def _doubled(files: Sequence[LiveFile]) -> Mapping[str, Mapping[str, int]]:
+def _duplicates(files: Sequence[LiveFile]) -> Mapping[str, Mapping[str, int]]:
     """Paths of data files that are live more than once, and how often in which manifest; they are left alone."""
     paths = [file.path for file in files if file.is_data]
     if len(set(paths)) == len(paths):
         return {}
-    doubled: dict[str, dict[str, int]] = {path: {} for path, count in Counter(paths).items() if count > 1}
+    duplicates: dict[str, dict[str, int]] = {path: {} for path, count in Counter(paths).items() if count > 1}
     for file in files:
-        if file.is_data and file.path in doubled:
-            manifests = doubled[file.path]
+        if file.is_data and file.path in duplicates:
+            manifests = duplicates[file.path]
             manifests[file.manifest_path] = manifests.get(file.manifest_path, 0) + 1
-    return doubled
+    return duplicates

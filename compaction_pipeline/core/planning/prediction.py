@@ -32,13 +32,13 @@ def predicted_after(files: TableFiles, tasks: tuple[TaskWork, ...]) -> TableFile
     converted = {path for work in tasks for path in work.converts}
     kept = [file for file in files.files if file.path not in merged and file.path not in converted]
     # Outputs carry the plan's sequence and new paths: no delete of the plan's snapshot reaches them.
-    dead = {file.path for file in DeleteReach(files_by_node(kept), files.unpartitioned_spec_ids).dead()}
+    dangling = {file.path for file in DeleteReach(files_by_node(kept), files.unpartitioned_spec_ids).dangling()}
     outputs = [output for number, work in enumerate(tasks) if work.action is TaskAction.MERGE for output in _outputs(files, work, number)]
     return replace(
         files,
         snapshot_id=files.snapshot_id + 1,
         sequence_number=files.sequence_number + 1,
-        files=(*(file for file in kept if file.path not in dead), *outputs, *_position_deletes(files, tasks, converted)),
+        files=(*(file for file in kept if file.path not in dangling), *outputs, *_position_deletes(files, tasks, converted)),
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compaction_pipeline.core.commit.dangling_deletes import dangling_deletes
 from compaction_pipeline.core.commit.decision import decide
 from compaction_pipeline.core.commit.head import DataIndex
-from compaction_pipeline.core.commit.useless_deletes import useless_deletes
 from compaction_pipeline.core.files.delete_index import DeleteIndex
 from compaction_pipeline.core.model.data_file import FileContent
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
@@ -97,7 +97,7 @@ def test_a_delete_is_useless_exactly_when_it_reaches_no_data_file(commit: tuple[
     world, _ = commit
     deletes = world.deletes()
     readable = frozenset(delete.path for delete in deletes)
-    found = {delete.path for delete in useless_deletes(deletes, DataIndex(world.data(), LAYOUT), world.paths_in, readable)}
+    found = {delete.path for delete in dangling_deletes(deletes, DataIndex(world.data(), LAYOUT), world.paths_in, readable)}
     needed = set()
     for delete in deletes:
         index = DeleteIndex([delete], LAYOUT.unpartitioned_spec_ids)
@@ -128,4 +128,4 @@ def test_an_unread_partition_scoped_delete_is_kept() -> None:
     del world.live[first], world.live[second]
     world.live[between] = world.file("d0011", FileContent.DATA, 0, 1)
     data = DataIndex([world.file("d0015", FileContent.DATA, 0, 1)], LAYOUT)
-    assert useless_deletes([delete], data, world.paths_in, frozenset()) == (delete,)
+    assert dangling_deletes([delete], data, world.paths_in, frozenset()) == (delete,)

@@ -108,7 +108,7 @@ class World:
         return [position for position in range(len(self.rows[data.path])) if position not in gone]
 
     def visible(self) -> list[int]:
-        """Ids that a reader sees, sorted, doubled rows twice."""
+        """Ids that a reader sees, sorted, duplicate rows twice."""
         return sorted(self.rows[file.path][position] for file in self.data() for position in self.live_positions(file))
 
     def paths_in(self, delete: LiveFile) -> frozenset[str] | None:

@@ -45,7 +45,7 @@ def test_scopes_find_what_the_rule_says(files: TableFiles) -> None:
             reaching |= naive(files, file)
         together = set().union(*(naive(files, file) for file in group.data)) if group.data else set()
         assert {delete.path for delete in reach.of_all(node, group.data)} == together
-    assert {file.path for file in reach.dead()} == {file.path for file in files.files if not file.is_data} - reaching
+    assert {file.path for file in reach.dangling()} == {file.path for file in files.files if not file.is_data} - reaching
 
 
 def test_an_equality_delete_reaches_lower_sequences_only() -> None:

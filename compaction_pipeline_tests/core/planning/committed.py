@@ -89,7 +89,7 @@ def committed(
             outputs.extend(_merged(files, work, number, kept_ratio() if work.deletes else 1.0))
     everything = [*live.values(), *outputs]
     data = [file for file in everything if file.is_data]
-    useless = {
+    dangling = {
         delete.path
         for delete in live.values()
         if not delete.is_data
@@ -99,7 +99,7 @@ def committed(
         files,
         snapshot_id=files.snapshot_id + 1,
         sequence_number=files.sequence_number + 1,
-        files=tuple(file for file in everything if file.path not in useless),
+        files=tuple(file for file in everything if file.path not in dangling),
     )
 
 

@@ -16,7 +16,7 @@ Converted = Mapping[str, frozenset[str]]
 """Delete path → data files on which the snapshot itself replaces the delete's effect."""
 
 
-def useless_deletes(
+def dangling_deletes(
     deletes: Iterable[LiveFile],
     data: DataIndex,
     paths_in: PathsIn,
