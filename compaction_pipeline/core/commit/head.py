@@ -107,7 +107,7 @@ class DataIndex:
 class HeadFiles:
     """The live files of the head: data and delete files, and which deletes may touch a bucket or a path.
 
-    `duplicate_deletes` are paths of delete files that are live more than once: by its path no copy can be told from the other, so none goes.
+    `duplicate_deletes` are paths of delete files that are live more than once: a path does not tell the copies apart, so none goes.
     """
 
     def __init__(self, files: Iterable[LiveFile], layout: HeadLayout) -> None:

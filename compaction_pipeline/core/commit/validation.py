@@ -85,10 +85,10 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
 def _doubled_delete(task: CompactionTask, head: HeadFiles) -> str | None:
     """A delete file that is live with two sequences reaches more than either says: what was applied of it is not known by its path."""
     paths = [delete.path for delete in task.work.deletes]
-    doubled = next((path for path in paths if path in head.duplicate_deletes), None)
-    if doubled is None and len(set(paths)) < len(paths):
-        doubled = next(path for path, count in Counter(paths).items() if count > 1)
-    return None if doubled is None else f"delete file {doubled}, which it applied, is live more than once"
+    duplicate = next((path for path in paths if path in head.duplicate_deletes), None)
+    if duplicate is None and len(set(paths)) < len(paths):
+        duplicate = next(path for path, count in Counter(paths).items() if count > 1)
+    return None if duplicate is None else f"delete file {duplicate}, which it applied, is live more than once"
 
 
 def _lost_delete(task: CompactionTask, head: HeadFiles, paths_in: PathsIn) -> str | None:
