@@ -41,6 +41,8 @@ class ParquetOptions:
     row_group_bytes: int
     page_bytes: int
     dictionary_bytes: int
+    levels_are_free: bool = False
+    """The table compresses with zstd and sets no level."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str], *, deletes: bool = False) -> ParquetOptions:
@@ -62,6 +64,7 @@ class ParquetOptions:
             _positive(read("row-group-size-bytes", str(128 * MIB)), "row-group-size-bytes"),
             _positive(read("page-size-bytes", str(MIB)), "page-size-bytes"),
             _positive(read("dict-size-bytes", str(2 * MIB)), "dict-size-bytes"),
+            codec == "zstd" and level in ("", "null"),
         )
 
 
@@ -356,16 +359,17 @@ def parquet_writer(
     dictionary_paths: Sequence[str],
     footers: list[Any],
     filters: Mapping[str, Mapping[str, float]] | None = None,
+    levels: Mapping[str, int] | None = None,
 ) -> Any:
     """A `pyarrow.parquet.ParquetWriter` that writes what the Iceberg spec asks for; its footer is appended to `footers`.
 
-    `filters` are PyArrow's `bloom_filter_options`: `ndv` and `fpp` by path in Parquet.
+    `filters` are PyArrow's `bloom_filter_options`: `ndv` and `fpp` by path in Parquet. `levels`: by path the level of every column.
     """
     return pq.ParquetWriter(
         stream,
         schema,
         compression=options.codec,
-        compression_level=options.level,
+        compression_level=dict(levels) if levels else options.level,
         use_dictionary=list(dictionary_paths) or False,
         data_page_size=options.page_bytes,
         dictionary_pagesize_limit=options.dictionary_bytes,

@@ -6,7 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.spark.copy import assemble
 from compaction_pipeline.spark.copy.assemble import Assembler, Segment
+from compaction_pipeline.spark.copy.levels import DEFAULT_LEVEL
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files
 from compaction_pipeline_tests.reference_reader import local_path
 
@@ -77,5 +79,27 @@ def test_java_reads_what_was_copied_from_sparks_files(
         expected = _answers(warehouse)
     assert copied["whole"] > 0
     assert copied["columns"] > 30
+    for file in live_files(warehouse.table()):
+        pq.read_table(local_path(file["file_path"]), partitioning=None).validate(full=True)
+
+
+def test_java_reads_rows_that_stayed_and_were_encoded_before_their_row_group_was_full(
+    warehouse: Warehouse, compactions: Compactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead, levels = [], set()
+    monkeypatch.setattr(assemble, "_AHEAD_BYTES", 1_000)
+    monkeypatch.setattr(assemble._Group, "ahead", lambda *arguments, of=assemble._Group.ahead: (ahead.append(1), of(*arguments))[1])
+    monkeypatch.setattr(assemble, "best_level", lambda column, of=assemble.best_level: (level := of(column), levels.add(level))[0])
+    warehouse.sql(_MADE)
+    for first, last in ((0, 6000), (6000, 12000), (12000, 12300)):
+        warehouse.sql(_ROWS % (first, last))
+    warehouse.sql("DELETE FROM {t} WHERE id % 10 = 3")
+    expected = _answers(warehouse)
+    assert expected[0][0] == 11070
+    outcome = compactions.compact(CompactionType.FULL)
+    assert outcome.records, outcome.reason
+    assert _answers(warehouse) == expected
+    assert len(ahead) > 1
+    assert min(levels) < DEFAULT_LEVEL
     for file in live_files(warehouse.table()):
         pq.read_table(local_path(file["file_path"]), partitioning=None).validate(full=True)

@@ -22,13 +22,18 @@ from compaction_pipeline.core.model.node import Partition
 from compaction_pipeline.spark.copy.assembled_file import AssembledFile, FileKind
 from compaction_pipeline.spark.copy.chunks import Piece, Template, footer_of, in_memory
 from compaction_pipeline.spark.copy.footer import Chunk
+from compaction_pipeline.spark.copy.levels import DEFAULT_LEVEL, best_level
 from compaction_pipeline.spark.copy.proof import CopyProof, Part, checksum, handed_digest, part_of
 from compaction_pipeline.spark.evolution import Projection, arrow_schema
 from compaction_pipeline.spark.file_access import FileAccess, in_words
 from compaction_pipeline.spark.memory import release_while_tight
 from compaction_pipeline.spark.metrics import MetricsModes, NanCounter, leaves
 from compaction_pipeline.spark.read import MAX_BATCH_ROWS
-from compaction_pipeline.spark.write import FileSizing, OutputNames, ParquetOptions, Progress, parquet_writer, rejoined
+from compaction_pipeline.spark.write import MIB, FileSizing, OutputNames, ParquetOptions, Progress, parquet_writer, rejoined
+
+# Per column, of rows that are encoded before their row group is full: three pages of the usual size. The start of an encoder costs as
+# much as a page.
+_AHEAD_BYTES = 3 * MIB
 
 
 @dataclass(frozen=True)
@@ -56,13 +61,17 @@ class Segment:
         pages = sum(piece.chunk.uncompressed for pieces in self.pieces.values() for piece in pieces)
         return pages + sum(int(part.batch.nbytes) for part in self.parts)
 
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether it is decoded in whole, every part with all of the rows."""
+        return not self.pieces and all(part.batch.num_rows == self.rows for part in self.parts)
+
     def split(self, rows: int) -> tuple[Segment, Segment]:
-        """The first rows and the others; of a segment that is decoded in whole, in one part."""
-        [part] = self.parts
+        """The first rows and the others, of a segment that can be cut."""
         share = self.file_bytes / max(self.rows, 1)
-        first = replace(part, batch=part.batch.slice(0, rows))
-        rest = replace(part, batch=part.batch.slice(rows))
-        return Segment(rows, share * rows, parts=(first,)), Segment(self.rows - rows, share * (self.rows - rows), parts=(rest,))
+        first = tuple(replace(part, batch=part.batch.slice(0, rows)) for part in self.parts)
+        rest = tuple(replace(part, batch=part.batch.slice(rows)) for part in self.parts)
+        return Segment(rows, share * rows, parts=first), Segment(self.rows - rows, share * (self.rows - rows), parts=rest)
 
 
 class Assembler:
@@ -104,9 +113,13 @@ class Assembler:
         self._verbatim = 0
         self._next_row = 0
         self._held: list[Segment] = []
+        self._held_rows = 0
+        self._ahead = _Ahead()
         self._held_bytes = 0
         self._held_unpacked_bytes = 0
         self._held_file_bytes = 0.0
+        # By leaf, for the row group that is collected: the next one's values may be others.
+        self._best_levels: dict[int, int] = {}
         self._file: AssembledFile | None = None
         self._bytes_per_row = progress.bytes_per_row
 
@@ -119,7 +132,7 @@ class Assembler:
 
     def add(self, segment: Segment) -> None:
         """Put a segment's rows into a file."""
-        if segment.pieces or len(segment.parts) != 1:
+        if not segment.can_be_cut:
             self._roll_before(segment.rows, segment.file_bytes)
             self._hold(segment)
             return
@@ -196,11 +209,40 @@ class Assembler:
         if self._held and segment.pieces and (full or wide):
             self._flush()
         self._held.append(segment)
+        self._held_rows += segment.rows
         self._held_unpacked_bytes += segment.unpacked_bytes
         self._held_bytes += segment.held_bytes
         self._held_file_bytes += segment.file_bytes
+        self._ahead.note(segment, self._plain_part(segment))
+        if self._ahead.held_bytes >= _AHEAD_BYTES * max(len(self._ahead.columns), 1):
+            self._encode_ahead()
         if self._held_bytes >= self.limit_bytes:
             self._flush()
+
+    def _plain_part(self, segment: Segment) -> Part | None:
+        """The part whose columns get no dictionary, of a segment that is decoded in whole."""
+        dictionaries = self.dictionary_columns()
+        if segment.pieces or not segment.can_be_cut:
+            return None
+        return next((part for part in segment.parts if not any(self.wants_dictionary(top, dictionaries) for top in part.columns)), None)
+
+    def wants_dictionary(self, top: int, dictionaries: frozenset[int]) -> bool:
+        """Whether a top-level column has one of these leaves."""
+        return any(leaf in dictionaries for leaf in self.kind.template.columns[top].leaves)
+
+    def _encode_ahead(self) -> None:
+        """Encode the columns without a dictionary of the last decoded rows now: they are still in the CPU's cache, and their pages are
+        smaller to hold than they are."""
+        ahead, self._ahead = self._ahead, _Ahead()
+        dictionaries = self.dictionary_columns()
+        if not ahead.columns or any(self.wants_dictionary(top, dictionaries) for top in ahead.columns):
+            return
+        segments = self._held[-ahead.segments :]
+        rows = sum(segment.rows for segment in segments)
+        plain = [replace(segment, parts=(part,)) for segment, part in zip(segments, ahead.parts, strict=True)]
+        pieces, nans = _Group(self, plain, self._next_row + self._held_rows - rows).ahead(ahead.columns, self.digest)
+        rest = tuple(part for segment in segments for part in segment.parts if part.columns != ahead.columns)
+        self._held[-ahead.segments :] = [Segment(rows, sum(segment.file_bytes for segment in segments), pieces, rest, nans)]
 
     # ---- row groups
 
@@ -228,9 +270,12 @@ class Assembler:
         """Write what is held as one row group."""
         if not self._held:
             return
+        if any(segment.pieces for segment in self._held):
+            # Beside pages each column would be encoded by itself.
+            self._encode_ahead()
         file = self._opened()
-        segments, self._held = self._held, []
-        self._held_bytes, self._held_unpacked_bytes, self._held_file_bytes = 0, 0, 0.0
+        segments, self._held, self._ahead = self._held, [], _Ahead()
+        self._held_rows, self._held_bytes, self._held_unpacked_bytes, self._held_file_bytes = 0, 0, 0, 0.0
         rows = sum(segment.rows for segment in segments)
         content = _Group(self, segments, self._next_row)
         with file.group(rows) as group:
@@ -245,6 +290,7 @@ class Assembler:
                         f"new file {file.path}: a column of {first - self._next_row} rows in a row group of {rows}; nothing is used"
                     )
         self._next_row += rows
+        self._best_levels = {}
         self._learn()
 
     def dictionary_columns(self) -> frozenset[int]:
@@ -252,12 +298,22 @@ class Assembler:
         voted = self._progress.dictionary_columns()
         return frozenset(number for number, leaf in enumerate(self.kind.leaves) if leaf.field_id in voted)
 
+    def _levels(self, table: Any, columns: Sequence[int], positions: Sequence[int], dictionaries: frozenset[int]) -> dict[str, int]:
+        """The compression level by path of these leaves; none where the table sets one."""
+        if not self.options.levels_are_free:
+            return {}
+        for top, column in zip(columns, table.columns, strict=True):
+            for number in self.kind.template.columns[top].leaves:
+                if number not in self._best_levels:
+                    self._best_levels[number] = DEFAULT_LEVEL if number in dictionaries else best_level(column)
+        return {self.kind.leaves[number].parquet_path: self._best_levels[number] for number in positions}
+
     def encoded(self, table: Any, columns: Sequence[int], dictionaries: frozenset[int], first: int) -> dict[int, Piece]:
         """A piece per leaf of these top-level columns, encoded by Arrow; `first` is the number of the first row."""
         positions = [number for number, leaf in enumerate(self.kind.template.leaves) if leaf.top in columns]
         paths = [self.kind.leaves[number].parquet_path for number in positions if number in dictionaries]
         sink = pa.BufferOutputStream()
-        writer = parquet_writer(sink, table.schema, self.options, paths, [])
+        writer = parquet_writer(sink, table.schema, self.options, paths, [], levels=self._levels(table, columns, positions, dictionaries))
         writer.write_table(table, row_group_size=max(table.num_rows, 1))
         writer.close()
         footer, data = footer_of(sink.getvalue())
@@ -270,6 +326,28 @@ class Assembler:
             self._source.add_bytes(number, first, group.rows, len(pages), checksum(pages))
             pieces[number] = Piece(pages, chunk, group.rows)
         return pieces
+
+
+@dataclass
+class _Ahead:
+    """The last segments that are held, so far as they are decoded in whole and the same columns of all get no dictionary."""
+
+    columns: tuple[int, ...] = ()
+    parts: list[Part] = field(default_factory=list)
+    held_bytes: int = 0
+
+    @property
+    def segments(self) -> int:
+        return len(self.parts)
+
+    def note(self, segment: Segment, plain: Part | None) -> None:
+        """Another segment is held; `plain` is its part without dictionaries."""
+        columns = plain.columns if plain is not None else ()
+        if columns != self.columns:
+            self.columns, self.parts, self.held_bytes = columns, [], 0
+        if plain is not None:
+            self.parts.append(plain)
+            self.held_bytes += int(plain.batch.nbytes)
 
 
 class _Group:
@@ -290,7 +368,7 @@ class _Group:
         together, found = [], {}
         for top in range(count):
             copied = [segment for segment in self._segments if top in segment.pieces]
-            if copied and len(copied) < len(self._segments) and self._wants_dictionary(top):
+            if copied and len(copied) < len(self._segments) and self._owner.wants_dictionary(top, self._dictionaries):
                 self._decode(top, source, digest)
                 copied = []
             if copied:
@@ -298,14 +376,11 @@ class _Group:
             else:
                 together.append(top)
         if together:
-            encoded = self._encoded_together(together, nans)
+            encoded = self._encoded_together(together, dict.fromkeys(together, nans))
             for top in together:
                 found[top] = [[encoded[leaf]] for leaf in owner.kind.template.columns[top].leaves]
         self._prove(digest)
         return [pieces for top in range(count) for pieces in found[top]]
-
-    def _wants_dictionary(self, top: int) -> bool:
-        return any(leaf in self._dictionaries for leaf in self._owner.kind.template.columns[top].leaves)
 
     def _decode(self, top: int, source: CopyProof, digest: CopyProof) -> None:
         """Decode a column of the segments that hold it as bytes: most files have a dictionary for it, so the new one gets one."""
@@ -333,15 +408,24 @@ class _Group:
     def _arrays(self, segment: Segment, top: int) -> list[tuple[Part, Any]]:
         return [(part, part.batch.column(part.columns.index(top))) for part in segment.parts if top in part.columns]
 
-    def _encoded_together(self, columns: Sequence[int], nans: NanCounter) -> dict[int, Piece]:
+    def ahead(self, columns: Sequence[int], digest: CopyProof) -> tuple[dict[int, tuple[Piece, ...]], dict[int, dict[int, int]]]:
+        """(Pieces, counts of NaN) by column of segments that hold these columns decoded, and nothing else."""
+        owner = self._owner
+        nans = {top: NanCounter(owner.kind.schema, owner.kind.modes) for top in columns}
+        encoded = self._encoded_together(columns, nans)
+        self._prove(digest)
+        pieces = {top: tuple(encoded[leaf] for leaf in owner.kind.template.columns[top].leaves) for top in columns}
+        return pieces, {top: dict(each.counts) for top, each in nans.items() if top in each.columns}
+
+    def _encoded_together(self, columns: Sequence[int], nans: Mapping[int, NanCounter]) -> dict[int, Piece]:
         """Columns that no segment holds as bytes, as one encoded table."""
         fields, chunked = [], []
         for top in columns:
             found = [pair for segment in self._segments for pair in self._arrays(segment, top)]
             column = rejoined([array for _, array in found], self._owner.arrow.field(top))
             self._hand(top, self._first, [part for part, _ in found], column)
-            if top in nans.columns:
-                nans.add_column(top, column)
+            if top in nans[top].columns:
+                nans[top].add_column(top, column)
             fields.append(self._owner.arrow.field(top).with_type(column.type))
             chunked.append(column)
         table = pa.Table.from_arrays(chunked, schema=pa.schema(fields))

@@ -169,12 +169,20 @@ class _FileMerge:
 
     def _add_rows(self, projected: Any, keep: _Mask | None) -> None:
         merge, first = self._merge, self._merge.next_row
-        part = part_of(self._all, projected if keep is None else kept_rows(projected, keep), first, merge.read)
+        rows = projected if keep is None else kept_rows(projected, keep)
+        # Apart, since those without a dictionary are encoded first.
+        parts = tuple(part_of(tops, rows.select(list(tops)), first, merge.read) for tops in self._by_dictionary() if tops)
         kept = projected.num_rows if keep is None else int(keep.sum())
         merge.count(projected.num_rows, kept)
         merge.next_row += kept
-        if part.batch.num_rows:
-            merge.writer.add(Segment(part.batch.num_rows, 0.0, parts=(part,)))
+        if rows.num_rows:
+            merge.writer.add(Segment(rows.num_rows, 0.0, parts=parts))
+
+    def _by_dictionary(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        writer = self._merge.writer
+        dictionaries = writer.dictionary_columns()
+        wanted = [writer.wants_dictionary(top, dictionaries) for top in self._all]
+        return tuple(top for top in self._all if not wanted[top]), tuple(top for top in self._all if wanted[top])
 
     # ---- bytes
 

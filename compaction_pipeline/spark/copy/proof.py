@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from isal import isal_zlib
 from numpy.typing import NDArray
 
@@ -133,7 +134,7 @@ def _filtered(batch: Any, keep: NDArray[np.bool_]) -> Any:
 def are_kept(batch: Any, keep: NDArray[np.bool_], kept: Any) -> bool:
     """Whether `kept` are the rows of a batch with `keep`, value by value, in their order."""
     numbers = pa.array(np.flatnonzero(keep))
-    if kept.num_rows != len(numbers) or kept.schema != batch.schema:
+    if len(keep) != batch.num_rows or kept.num_rows != len(numbers) or kept.schema != batch.schema:
         return False
     # Arrow filters nested columns by taking, too: they are hashed.
     nested = [number for number, field in enumerate(batch.schema) if children(field.type)]
@@ -156,7 +157,9 @@ def _same_values(read: Any, numbers: Any, kept: Any) -> bool:
         bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[read.type.bit_width]
         read, kept = read.view(bits), kept.view(bits)
     step = _rows_per_step(read)
-    return all(read.take(numbers.slice(start, step)).equals(kept.slice(start, step)) for start in range(0, len(numbers), step))
+    # All of the numbers are of rows (`are_kept`): Arrow need not look again.
+    taken = (pc.take(read, numbers.slice(start, step), boundscheck=False) for start in range(0, len(numbers), step))
+    return all(rows.equals(kept.slice(start, step)) for start, rows in zip(range(0, len(numbers), step), taken, strict=True))
 
 
 def _rows_per_step(rows: Any) -> int:

@@ -43,6 +43,7 @@ from pyiceberg.types import (
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.model.task import CompactionType, MergeResult
+from compaction_pipeline.spark.copy import assemble
 from compaction_pipeline.spark.copy.footer import Footer
 from compaction_pipeline.spark.copy.source import CopySource
 from compaction_pipeline.spark.copy.thrift import Struct, field, read_struct, write_struct
@@ -273,7 +274,10 @@ def test_a_merge_that_copies_has_the_rows_and_metrics_of_one_that_decodes(
         if rows and data.draw(st.booleans()):
             table.delete_positions([(file.path, position) for position in range(1 + rng.randrange(len(rows)))])
     options = {"target": data.draw(st.sampled_from([2000, 20_000, 4 * MIB])), "kind": rng.choice(list(CompactionType))}
-    result, decoded = _succeeded(table.merge(**options)), _decoded(table, **options)
+    decoded = _decoded(table, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assemble, "_AHEAD_BYTES", data.draw(st.sampled_from([1, 200, 3 * MIB])))
+        result = _succeeded(table.merge(**options))
     if decoded.outputs:
         _assert_like(result, decoded, EVERY_TYPE)
     assert (result.rows_read, result.rows_deleted_by_position) == (decoded.rows_read, decoded.rows_deleted_by_position)

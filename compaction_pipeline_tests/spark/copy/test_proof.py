@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.model.task import EndReason
 from compaction_pipeline.spark.copy import assemble, assembled_file, proof
@@ -18,7 +19,7 @@ from compaction_pipeline.spark.copy.assembled_file import ChunkWriter
 from compaction_pipeline.spark.copy.chunks import Piece
 from compaction_pipeline.spark.copy.proof import CopyProof, are_kept, handed_digest, kept_rows, part_of
 from compaction_pipeline.spark.copy.thrift import field
-from compaction_pipeline_tests.spark.files import MIB, Table, long
+from compaction_pipeline_tests.spark.files import MIB, Table, long, text
 
 _Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -176,6 +177,91 @@ def test_a_broken_copier_fails_its_attempt_and_leaves_no_file(tmp_path: Path, mo
         path.unlink()
     _BREAKS[name](monkeypatch)
     result = table.merge(target=MIB)
+    assert "nothing" in (result.error or ""), result
+    assert result.outputs == ()
+    assert list((tmp_path / "table").rglob("*.parquet")) == []
+
+
+# ---- columns that are encoded before their row group is full
+
+
+def _ahead(change: Callable[[int, dict[int, tuple[Piece, ...]]], dict[int, tuple[Piece, ...]]]) -> _Break:
+    """The pieces of the `number`-th stretch of rows are changed."""
+
+    def breaks(patch: pytest.MonkeyPatch) -> None:
+        ahead, seen = assemble._Group.ahead, []
+
+        def broken(self: Any, *arguments: Any) -> Any:
+            pieces, nans = ahead(self, *arguments)
+            seen.append(pieces)
+            return change(len(seen), pieces), nans
+
+        patch.setattr(assemble._Group, "ahead", broken)
+
+    return breaks
+
+
+def _held_ahead(change: Callable[[Segment], Segment]) -> _Break:
+    """What is held in place of the decoded rows is changed, the first time."""
+
+    def breaks(patch: pytest.MonkeyPatch) -> None:
+        encode, changed = Assembler._encode_ahead, []
+
+        def broken(self: Assembler) -> None:
+            encode(self)
+            if self._held[-1].pieces and not changed:
+                changed.append(self._held[-1])
+                self._held[-1] = change(self._held[-1])
+
+        patch.setattr(Assembler, "_encode_ahead", broken)
+
+    return breaks
+
+
+def _other_values(patch: pytest.MonkeyPatch) -> None:
+    together = assemble._Group._encoded_together
+
+    def broken(self: Any, columns: Any, nans: Any) -> Any:
+        for number, segment in enumerate(self._segments):
+            parts = tuple(replace(part, batch=part.batch.take(pa.array(range(part.batch.num_rows)[::-1]))) for part in segment.parts)
+            self._segments[number] = replace(segment, parts=parts)
+        return together(self, columns, nans)
+
+    patch.setattr(assemble._Group, "_encoded_together", broken)
+
+
+_AHEAD_BREAKS: dict[str, _Break] = {
+    "columns swapped": _ahead(lambda _, pieces: {0: pieces[2], 2: pieces[0]}),
+    "column of other rows": _ahead(lambda number, pieces: pieces | {0: pieces[2]} if number == 2 else pieces),
+    "byte flipped": _ahead(lambda number, pieces: pieces | {0: tuple(replace(piece, data=_flipped(piece.data)) for piece in pieces[0])}),
+    "piece of another stretch": _ahead(lambda number, pieces, kept=[]: kept.append(pieces) or kept[0]),  # type: ignore[misc]
+    "rows dropped": _held_ahead(lambda segment: Segment(0, 0.0)),
+    "decoded columns dropped": _held_ahead(lambda segment: replace(segment, parts=segment.parts[1:])),
+    "decoded columns doubled": _held_ahead(lambda segment: replace(segment, parts=segment.parts * 2)),
+    "rows in another order": _other_values,
+    "rows that nobody looked at": lambda patch: patch.setattr(assemble._Group, "_prove", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("name", _AHEAD_BREAKS)
+def test_a_broken_encoder_of_rows_ahead_fails_its_attempt_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(assemble, "_AHEAD_BYTES", 1)
+    table = Table(tmp_path, [Schema(long(1, "id"), text(2, "name"), long(3, "other"))])
+    for number in range(3):
+        rows = [{"id": index * 7 + number, "name": f"n{index % 3}", "other": index * 7 - number} for index in range(1000)]
+        file = table.append(rows, use_dictionary=["name"])
+        table.delete_positions([(file.path, 4)])
+    ahead = []
+    with monkeypatch.context() as watched:
+        watched.setattr(assemble._Group, "ahead", lambda *arguments, of=assemble._Group.ahead: ahead.append(1) or of(*arguments))
+        assert table.merge().rows_written == 3 * 999
+    assert len(ahead) == 3
+    for path in (tmp_path / "table").rglob("*.parquet"):
+        path.unlink()
+    _AHEAD_BREAKS[name](monkeypatch)
+    result = table.merge()
     assert "nothing" in (result.error or ""), result
     assert result.outputs == ()
     assert list((tmp_path / "table").rglob("*.parquet")) == []
