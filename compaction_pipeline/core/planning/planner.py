@@ -7,16 +7,12 @@ out. Order and laws are in CONTRACT.md beside this file.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from compaction_pipeline.core.files.delete_reach import DeleteReach
-from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
 from compaction_pipeline.core.fragmentation.clock import is_pausing
-from compaction_pipeline.core.fragmentation.metrics import node_metrics
-from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger, minor_trigger_of
+from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import (
@@ -35,11 +31,7 @@ from compaction_pipeline.core.model.plan import (
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.planning.budget import node_gains, within_budget
-from compaction_pipeline.core.planning.conversions import Conversions, choose_conversions
-from compaction_pipeline.core.planning.full import full_bins, keeps_old_spec
-from compaction_pipeline.core.planning.major import high_delete_ratios, joins_undersized, major_bins, minor_grows_into_major
-from compaction_pipeline.core.planning.minor import minor_bins
-from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.planning.node_planner import NodeDecision, PlannedPart
 from compaction_pipeline.core.planning.prediction import predicted_after
 from compaction_pipeline.core.words import count_text, duration_text
 
@@ -69,18 +61,6 @@ def plan(
     return planning.plan()
 
 
-@dataclass(slots=True)
-class _Decision:
-    """What one node is due for and what was chosen; `minor_due` makes its staying data files eligible for conversion."""
-
-    code: PlanReasonCode
-    text: str
-    type: CompactionType | None = None
-    bins: list[MergeBin] = field(default_factory=list)
-    minor_due: bool = False
-    output_spec_id: int | None = None
-
-
 class Planning:
     """A plan that is made of a table's files part by part, so that a million of them need not be in memory at once.
 
@@ -99,18 +79,18 @@ class Planning:
     ) -> None:
         self._in_use, self._properties, self._request = in_use, properties, request
         self._history, self._budget, self._now = history, budget, now
-        self._decisions: dict[TableNode, _Decision] = {}
+        self._decisions: dict[TableNode, NodeDecision] = {}
         self._metrics: dict[TableNode, NodeMetrics] = {}
         self._tasks: list[TaskWork] = []
         self._gains: dict[TableNode, int] = {}
         # What predictions need: of nodes with tasks all files, of the others what a commit drops in passing.
         self._files: dict[TableNode, Sequence[LiveFile]] = {}
         self._dangling: dict[TableNode, list[LiveFile]] = {}
-        self._part: _Part | None = None
+        self._part: PlannedPart | None = None
 
     def add(self, files: TableFiles, nodes: Collection[TableNode] | None = None) -> None:
         """Decide these nodes (None: all in it) by the files of a part."""
-        part = _Part(files, self._in_use, self._properties, self._request, self._history, self._now, nodes)
+        part = PlannedPart(files, self._in_use, self._properties, self._request, self._history, self._now, nodes)
         decisions, tasks = part.chosen()
         self._part = part
         self._decisions.update(decisions)
@@ -141,7 +121,7 @@ class Planning:
         full = full_trigger(node, self._history, properties, self._now)
         if figures.undersized_files > 1 or minor.due or full.due:
             return False
-        self._decisions[node] = _Decision(PlanReasonCode.NOT_FRAGMENTED, minor.text)
+        self._decisions[node] = NodeDecision(PlanReasonCode.NOT_FRAGMENTED, minor.text)
         self._metrics[node] = metrics
         return True
 
@@ -168,7 +148,7 @@ class Planning:
             predicted_bytes=size,
         )
 
-    def _predicted(self, part: _Part | None, planned: tuple[TaskWork, ...]) -> tuple[int, int, int]:
+    def _predicted(self, part: PlannedPart | None, planned: tuple[TaskWork, ...]) -> tuple[int, int, int]:
         """Data files, delete files and bytes after these tasks."""
         after: list[LiveFile] = []
         if part is not None and part.reach.everywhere.deletes:
@@ -271,246 +251,3 @@ class Planning:
         if highest >= self._properties.minor_file_count:  # They are held by tasks: its own reason says so.
             text = f"nothing more to plan now; {best}: {asked[best].text}"
         return PlanReason(PlanReasonCode.NOT_FRAGMENTED, text)
-
-
-class _Part:
-    """The files of some nodes, what is derived from them once, and what is chosen for each node."""
-
-    def __init__(
-        self,
-        files: TableFiles,
-        in_use: InUse,
-        properties: TableProperties,
-        request: PlanRequest,
-        history: NodeHistory,
-        now: datetime,
-        wanted: Collection[TableNode] | None,
-    ) -> None:
-        self.files, self.in_use, self.properties, self.request = files, in_use, properties, request
-        self.history, self.now = history, now
-        # Forced without a type: no threshold holds, and rewriting whole partitions was not asked for.
-        unnamed = (_MINOR, _MAJOR) if request.force else (_MINOR, _MAJOR, _FULL)
-        self.types = frozenset(unnamed if request.types is None else request.types)
-        self.nodes = files_by_node(files.files)
-        self.reach = DeleteReach(self.nodes, files.unpartitioned_spec_ids)
-        self.duplicates = _duplicates(files.files)
-        self.table_rows = sum(file.record_count for group in self.nodes.values() for file in group.data)
-        self.spread = sum(1 for group in self.nodes.values() if group.data) > 1
-        self.metrics: Mapping[TableNode, NodeMetrics] = {
-            node: node_metrics(group, self.reach, properties, self.spread, self.table_rows) for node, group in self.nodes.items()
-        }
-        self.decided = {node: group for node, group in self.nodes.items() if wanted is None or node in wanted}
-
-    # ---- choosing ----------------------------------------------------------------------------------------------------
-
-    def chosen(self) -> tuple[dict[TableNode, _Decision], list[TaskWork]]:
-        """Decisions and tasks; Pending tasks are replaced only where files that wait in none of them join in."""
-        keep_pending: set[TableNode] = set()
-        while True:
-            views = {node: self._view(group, node in keep_pending) for node, group in self.decided.items()}
-            decisions = {node: self._decide(view) for node, view in views.items()}
-            bins = {node: decision.bins for node, decision in decisions.items() if decision.bins}
-            converts = self.properties.conversions_enabled
-            eligible = {node for node, decision in decisions.items() if decision.minor_due} if converts else set()
-            label = f"{self.files.snapshot_id}"
-            conversions = choose_conversions(views, bins, eligible, self.reach, label) if eligible else Conversions()
-            tasks = self._tasks(decisions, conversions)
-            stale = set() if self.request.force else self._nothing_new(tasks) - keep_pending
-            if not stale:
-                self._explain(decisions, tasks, views)
-                return decisions, tasks
-            keep_pending |= stale
-
-    def _nothing_new(self, tasks: Sequence[TaskWork]) -> set[TableNode]:
-        """Nodes whose tasks take Pending files and no other."""
-        waiting: set[TableNode] = set()
-        fresh: set[TableNode] = set()
-        for work in tasks:
-            for file in work.inputs:
-                (waiting if file.path in self.in_use.pending else fresh).add(work.node)
-        return waiting - fresh
-
-    def _view(self, group: NodeFiles, keep_pending: bool, without_pending: bool = False) -> NodeView:
-        blocked = self.in_use.paths | self.duplicates.keys()
-        leave = keep_pending or without_pending
-        exclusive = group.node in self.in_use.exclusive_nodes
-        available = [] if exclusive else [f for f in group.data if f.path not in blocked and not (leave and f.path in self.in_use.pending)]
-        return NodeView(group, available, self.reach, self.properties, self.spread, self.table_rows, sort_order_id=self.files.sort_order_id)
-
-    def _decide(self, view: NodeView) -> _Decision:
-        node, request = view.node, self.request
-        if request.nodes is not None and node not in request.nodes:
-            return _Decision(PlanReasonCode.NOT_REQUESTED, "not asked for")
-        if not self.properties.enabled:
-            return _Decision(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
-        if node in self.in_use.exclusive_nodes:
-            return self._decide_exclusive(view)
-        minor, full = self._triggers(view)
-        decision = _Decision(PlanReasonCode.NOT_FRAGMENTED, minor.text, minor_due=minor.due)
-        if full.due:
-            self._choose_full(view, decision, full)
-        if not decision.bins and _MAJOR in self.types:
-            self._choose_major(view, decision, minor)
-        if not decision.bins and minor.due:
-            bins = minor_bins(view)
-            decision.type, decision.text = decision.type or _MINOR, minor.text
-            decision.bins = bins
-        return decision
-
-    def _decide_exclusive(self, view: NodeView) -> _Decision:
-        """A node with a MAJOR or FULL under way is left alone; whether files that came since make it due all the same is told."""
-        held = {*self.in_use.paths, *self.in_use.pending}
-        since = [file for file in view.files.data if file.path not in held]
-        due = minor_trigger(view.node, since, (), self.history, self.properties, self.now)
-        text = "a major or full runs on it"
-        return _Decision(PlanReasonCode.FILES_IN_USE, f"{text}; {due.text}" if due.due else text, _MINOR if due.due else None)
-
-    def _triggers(self, view: NodeView) -> tuple[Trigger, Trigger]:
-        """MINOR and FULL. A trigger looks at files that wait in no Pending task: those were decided already."""
-        if self.request.force:
-            return Trigger(_MINOR in self.types, "asked for"), Trigger(_FULL in self.types, "asked for")
-        pending = self.in_use.pending
-        data = [file for file in view.available if file.path not in pending] if pending else view.available
-        minor = minor_trigger(view.node, data, self._opened_deletes(view), self.history, self.properties, self.now)
-        if _MINOR not in self.types:
-            minor = Trigger(False, minor.text)
-        full = full_trigger(view.node, self.history, self.properties, self.now) if _FULL in self.types else Trigger(False, "")
-        return minor, full
-
-    def _opened_deletes(self, view: NodeView) -> Sequence[LiveFile]:
-        """Delete files of the node, and global ones of other nodes that reach its data."""
-        if not self.reach.everywhere.deletes or not view.files.data:
-            return view.files.deletes
-        oldest = min(view.files.data, key=lambda file: file.data_sequence_number)
-        foreign = [file for file in self.reach.everywhere.of(oldest) if file.node != view.node]
-        return [*view.files.deletes, *foreign]
-
-    def _choose_full(self, view: NodeView, decision: _Decision, full: Trigger) -> None:
-        text = full.text
-        moves = view.node.spec_id != self.files.default_spec_id
-        if moves and (stays := keeps_old_spec(self.history, self.properties, self.now)) is not None:
-            moves, text = False, f"{full.text}; {stays}"
-        bins = full_bins(view, moves)
-        decision.type, decision.text, decision.bins = _FULL, text, bins
-        if moves:
-            decision.output_spec_id = self.files.default_spec_id
-            if bins:
-                decision.text += f"; rows move from partition spec {view.node.spec_id} to {self.files.default_spec_id}"
-
-    def _choose_major(self, view: NodeView, decision: _Decision, minor: Trigger) -> None:
-        forced = self.request.force
-        segments = high_delete_ratios(view, forced)
-        joins = joins_undersized(view)
-        if segments:
-            text = f"{count_text(len(segments), 'segment')} with up to {max(segments.values()):.0%} deleted rows"
-        elif joins:
-            text = f"{len(view.undersized)} undersized segments can be joined"
-        elif minor.due and minor_grows_into_major(view, forced):
-            text = f"{minor.text}; the merged files would be due for a major at once"
-        elif forced:
-            text = "asked for"
-        else:
-            return
-        decision.bins = major_bins(view, forced)
-        if decision.bins or forced:
-            decision.type, decision.text = decision.type or _MAJOR, text
-            if decision.bins:
-                decision.type = _MAJOR
-
-    # ---- tasks -------------------------------------------------------------------------------------------------------
-
-    def _tasks(self, decisions: Mapping[TableNode, _Decision], conversions: Conversions) -> list[TaskWork]:
-        tasks = []
-        for node, decision in decisions.items():
-            for index, each in enumerate(decision.bins):
-                tasks.append(self._merge(node, decision, each, conversions.group_of(node, index)))
-        for fragment in conversions.fragments:
-            tasks.append(self._merge(fragment.node, decisions[fragment.node], fragment.bin, fragment.group))
-        for conversion in conversions.conversions:
-            inputs = conversion.inputs
-            tasks.append(
-                TaskWork(
-                    node=conversion.node,
-                    type=decisions[conversion.node].type or _MINOR,
-                    action=TaskAction.CONVERT,
-                    inputs=inputs,
-                    deletes=self.reach.of_all(conversion.node, inputs),
-                    output_spec_id=conversion.node.spec_id,
-                    target_size_bytes=self.properties.target_size_bytes,
-                    fragment_size_bytes=self.properties.fragment_size_bytes,
-                    converts=conversion.converts,
-                    group=conversion.group,
-                    predicted_files=len(inputs),
-                )
-            )
-        return tasks
-
-    def _merge(self, node: TableNode, decision: _Decision, each: MergeBin, group: str) -> TaskWork:
-        target = self.properties.target_size_bytes
-        return TaskWork(
-            node=node,
-            type=decision.type or _MINOR,
-            action=TaskAction.MERGE,
-            inputs=each.inputs,
-            deletes=self.reach.of_all(node, each.inputs),
-            output_spec_id=node.spec_id if decision.output_spec_id is None else decision.output_spec_id,
-            # Outputs of even size: a small remainder would only be merged again.
-            target_size_bytes=max(target, each.output_bytes) if each.outputs == 1 else each.output_bytes,
-            fragment_size_bytes=self.properties.fragment_size_bytes,
-            group=group,
-            predicted_files=each.outputs,
-            predicted_bytes=each.input_bytes,
-        )
-
-    # ---- reasons -----------------------------------------------------------------------------------------------------
-
-    def _explain(self, decisions: Mapping[TableNode, _Decision], tasks: Sequence[TaskWork], views: Mapping[TableNode, NodeView]) -> None:
-        working = {work.node: work for work in tasks}
-        for node, decision in decisions.items():
-            if decision.code is not PlanReasonCode.NOT_FRAGMENTED:
-                continue
-            view = views[node]
-            busy = sum(1 for file in view.files.data if file.path in self.in_use.paths or file.path in self.in_use.pending)
-            copied = [file for file in view.files.data if file.path in self.duplicates]
-            if node in working:
-                decision.code, decision.type = PlanReasonCode.PLANNED, working[node].type
-            elif busy:
-                # Judged again until the tasks are gone: they may end without changing a file.
-                decision.code = PlanReasonCode.FILES_IN_USE
-                decision.text += f"; {busy} of {count_text(len(view.files.data), 'data file')} are in running or waiting tasks"
-            elif copied and (due := self._due_with_copies(view)) is not None:
-                decision.code, decision.type, decision.text = PlanReasonCode.LIVE_TWICE, due.type, due.text
-            elif decision.type or decision.minor_due:
-                decision.code = PlanReasonCode.NO_GAIN
-                decision.text += "; merging would leave as many files and deletes as before"
-            if copied:
-                decision.text += f"; {self._said_of_copies(copied)}"
-
-    def _due_with_copies(self, view: NodeView) -> _Decision | None:
-        """What would be decided if files that are live more than once could be taken; None when the node would be left alone too."""
-        decision = self._decide(replace(view, available=view.files.data))
-        return decision if decision.type or decision.minor_due else None
-
-    def _said_of_copies(self, copied: Sequence[LiveFile]) -> str:
-        first = copied[0].path
-        manifests = [manifest for manifest, many in self.duplicates[first].items() for _ in range(many)]
-        paths = len({file.path for file in copied})
-        # Not counted by `files_of`: one path is several live files here.
-        return (
-            f"{paths} data file(s) are live more than once and left alone, as a rewrite could not tell the copies apart: "
-            f"{first} is in {' and in '.join(manifests)}; readers get its rows {len(manifests)} times: if that is not meant, take the "
-            "path out of the table (Iceberg's DeleteFiles) and add it once"
-        )
-
-
-def _duplicates(files: Sequence[LiveFile]) -> Mapping[str, Mapping[str, int]]:
-    """Paths of data files that are live more than once, and how often in which manifest; they are left alone."""
-    paths = [file.path for file in files if file.is_data]
-    if len(set(paths)) == len(paths):
-        return {}
-    duplicates: dict[str, dict[str, int]] = {path: {} for path, count in Counter(paths).items() if count > 1}
-    for file in files:
-        if file.is_data and file.path in duplicates:
-            manifests = duplicates[file.path]
-            manifests[file.manifest_path] = manifests.get(file.manifest_path, 0) + 1
-    return duplicates
