@@ -11,10 +11,8 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -32,16 +30,14 @@ from compaction_pipeline.core.errors import (
     StorageUnavailable,
     TableRefused,
 )
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, CommitFigures
+from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, TaskAction
+from compaction_pipeline.core.model.task import CompactionTask
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.storage_failures import advice, is_waiting, storage_failure
 from compaction_pipeline.iceberg.catalog_answers import answer_in_words, answer_of, is_metadata_not_written
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_metadata, listed_paths
 from compaction_pipeline.iceberg.landing import (
     has_landed,
@@ -53,12 +49,11 @@ from compaction_pipeline.iceberg.landing import (
     settled,
 )
 from compaction_pipeline.iceberg.listing import files_under
-from compaction_pipeline.iceberg.manifests import data_file_of
-from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of
+from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, inputs_are_live, prepared_output
 
 COMMIT_STEPS = (
     "before-load",
@@ -78,14 +73,6 @@ _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "w
 _WRITE_CHECK = "compaction-write-check"
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Output:
-    """A file to add, as the manifest and as the rules see it."""
-
-    file: DataFile
-    live: LiveFile
 
 
 class IcebergCommitter:
@@ -274,7 +261,7 @@ class _Commit:
         with translated(f"the files of table {self._table}"):
             files = self._reader.live_files(metadata, parent)
         head = HeadFiles(files, head_layout(metadata))
-        earlier = tuple(task.task_id for task in self._tasks if _is_live(task, head))
+        earlier = tuple(task.task_id for task in self._tasks if inputs_are_live(task, head))
         outputs, unfit = self._prepare([task for task in self._tasks if task.task_id not in earlier], loaded, head)
         fit = [task for task in self._tasks if task.task_id in outputs]
         decision = decide(fit, head, lambda task: [output.live for output in outputs[task.task_id]], self._paths_in)
@@ -301,7 +288,7 @@ class _Commit:
             conflicts,
             before,
             transaction.staged[-1].snapshot.snapshot_id,
-            _figures(files, decision, outputs),
+            commit_figures(files, decision, outputs),
         )
         return self._swap(loaded, transaction, done)
 
@@ -377,22 +364,22 @@ class _Commit:
 
     def _prepare(
         self, tasks: Sequence[CompactionTask], loaded: Table, head: HeadFiles
-    ) -> tuple[dict[str, tuple[_Output, ...]], dict[str, str]]:
+    ) -> tuple[dict[str, tuple[TaskOutput, ...]], dict[str, str]]:
         """Outputs by task id as this head describes them, and the tasks whose outputs do not fit it."""
-        prepared: dict[str, tuple[_Output, ...]] = {}
+        prepared: dict[str, tuple[TaskOutput, ...]] = {}
         unfit: dict[str, str] = {}
         for task in tasks:
             if task.table_uuid != str(loaded.metadata.table_uuid):
                 unfit[task.task_id] = f"the table was dropped and created again since the plan (uuid {task.table_uuid} is gone)"
                 continue
             try:
-                _check_constants(task, head)
-                prepared[task.task_id] = tuple(_prepared(task, output, loaded, head) for output in outputs_of(task))
+                check_constants(task, head)
+                prepared[task.task_id] = tuple(prepared_output(task, output, loaded, head) for output in outputs_of(task))
             except CommitConflict as error:
                 unfit[task.task_id] = str(error)
         return prepared, unfit
 
-    def _changes(self, decision: CommitDecision, outputs: Mapping[str, Sequence[_Output]], head: HeadFiles) -> Sequence[SnapshotChange]:
+    def _changes(self, decision: CommitDecision, outputs: Mapping[str, Sequence[TaskOutput]], head: HeadFiles) -> Sequence[SnapshotChange]:
         # Tasks come oldest first: where two plans named one key, the younger one's value stands. A repeated attempt says the same.
         asked = {key: value for task in self._tasks for key, value in task.snapshot_properties.items()}
         properties = {**asked, RECORD_ID_PROPERTY: self._record_id}
@@ -424,71 +411,6 @@ def _file_name(path: str) -> str:
 def _is_metadata(path: str) -> bool:
     # Merges write Parquet only.
     return path.endswith(".avro")
-
-
-def _is_live(task: CompactionTask, head: HeadFiles) -> bool:
-    """Its outputs are in already, under whatever record."""
-    return any(output.path in head.data.by_path or output.path in head.deletes for output in outputs_of(task))
-
-
-def _check_constants(task: CompactionTask, head: HeadFiles) -> None:
-    """Identity-partitioned columns that a file lacks were filled from the plan: it must have had what the manifest says."""
-    for data in task.work.inputs:
-        live = head.data.by_path.get(data.path)
-        if live is not None and repr([one.value for one in live.partition]) != repr([one.value for one in data.partition]):
-            raise CommitConflict(f"its input {data.path} is of partition {live.partition} but was merged as one of {data.partition}")
-
-
-def _prepared(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles) -> _Output:
-    metadata = loaded.metadata
-    if output.spec_id not in metadata.specs():
-        raise CommitConflict(f"its output {output.path} has partition spec {output.spec_id}, which the table no longer has")
-    struct = partition_struct(metadata, output.spec_id)
-    file = data_file_of(output, struct)
-    # As this head writes it: a type may have been promoted since the plan.
-    partition = PartitionReader(struct).read(file.partition)
-    converts = task.work.action is TaskAction.CONVERT
-    for data in task.work.inputs:
-        live = head.data.by_path.get(data.path)
-        if live is None or live.spec_id != output.spec_id or (converts and data.path != output.referenced_data_file):
-            continue
-        if live.partition != partition:
-            raise CommitConflict(f"its output {output.path} is of another partition than its input {data.path}")
-    _check_on_storage(loaded.io, output)
-    live = LiveFile(
-        path=output.path,
-        content=output.content,
-        spec_id=output.spec_id,
-        partition=partition,
-        file_size_bytes=output.file_size_bytes,
-        record_count=output.record_count,
-        # A merged file gets the plan's: a later delete must reach it. New position deletes inherit the new snapshot's.
-        data_sequence_number=task.sequence_number if output.content is FileContent.DATA else metadata.next_sequence_number(),
-        referenced_data_file=output.referenced_data_file,
-    )
-    return _Output(file, live)
-
-
-def _check_on_storage(io: FileIO, output: OutputFile) -> None:
-    # An output that was cleaned away, or never fully written, would be lost rows once its inputs are gone.
-    with translated(f"output {output.path}"):
-        try:
-            size = len(io.new_input(output.path))
-        except FileNotFoundError:
-            raise CommitConflict(f"its output {output.path} is missing on storage") from None
-    if size != output.file_size_bytes:
-        raise CommitConflict(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
-
-
-def _figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[str, Sequence[_Output]]) -> CommitFigures:
-    by_path = {file.path: file for file in files}
-    inputs = [by_path[file.path] for task in decision.merges for file in task.work.inputs]
-    merged = [output.live for task in decision.merges for output in outputs[task.task_id]]
-    converted = [output.live for task in decision.conversions for output in outputs[task.task_id]]
-    dropped = [*decision.dropped_by_replace, *decision.dropped_by_overwrite]
-    gone = {file.path for file in (*inputs, *dropped)}
-    after = [*(file for file in files if file.path not in gone), *merged, *converted]
-    return counted(files, after, inputs, merged, len(dropped), len(converted))
 
 
 def data_location(metadata: TableMetadata) -> str:

@@ -6,12 +6,8 @@ paths and sequence numbers are one object each, however many files share them.
 
 from __future__ import annotations
 
-import hashlib
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
-from zlib import crc32
 
 from sqlalchemy import (
     Connection,
@@ -20,9 +16,7 @@ from sqlalchemy import (
     Select,
     String,
     and_,
-    bindparam,
     case,
-    delete,
     func,
     insert,
     or_,
@@ -39,14 +33,24 @@ from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.ports import TouchedNode
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
+from compaction_pipeline.storage.file_rows import (
+    ENTRY_HASH,
+    PARTITION,
+    ROWS_AT_A_TIME,
+    RowValues,
+    add_sums,
+    file_row,
+    ids_of_partitions,
+    insert_files,
+    known_partition_id,
+    node_digest,
+    path_hash,
+    remove_manifests,
+    row_chunks,
+    stored_manifests,
+    stored_partitions,
+)
 
-_ROWS_AT_A_TIME = 10_000
-_Values = tuple[Any, ...]
-_NAMES = tuple(column.name for column in schema.live_file.columns)
-_PARTITION, _ENTRY_HASH = _NAMES.index("partition_id"), _NAMES.index("entry_hash")
-_HASH_BYTES = 7
-_MODULUS = 2**63
-_INSERT = f"INSERT INTO {schema.live_file.name} ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"
 _CONTENTS = {content.value: content for content in FileContent}
 # The hashes serve queries only, and the content is read as the text that it is: a decorator's call for each row costs a second.
 _COLUMNS = [
@@ -73,24 +77,24 @@ class SqlFileStore:
         with writing(self._engine) as connection:
             lock(connection, f"files {identifier}")
             # What is added again replaces what was there, so that a repeated call changes nothing.
-            sums = _remove(connection, identifier, list(dict.fromkeys([*removed, *added])))
+            sums = remove_manifests(connection, identifier, list(dict.fromkeys([*removed, *added])))
             paths = list(added)
             for batch in batches(paths):
                 connection.execute(insert(schema.manifest), [{"identifier": identifier, "path": path} for path in batch])
-            manifest_ids = {path: manifest_id for manifest_id, path in _manifests(connection, identifier, paths)}
+            manifest_ids = {path: manifest_id for manifest_id, path in stored_manifests(connection, identifier, paths)}
             nodes = {node: None for files in added.values() for node in _nodes_of(files)}
-            partition_ids = _stored_partitions(connection, identifier, list(nodes))
+            partition_ids = stored_partitions(connection, identifier, list(nodes))
             met: dict[tuple[int, int], int] = {}
-            rows: Iterator[_Values] = (
-                _row(manifest_ids[path], ordinal, _partition_id(met, partition_ids, file), file)
+            rows: Iterator[RowValues] = (
+                file_row(manifest_ids[path], ordinal, known_partition_id(met, partition_ids, file), file)
                 for path, files in added.items()
                 for ordinal, file in enumerate(files)
             )
-            for chunk in _chunks(rows):
-                _insert_files(connection, chunk)
+            for chunk in row_chunks(rows):
+                insert_files(connection, chunk)
                 for row in chunk:
-                    sums[row[_PARTITION]] += row[_ENTRY_HASH]
-            _add_sums(connection, sums)
+                    sums[row[PARTITION]] += row[ENTRY_HASH]
+            add_sums(connection, sums)
 
     def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
         identifier = str(table)
@@ -105,7 +109,7 @@ class SqlFileStore:
             )
             partitions = {row.partition_id: row.value for row in connection.execute(_partitions(identifier))}
             reader = _Reader(connection, identifier, partitions)
-            result = connection.execution_options(stream_results=True, yield_per=_ROWS_AT_A_TIME).execute(query)
+            result = connection.execution_options(stream_results=True, yield_per=ROWS_AT_A_TIME).execute(query)
             return tuple(reader.file(row) for row in result)
 
     def figures(
@@ -135,8 +139,8 @@ class SqlFileStore:
                 known = {row.partition_id: TableNode(row.spec_id, row.value) for row in connection.execute(_partitions(identifier))}
                 rows = list(connection.execute(sums.where(file.manifest_id.in_(manifests))))
             else:
-                by_digest = {_digest(node): node for node in nodes}
-                known = {number: by_digest[digest] for digest, number in _partition_ids(connection, identifier, list(by_digest)).items()}
+                by_digest = {node_digest(node): node for node in nodes}
+                known = {number: by_digest[digest] for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()}
                 rows = [row for batch in batches(sorted(known)) for row in connection.execute(sums.where(file.partition_id.in_(batch)))]
         by_node: dict[TableNode, dict[str, Row[Any]]] = {}
         for row in rows:
@@ -158,8 +162,8 @@ class SqlFileStore:
                 if not _references(connection):
                     return frozenset()
                 return frozenset(known[number] for number in connection.execute(query).scalars() if number in known)
-            by_digest = {_digest(node): node for node in nodes}
-            known = {number: by_digest[digest] for digest, number in _partition_ids(connection, identifier, list(by_digest)).items()}
+            by_digest = {node_digest(node): node for node in nodes}
+            known = {number: by_digest[digest] for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()}
             found = [
                 number
                 for batch in batches(sorted(known))
@@ -208,7 +212,7 @@ class SqlFileStore:
 
     def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         with writing(self._engine) as connection:
-            for batch in batches(list(_partition_ids(connection, str(table), [_digest(node) for node in nodes]).values())):
+            for batch in batches(list(ids_of_partitions(connection, str(table), [node_digest(node) for node in nodes]).values())):
                 settled = {"touched": False, "measured_sum": schema.partition.c.files_sum}
                 connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(batch)).values(settled))
 
@@ -217,7 +221,7 @@ class _Reader:
     """Makes LiveFiles of rows, sharing what many of them have in common."""
 
     def __init__(self, connection: Connection, identifier: str, partitions: Mapping[int, Partition]) -> None:
-        self._manifests = dict(_manifests(connection, identifier))
+        self._manifests = dict(stored_manifests(connection, identifier))
         self._partitions = partitions
         self._numbers: dict[int, int] = {}
         self._equality_ids: dict[str | None, tuple[int, ...]] = {None: ()}
@@ -263,15 +267,17 @@ class _Reader:
 
 def _files_of_nodes(connection: Connection, identifier: str, nodes: Collection[TableNode]) -> Iterator[LiveFile]:
     """Files of these nodes, and of others what touches theirs: see the port."""
-    by_digest = {_digest(node): node for node in nodes}
-    partitions = {number: by_digest[digest].partition for digest, number in _partition_ids(connection, identifier, list(by_digest)).items()}
+    by_digest = {node_digest(node): node for node in nodes}
+    partitions = {
+        number: by_digest[digest].partition for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()
+    }
     reader = _Reader(connection, identifier, partitions)
     own = schema.live_file
     named: set[str] = set()
     elsewhere: dict[tuple[int, int], Row[Any]] = {}
     for batch in batches(sorted(partitions)):
         query = select(*_COLUMNS).where(own.c.partition_id.in_(batch)).order_by(own.c.partition_id, own.c.manifest_id, own.c.ordinal)
-        for row in connection.execute(query.execution_options(yield_per=_ROWS_AT_A_TIME)):
+        for row in connection.execute(query.execution_options(yield_per=ROWS_AT_A_TIME)):
             file = reader.file(row)
             if file.referenced_data_file is not None:
                 named.add(file.referenced_data_file)
@@ -314,13 +320,9 @@ def _live_at(connection: Connection, identifier: str, paths: Collection[str]) ->
         .where(schema.partition.c.identifier == identifier, schema.live_file.c.content == FileContent.DATA)
     )
     for batch in batches(sorted(paths)):
-        for row in connection.execute(query.where(schema.live_file.c.path_hash.in_([_path_hash(path) for path in batch]))):
+        for row in connection.execute(query.where(schema.live_file.c.path_hash.in_([path_hash(path) for path in batch]))):
             if row.path in paths:
                 yield row
-
-
-def _path_hash(path: str) -> int:
-    return crc32(path.encode(errors="surrogatepass"))
 
 
 def _figures(contents: Mapping[str, Row[Any]]) -> NodeFigures:
@@ -365,121 +367,3 @@ def _partitions(identifier: str) -> Select[Any]:
 def _nodes_of(files: Sequence[LiveFile]) -> Iterable[TableNode]:
     # Hashing a partition's values costs more than all the rest; files of one partition mostly share the tuple.
     return (file.node for file in {(file.spec_id, id(file.partition)): file for file in files}.values())
-
-
-def _partition_id(met: dict[tuple[int, int], int], partition_ids: Mapping[TableNode, int], file: LiveFile) -> int:
-    identity = (file.spec_id, id(file.partition))
-    number = met.get(identity)
-    if number is None:
-        number = met[identity] = partition_ids[file.node]
-    return number
-
-
-def _row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) -> _Values:
-    """Values in the order of the table's columns."""
-    entry = (
-        file.path,
-        file.content.value,
-        file.spec_id,
-        file.file_size_bytes,
-        file.record_count,
-        file.data_sequence_number,
-        file.added_snapshot_id,
-        ",".join(map(str, file.equality_ids)) or None,
-        file.referenced_data_file,
-        file.path_lower,
-        file.path_upper,
-        file.sort_order_id,
-    )
-    return (
-        manifest_id,
-        ordinal,
-        partition_id,
-        *entry,
-        _path_hash(file.path),
-        None if file.referenced_data_file is None else _path_hash(file.referenced_data_file),
-        int.from_bytes(hashlib.blake2b(repr(entry).encode(errors="surrogatepass"), digest_size=_HASH_BYTES).digest(), "big"),
-    )
-
-
-def _insert_files(connection: Connection, rows: Sequence[_Values]) -> None:
-    if connection.dialect.name == "sqlite":
-        # The driver's own executemany, without SQLAlchemy's handling of each value: four times as fast.
-        connection.exec_driver_sql(_INSERT, list(rows))
-    else:
-        named = [dict(zip(_NAMES, row, strict=True)) for row in rows]
-        connection.execute(insert(schema.live_file), [{**row, "content": FileContent(row["content"])} for row in named])
-
-
-def _remove(connection: Connection, identifier: str, paths: Sequence[str]) -> defaultdict[int, int]:
-    """Drop the files of these manifests; answers what that adds to the sum of each partition."""
-    sums: defaultdict[int, int] = defaultdict(int)
-    of_before: set[int] = set()
-    file = schema.live_file.c
-    manifest_ids = [manifest_id for manifest_id, _ in _manifests(connection, identifier, paths)]
-    for batch in batches(manifest_ids):
-        for partition_id, entry_hash in connection.execute(select(file.partition_id, file.entry_hash).where(file.manifest_id.in_(batch))):
-            if entry_hash is None:
-                of_before.add(partition_id)
-            else:
-                sums[partition_id] -= entry_hash
-        connection.execute(delete(schema.live_file).where(file.manifest_id.in_(batch)))
-        connection.execute(delete(schema.manifest).where(schema.manifest.c.manifest_id.in_(batch)))
-    # A file without a hash is in no sum: that it goes must be said.
-    for numbers in batches(sorted(of_before)):
-        connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(numbers)).values(touched=True))
-    return sums
-
-
-def _add_sums(connection: Connection, sums: Mapping[int, int]) -> None:
-    """Keep the sum over each partition's files; called under the table's lock."""
-    columns = schema.partition.c
-    for numbers in batches([number for number, change in sums.items() if change]):
-        stored = connection.execute(select(columns.partition_id, columns.files_sum).where(columns.partition_id.in_(numbers)))
-        changed = [{"number": row.partition_id, "files_sum": (row.files_sum + sums[row.partition_id]) % _MODULUS} for row in stored]
-        connection.execute(update(schema.partition).where(columns.partition_id == bindparam("number")), changed)
-
-
-def _manifests(connection: Connection, identifier: str, paths: Sequence[str] | None = None) -> Iterator[tuple[int, str]]:
-    """(id, path) of all manifests of a table, or of these."""
-    query = select(schema.manifest.c.manifest_id, schema.manifest.c.path).where(schema.manifest.c.identifier == identifier)
-    queries = [query] if paths is None else [query.where(schema.manifest.c.path.in_(batch)) for batch in batches(paths)]
-    for each in queries:
-        for row in connection.execute(each):
-            yield row.manifest_id, row.path
-
-
-def _stored_partitions(connection: Connection, identifier: str, nodes: Sequence[TableNode]) -> dict[TableNode, int]:
-    """Ids of these nodes' partitions, those that are new inserted."""
-    by_digest = {_digest(node): node for node in nodes}
-    known = _partition_ids(connection, identifier, list(by_digest))
-    rows = [
-        {"identifier": identifier, "digest": digest, "value": node.partition, "spec_id": node.spec_id, "touched": False}
-        for digest, node in by_digest.items()
-        if digest not in known
-    ]
-    for batch in batches(rows):
-        connection.execute(insert(schema.partition), list(batch))
-    known.update(_partition_ids(connection, identifier, [str(row["digest"]) for row in rows]))
-    return {node: known[digest] for digest, node in by_digest.items()}
-
-
-def _partition_ids(connection: Connection, identifier: str, digests: Sequence[str]) -> dict[str, int]:
-    query = select(schema.partition.c.digest, schema.partition.c.partition_id).where(schema.partition.c.identifier == identifier)
-    return {
-        row.digest: row.partition_id
-        for batch in batches(digests)
-        for row in connection.execute(query.where(schema.partition.c.digest.in_(batch)))
-    }
-
-
-def _digest(node: TableNode) -> str:
-    """What makes a node this one: as `PartitionValue` compares, by name and text; a promoted type leaves it what it was."""
-    return hashlib.sha256(
-        repr((node.spec_id, [(value.name, value.value) for value in node.partition])).encode(errors="surrogatepass")
-    ).hexdigest()
-
-
-def _chunks(rows: Iterator[_Values]) -> Iterator[list[_Values]]:
-    while chunk := list(islice(rows, _ROWS_AT_A_TIME)):
-        yield chunk

@@ -7,43 +7,44 @@ the UPDATE repeats that status (and the attempt, where one is meant) in its WHER
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Select, case, delete, func, insert, select, update
+from sqlalchemy import Engine, case, delete, func, insert, select, update
 
-from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError, StaleAttempt
+from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.lifecycle.timeouts import expires_at
 from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
 from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.planning.budget import PlannedWork
 from compaction_pipeline.core.ports import TaskAttempt
 from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import batches, lock, reading, writing
-
-OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
-"""Tasks whose input files are in use."""
-_ATTEMPT_ID_DIGITS = 12
-_MOVING = (
-    "status",
-    "attempt",
-    "attempt_id",
-    "owner",
-    "lease_expires_at",
-    "started_at",
-    "ended_at",
-    "end_reason",
-    "reason",
-    "result",
-    "record_id",
+from compaction_pipeline.storage.engine import lock, reading, writing
+from compaction_pipeline.storage.task_rows import (
+    Overtaken,
+    cancel_replaced,
+    close_attempt,
+    end_attempt,
+    first_pending,
+    insert_tasks,
+    locked_row,
+    locked_rows,
+    move,
+    must_move,
+    open_inputs,
+    row_of,
+    status_of,
+    task_id_of_attempt,
+    task_of_row,
+    unknown_task,
 )
-"""Fields of a task that change after it was planned; a column each, named as in CompactionTask."""
+
+_ATTEMPT_ID_DIGITS = 12
 
 _task = schema.task.c
 
@@ -63,15 +64,15 @@ class SqlTaskStore:
             with writing(self._engine) as connection:
                 for identifier in sorted({str(task.table) for task in tasks}):
                     lock(connection, f"tasks {identifier}")
-                _replace(connection, replaces, now)
-                _insert(connection, tasks)
-        except _Overtaken:
+                cancel_replaced(connection, replaces, now)
+                insert_tasks(connection, tasks)
+        except Overtaken:
             return False
         return True
 
     def in_use(self, table: TableIdentifier) -> InUse:
         with reading(self._engine) as connection:
-            rows = connection.execute(_inputs(str(table))).all()
+            rows = connection.execute(open_inputs(str(table))).all()
             nodes = connection.execute(
                 select(_task.exclusive_node).where(
                     _task.identifier == str(table),
@@ -98,10 +99,10 @@ class SqlTaskStore:
     ) -> CompactionTask | None:
         with reading(self._engine) as connection:
             # Most polls find nothing; they must not stand in line for SQLite's one write lock.
-            if not _candidates(connection, queue, task_ids):
+            if not first_pending(connection, queue, task_ids):
                 return None
         with writing(self._engine) as connection:
-            candidates = _candidates(connection, queue, task_ids, locked=True)
+            candidates = first_pending(connection, queue, task_ids, locked=True)
             if not candidates:
                 return None
             row = min(candidates, key=lambda each: (-each.priority, each.created_at, each.task_id))
@@ -115,18 +116,18 @@ class SqlTaskStore:
                 "end_reason": None,
                 "reason": None,
             }
-            if not _move(connection, row, TaskStatus.EXECUTING, values):
+            if not move(connection, row, TaskStatus.EXECUTING, values):
                 return None
             connection.execute(
                 insert(schema.attempt).values(
                     task_id=row.task_id, number=row.attempt + 1, attempt_id=attempt_id, owner=owner, started_at=now
                 )
             )
-            return _value(_row_of(connection, row.task_id))
+            return task_of_row(row_of(connection, row.task_id))
 
     def waits(self, queue: str | None, task_ids: Sequence[str] | None = None) -> bool:
         with reading(self._engine) as connection:
-            return bool(_candidates(connection, queue, task_ids))
+            return bool(first_pending(connection, queue, task_ids))
 
     def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
         held: list[str] = []
@@ -134,7 +135,11 @@ class SqlTaskStore:
             for attempt_id in sorted(attempt_ids):
                 renewed = connection.execute(
                     update(schema.task)
-                    .where(_task.task_id == _task_of(attempt_id), _task.attempt_id == attempt_id, _task.status == TaskStatus.EXECUTING)
+                    .where(
+                        _task.task_id == task_id_of_attempt(attempt_id),
+                        _task.attempt_id == attempt_id,
+                        _task.status == TaskStatus.EXECUTING,
+                    )
                     .values(lease_expires_at=expires_at(now, lease))
                 )
                 if renewed.rowcount == 1:
@@ -143,11 +148,11 @@ class SqlTaskStore:
 
     def complete(self, result: MergeResult, now: datetime) -> TaskStatus:
         with writing(self._engine) as connection:
-            row = _find(connection, result.task_id)
+            row = locked_row(connection, result.task_id)
             if row is not None and row.attempt_id == result.attempt_id and row.result == result:
                 # The same report again, its answer got lost. Were it called stale, its files, which a commit may be
                 # putting in now, would be deleted as leftovers.
-                return _status(row)
+                return status_of(row)
             now_held = "which is gone" if row is None else f"now {row.status.value}, attempt {row.attempt_id}"
             if row is None or row.status is not TaskStatus.EXECUTING or row.attempt_id != result.attempt_id:
                 raise StaleAttempt(
@@ -155,12 +160,12 @@ class SqlTaskStore:
                 )
             after = after_attempt(row.attempt, row.max_attempts, result.end_reason)
             if after is TaskStatus.PREPARED:
-                moved = _move(connection, row, after, {"result": result, "owner": None, "lease_expires_at": None})
+                moved = move(connection, row, after, {"result": result, "owner": None, "lease_expires_at": None})
             else:
-                moved = _end_attempt(connection, row, after, result.end_reason, result.error, now)
+                moved = end_attempt(connection, row, after, result.end_reason, result.error, now)
             if not moved:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
-            _close_attempt(connection, row, result.end_reason, result.error, now)
+            close_attempt(connection, row, result.end_reason, result.error, now)
             return after
 
     def release_expired(self, now: datetime) -> Sequence[str]:
@@ -174,8 +179,8 @@ class SqlTaskStore:
         with writing(self._engine) as connection:
             for row in connection.execute(expired.order_by(_task.task_id).with_for_update(skip_locked=True)).all():
                 reason = f"attempt {row.attempt} of {row.max_attempts} was lost: {row.owner} did not renew its lease"
-                if _end_attempt(connection, row, after_lost_attempt(row.attempt, row.max_attempts), EndReason.LOST, reason, now):
-                    _close_attempt(connection, row, EndReason.LOST, reason, now)
+                if end_attempt(connection, row, after_lost_attempt(row.attempt, row.max_attempts), EndReason.LOST, reason, now):
+                    close_attempt(connection, row, EndReason.LOST, reason, now)
                     released.append(row.task_id)
         return tuple(released)
 
@@ -192,21 +197,21 @@ class SqlTaskStore:
 
     def fail(self, task_id: str, end_reason: EndReason, reason: str, now: datetime) -> None:
         with writing(self._engine) as connection:
-            row = _row_of(connection, task_id)
+            row = row_of(connection, task_id)
             if row.status is TaskStatus.PENDING:
                 raise IllegalTransition(
                     f"task {task_id!r} is PENDING and cannot become FAILED: only an attempt or a commit fails; cancel it"
                 )
             ended = {"end_reason": end_reason, "reason": reason, "owner": None, "lease_expires_at": None, "ended_at": now}
-            _must_move(connection, row, TaskStatus.FAILED, ended)
-            _close_attempt(connection, row, end_reason, reason, now)
+            must_move(connection, row, TaskStatus.FAILED, ended)
+            close_attempt(connection, row, end_reason, reason, now)
 
     def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime) -> Sequence[str]:
         canceled = []
         ended = {"end_reason": end_reason, "reason": reason, "ended_at": now}
         with writing(self._engine) as connection:
-            for row in _rows(connection, task_ids):
-                if row.status is TaskStatus.PENDING and _move(connection, row, TaskStatus.CANCELED, ended):
+            for row in locked_rows(connection, task_ids):
+                if row.status is TaskStatus.PENDING and move(connection, row, TaskStatus.CANCELED, ended):
                     canceled.append(row.task_id)
         return tuple(task_id for task_id in task_ids if task_id in canceled)
 
@@ -238,7 +243,7 @@ class SqlTaskStore:
                     _task.task_id == row.task_id, _task.status == TaskStatus.PREPARED, _task.record_id.is_(None)
                 )
                 if connection.execute(claim.values(record_id=record_id)).rowcount == 1:
-                    claimed.append(replace(_value(row), record_id=record_id))
+                    claimed.append(replace(task_of_row(row), record_id=record_id))
         return tuple(sorted(claimed, key=lambda task: (task.created_at, task.task_id)))
 
     def unclaim(self, record_id: str) -> None:
@@ -248,20 +253,20 @@ class SqlTaskStore:
 
     def commit(self, task_ids: Sequence[str], now: datetime) -> None:
         with writing(self._engine) as connection:
-            rows = _rows(connection, task_ids)
+            rows = locked_rows(connection, task_ids)
             missing = sorted(set(task_ids) - {row.task_id for row in rows})
             if missing:
-                raise _unknown(missing[0])
+                raise unknown_task(missing[0])
             for row in rows:
                 # A commit that is settled after a crash may have got this far before.
                 if row.status is not TaskStatus.COMMITTED:
-                    _must_move(connection, row, TaskStatus.COMMITTED, {"ended_at": now})
+                    must_move(connection, row, TaskStatus.COMMITTED, {"ended_at": now})
 
     # ---- questions ----
 
     def task(self, task_id: str) -> CompactionTask:
         with reading(self._engine) as connection:
-            return _value(_row_of(connection, task_id))
+            return task_of_row(row_of(connection, task_id))
 
     def tasks(
         self,
@@ -280,7 +285,7 @@ class SqlTaskStore:
         if limit is not None:
             query = query.limit(limit)
         with reading(self._engine) as connection:
-            return tuple(map(_value, connection.execute(query)))
+            return tuple(map(task_of_row, connection.execute(query)))
 
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
         under_way = _task.status.in_((TaskStatus.PENDING, TaskStatus.EXECUTING))
@@ -311,159 +316,3 @@ class SqlTaskStore:
     def counts(self) -> Mapping[TaskStatus, int]:
         with reading(self._engine) as connection:
             return {row[0]: row[1] for row in connection.execute(select(_task.status, func.count()).group_by(_task.status))}
-
-
-class _Overtaken(CompactionError):
-    """A task that a plan replaces, or a file that it takes, went to another meanwhile: roll back."""
-
-
-def _replace(connection: Connection, replaces: Sequence[str], now: datetime) -> None:
-    rows = {row.task_id: row for row in _rows(connection, replaces)}
-    for task_id in replaces:
-        row = rows.get(task_id)
-        values = {"end_reason": EndReason.REPLACED, "reason": "replaced by a newer plan", "ended_at": now}
-        if row is None or row.status is not TaskStatus.PENDING or not _move(connection, row, TaskStatus.CANCELED, values):
-            raise _Overtaken(f"task {task_id} is no longer Pending")
-
-
-def _insert(connection: Connection, tasks: Sequence[CompactionTask]) -> None:
-    taken: set[str] = set()
-    for identifier in {str(task.table) for task in tasks}:
-        taken.update(row.path for row in connection.execute(_inputs(identifier)))
-    if any(file.path in taken for task in tasks for file in task.work.inputs):
-        # Two plans of one table beside each other: the second is made again from what is there now.
-        raise _Overtaken("a data file of the plan is in use")
-    for batch in batches(tasks):
-        connection.execute(insert(schema.task), [_planned(task) for task in batch])
-    inputs = [
-        {"task_id": task.task_id, "ordinal": ordinal, "path": file.path} for task in tasks for ordinal, file in enumerate(task.work.inputs)
-    ]
-    for chunk in batches(inputs, 10_000):
-        connection.execute(insert(schema.task_input), list(chunk))
-
-
-def _planned(task: CompactionTask) -> dict[str, object]:
-    planned = replace(
-        task,
-        status=TaskStatus.PENDING,
-        attempt=0,
-        attempt_id=None,
-        owner=None,
-        lease_expires_at=None,
-        started_at=None,
-        ended_at=None,
-        end_reason=None,
-        reason=None,
-        result=None,
-        record_id=None,
-    )
-    return {
-        "task_id": task.task_id,
-        "identifier": str(task.table),
-        "queue": task.queue,
-        "priority": task.priority,
-        "created_at": task.created_at,
-        "group_name": task.work.group,
-        "exclusive_node": None if task.work.type is CompactionType.MINOR else task.work.node,
-        "planned": planned,
-        "max_attempts": task.max_attempts,
-        "input_bytes": task.work.input_bytes,
-        "status": TaskStatus.PENDING,
-        "attempt": 0,
-    }
-
-
-def _inputs(identifier: str) -> Select[Any]:
-    """(path, task, status) of the data files of a table's open tasks."""
-    return (
-        select(schema.task_input.c.path, _task.task_id, _task.status)
-        .join(schema.task, _task.task_id == schema.task_input.c.task_id)
-        .where(_task.identifier == identifier, _task.status.in_(OPEN))
-    )
-
-
-def _candidates(connection: Connection, queue: str | None, task_ids: Sequence[str] | None, locked: bool = False) -> list[Row[Any]]:
-    """The first Pending task; of these ids the first of each batch.
-
-    The highest priority is looked up first, so that both looks follow the index: sorting all that wait would make polls cost more
-    the longer the queue is.
-    """
-    columns = (_task.task_id, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
-
-    def first(batch: Sequence[str] | None) -> Select[Any]:
-        wanted = _task.status == TaskStatus.PENDING
-        if queue is not None:
-            wanted &= _task.queue == queue
-        if batch is not None:
-            wanted &= _task.task_id.in_(batch)
-        highest = select(_task.priority).where(wanted).order_by(_task.priority.desc()).limit(1).correlate(None).scalar_subquery()
-        found = select(*columns).where(wanted, _task.priority == highest).order_by(_task.created_at, _task.task_id).limit(1)
-        return found.with_for_update(skip_locked=True) if locked else found
-
-    queries = [first(None)] if task_ids is None else [first(batch) for batch in batches(task_ids)]
-    return [row for each in queries if (row := connection.execute(each).first()) is not None]
-
-
-def _move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:
-    """Change a status by compare-and-set; False when the row is no longer as it was read."""
-    allowed(row.status, after)
-    as_read = _task.attempt_id.is_(None) if row.attempt_id is None else _task.attempt_id == row.attempt_id
-    changed = update(schema.task).where(_task.task_id == row.task_id, _task.status == row.status, as_read)
-    return connection.execute(changed.values(status=after, **values)).rowcount == 1
-
-
-def _must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> None:
-    if not _move(connection, row, after, values):
-        raise IllegalTransition(f"task {row.task_id!r} was {row.status.value} a moment ago and changed meanwhile; look at it again")
-
-
-def _end_attempt(
-    connection: Connection, row: Row[Any], after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime
-) -> bool:
-    """Take a task from the attempt that failed or was lost."""
-    values: dict[str, object] = {"end_reason": end_reason, "reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None}
-    return _move(connection, row, after, {**values, "ended_at": now if after in FINAL else None})
-
-
-def _close_attempt(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
-    columns = schema.attempt.c
-    last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))
-    connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason))
-
-
-def _task_of(attempt_id: str) -> Any:
-    return select(schema.attempt.c.task_id).where(schema.attempt.c.attempt_id == attempt_id).scalar_subquery()
-
-
-def _find(connection: Connection, task_id: str) -> Row[Any] | None:
-    return connection.execute(select(schema.task).where(_task.task_id == task_id).with_for_update()).first()
-
-
-def _row_of(connection: Connection, task_id: str) -> Row[Any]:
-    row = connection.execute(select(schema.task).where(_task.task_id == task_id)).first()
-    if row is None:
-        raise _unknown(task_id)
-    return row
-
-
-def _rows(connection: Connection, task_ids: Iterable[str]) -> list[Row[Any]]:
-    # Always locked in the order of their ids: two transactions then wait for each other, never in a circle.
-    rows: list[Row[Any]] = []
-    for batch in batches(sorted(set(task_ids))):
-        query = select(schema.task).where(_task.task_id.in_(batch)).order_by(_task.task_id).with_for_update()
-        rows += connection.execute(query).all()
-    return rows
-
-
-def _unknown(task_id: str) -> NotFoundError:
-    return NotFoundError(f"task {task_id!r} is not known; ended tasks are removed after COMPACTION_RECORD_TTL_DAYS")
-
-
-def _status(row: Row[Any]) -> TaskStatus:
-    status: TaskStatus = row.status
-    return status
-
-
-def _value(row: Row[Any]) -> CompactionTask:
-    planned: CompactionTask = row.planned
-    return replace(planned, **{name: getattr(row, name) for name in _MOVING})

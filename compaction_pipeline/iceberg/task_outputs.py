@@ -1,0 +1,99 @@
+"""What a commit checks of merged files before it puts them into the table: on storage, of the right partition, as written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from compaction_pipeline.core.commit.decision import CommitDecision
+from compaction_pipeline.core.commit.head import HeadFiles
+from compaction_pipeline.core.errors import (
+    CommitConflict,
+)
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.model.record import CommitFigures
+from compaction_pipeline.core.model.task import CompactionTask, TaskAction
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.figures import counted
+from compaction_pipeline.iceberg.landing import (
+    outputs_of,
+)
+from compaction_pipeline.iceberg.manifests import data_file_of
+from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
+
+
+@dataclass(frozen=True)
+class TaskOutput:
+    """A file to add, as the manifest and as the rules see it."""
+
+    file: DataFile
+    live: LiveFile
+
+
+def inputs_are_live(task: CompactionTask, head: HeadFiles) -> bool:
+    """Its outputs are in already, under whatever record."""
+    return any(output.path in head.data.by_path or output.path in head.deletes for output in outputs_of(task))
+
+
+def check_constants(task: CompactionTask, head: HeadFiles) -> None:
+    """Identity-partitioned columns that a file lacks were filled from the plan: it must have had what the manifest says."""
+    for data in task.work.inputs:
+        live = head.data.by_path.get(data.path)
+        if live is not None and repr([one.value for one in live.partition]) != repr([one.value for one in data.partition]):
+            raise CommitConflict(f"its input {data.path} is of partition {live.partition} but was merged as one of {data.partition}")
+
+
+def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles) -> TaskOutput:
+    metadata = loaded.metadata
+    if output.spec_id not in metadata.specs():
+        raise CommitConflict(f"its output {output.path} has partition spec {output.spec_id}, which the table no longer has")
+    struct = partition_struct(metadata, output.spec_id)
+    file = data_file_of(output, struct)
+    # As this head writes it: a type may have been promoted since the plan.
+    partition = PartitionReader(struct).read(file.partition)
+    converts = task.work.action is TaskAction.CONVERT
+    for data in task.work.inputs:
+        live = head.data.by_path.get(data.path)
+        if live is None or live.spec_id != output.spec_id or (converts and data.path != output.referenced_data_file):
+            continue
+        if live.partition != partition:
+            raise CommitConflict(f"its output {output.path} is of another partition than its input {data.path}")
+    _check_on_storage(loaded.io, output)
+    live = LiveFile(
+        path=output.path,
+        content=output.content,
+        spec_id=output.spec_id,
+        partition=partition,
+        file_size_bytes=output.file_size_bytes,
+        record_count=output.record_count,
+        # A merged file gets the plan's: a later delete must reach it. New position deletes inherit the new snapshot's.
+        data_sequence_number=task.sequence_number if output.content is FileContent.DATA else metadata.next_sequence_number(),
+        referenced_data_file=output.referenced_data_file,
+    )
+    return TaskOutput(file, live)
+
+
+def _check_on_storage(io: FileIO, output: OutputFile) -> None:
+    # An output that was cleaned away, or never fully written, would be lost rows once its inputs are gone.
+    with translated(f"output {output.path}"):
+        try:
+            size = len(io.new_input(output.path))
+        except FileNotFoundError:
+            raise CommitConflict(f"its output {output.path} is missing on storage") from None
+    if size != output.file_size_bytes:
+        raise CommitConflict(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
+
+
+def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[str, Sequence[TaskOutput]]) -> CommitFigures:
+    by_path = {file.path: file for file in files}
+    inputs = [by_path[file.path] for task in decision.merges for file in task.work.inputs]
+    merged = [output.live for task in decision.merges for output in outputs[task.task_id]]
+    converted = [output.live for task in decision.conversions for output in outputs[task.task_id]]
+    dropped = [*decision.dropped_by_replace, *decision.dropped_by_overwrite]
+    gone = {file.path for file in (*inputs, *dropped)}
+    after = [*(file for file in files if file.path not in gone), *merged, *converted]
+    return counted(files, after, inputs, merged, len(dropped), len(converted))

@@ -1,0 +1,191 @@
+"""Rows of tasks: how they are made of tasks, found, moved by compare-and-set, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, insert, select, update
+
+from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
+from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, TaskStatus
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import batches
+
+_task = schema.task.c
+
+OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
+"""Tasks whose input files are in use."""
+
+
+_MOVING = (
+    "status",
+    "attempt",
+    "attempt_id",
+    "owner",
+    "lease_expires_at",
+    "started_at",
+    "ended_at",
+    "end_reason",
+    "reason",
+    "result",
+    "record_id",
+)
+"""Fields of a task that change after it was planned; a column each, named as in CompactionTask."""
+
+
+class Overtaken(CompactionError):
+    """A task that a plan replaces, or a file that it takes, went to another meanwhile: roll back."""
+
+
+def cancel_replaced(connection: Connection, replaces: Sequence[str], now: datetime) -> None:
+    rows = {row.task_id: row for row in locked_rows(connection, replaces)}
+    for task_id in replaces:
+        row = rows.get(task_id)
+        values = {"end_reason": EndReason.REPLACED, "reason": "replaced by a newer plan", "ended_at": now}
+        if row is None or row.status is not TaskStatus.PENDING or not move(connection, row, TaskStatus.CANCELED, values):
+            raise Overtaken(f"task {task_id} is no longer Pending")
+
+
+def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask]) -> None:
+    taken: set[str] = set()
+    for identifier in {str(task.table) for task in tasks}:
+        taken.update(row.path for row in connection.execute(open_inputs(identifier)))
+    if any(file.path in taken for task in tasks for file in task.work.inputs):
+        # Two plans of one table beside each other: the second is made again from what is there now.
+        raise Overtaken("a data file of the plan is in use")
+    for batch in batches(tasks):
+        connection.execute(insert(schema.task), [_planned(task) for task in batch])
+    inputs = [
+        {"task_id": task.task_id, "ordinal": ordinal, "path": file.path} for task in tasks for ordinal, file in enumerate(task.work.inputs)
+    ]
+    for chunk in batches(inputs, 10_000):
+        connection.execute(insert(schema.task_input), list(chunk))
+
+
+def _planned(task: CompactionTask) -> dict[str, object]:
+    planned = replace(
+        task,
+        status=TaskStatus.PENDING,
+        attempt=0,
+        attempt_id=None,
+        owner=None,
+        lease_expires_at=None,
+        started_at=None,
+        ended_at=None,
+        end_reason=None,
+        reason=None,
+        result=None,
+        record_id=None,
+    )
+    return {
+        "task_id": task.task_id,
+        "identifier": str(task.table),
+        "queue": task.queue,
+        "priority": task.priority,
+        "created_at": task.created_at,
+        "group_name": task.work.group,
+        "exclusive_node": None if task.work.type is CompactionType.MINOR else task.work.node,
+        "planned": planned,
+        "max_attempts": task.max_attempts,
+        "input_bytes": task.work.input_bytes,
+        "status": TaskStatus.PENDING,
+        "attempt": 0,
+    }
+
+
+def open_inputs(identifier: str) -> Select[Any]:
+    """(path, task, status) of the data files of a table's open tasks."""
+    return (
+        select(schema.task_input.c.path, _task.task_id, _task.status)
+        .join(schema.task, _task.task_id == schema.task_input.c.task_id)
+        .where(_task.identifier == identifier, _task.status.in_(OPEN))
+    )
+
+
+def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[str] | None, locked: bool = False) -> list[Row[Any]]:
+    """The first Pending task; of these ids the first of each batch.
+
+    The highest priority is looked up first, so that both looks follow the index: sorting all that wait would make polls cost more
+    the longer the queue is.
+    """
+    columns = (_task.task_id, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
+
+    def first(batch: Sequence[str] | None) -> Select[Any]:
+        wanted = _task.status == TaskStatus.PENDING
+        if queue is not None:
+            wanted &= _task.queue == queue
+        if batch is not None:
+            wanted &= _task.task_id.in_(batch)
+        highest = select(_task.priority).where(wanted).order_by(_task.priority.desc()).limit(1).correlate(None).scalar_subquery()
+        found = select(*columns).where(wanted, _task.priority == highest).order_by(_task.created_at, _task.task_id).limit(1)
+        return found.with_for_update(skip_locked=True) if locked else found
+
+    queries = [first(None)] if task_ids is None else [first(batch) for batch in batches(task_ids)]
+    return [row for each in queries if (row := connection.execute(each).first()) is not None]
+
+
+def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:
+    """Change a status by compare-and-set; False when the row is no longer as it was read."""
+    allowed(row.status, after)
+    as_read = _task.attempt_id.is_(None) if row.attempt_id is None else _task.attempt_id == row.attempt_id
+    changed = update(schema.task).where(_task.task_id == row.task_id, _task.status == row.status, as_read)
+    return connection.execute(changed.values(status=after, **values)).rowcount == 1
+
+
+def must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> None:
+    if not move(connection, row, after, values):
+        raise IllegalTransition(f"task {row.task_id!r} was {row.status.value} a moment ago and changed meanwhile; look at it again")
+
+
+def end_attempt(connection: Connection, row: Row[Any], after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime) -> bool:
+    """Take a task from the attempt that failed or was lost."""
+    values: dict[str, object] = {"end_reason": end_reason, "reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None}
+    return move(connection, row, after, {**values, "ended_at": now if after in FINAL else None})
+
+
+def close_attempt(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
+    columns = schema.attempt.c
+    last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))
+    connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason))
+
+
+def task_id_of_attempt(attempt_id: str) -> Any:
+    return select(schema.attempt.c.task_id).where(schema.attempt.c.attempt_id == attempt_id).scalar_subquery()
+
+
+def locked_row(connection: Connection, task_id: str) -> Row[Any] | None:
+    return connection.execute(select(schema.task).where(_task.task_id == task_id).with_for_update()).first()
+
+
+def row_of(connection: Connection, task_id: str) -> Row[Any]:
+    row = connection.execute(select(schema.task).where(_task.task_id == task_id)).first()
+    if row is None:
+        raise unknown_task(task_id)
+    return row
+
+
+def locked_rows(connection: Connection, task_ids: Iterable[str]) -> list[Row[Any]]:
+    # Always locked in the order of their ids: two transactions then wait for each other, never in a circle.
+    rows: list[Row[Any]] = []
+    for batch in batches(sorted(set(task_ids))):
+        query = select(schema.task).where(_task.task_id.in_(batch)).order_by(_task.task_id).with_for_update()
+        rows += connection.execute(query).all()
+    return rows
+
+
+def unknown_task(task_id: str) -> NotFoundError:
+    return NotFoundError(f"task {task_id!r} is not known; ended tasks are removed after COMPACTION_RECORD_TTL_DAYS")
+
+
+def status_of(row: Row[Any]) -> TaskStatus:
+    status: TaskStatus = row.status
+    return status
+
+
+def task_of_row(row: Row[Any]) -> CompactionTask:
+    planned: CompactionTask = row.planned
+    return replace(planned, **{name: getattr(row, name) for name in _MOVING})
