@@ -115,7 +115,7 @@ def _step(folder: Path, name: str, step: str, profile: bool) -> None:
             profiler.enable()
         refresh = timed("refresh", lambda: services.refresh_files.refresh(table))
         nodes = {table: frozenset(refresh.changed)} if step != "tick" else None
-        planned = timed("plan", lambda: services.compact_tables.plan_due([table], _LONG, nodes=nodes))
+        planned = timed("plan", lambda: services.tick_tables.plan_due([table], _LONG, nodes=nodes))
         profiler.disable()
     if profile:
         pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(35)

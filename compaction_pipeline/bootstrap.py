@@ -30,7 +30,7 @@ from compaction_pipeline.core.ports import Committer, MergeEngine, TableScan
 if TYPE_CHECKING:
     from compaction_pipeline.iceberg.catalogs import Catalogs
     from compaction_pipeline.services.commit_tables import CommitTables
-    from compaction_pipeline.services.compact_tables import CompactTables
+    from compaction_pipeline.services.compact_table import CompactTable
     from compaction_pipeline.services.dispatch_tasks import DispatchTasks
     from compaction_pipeline.services.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.judge_compaction import JudgeCompaction
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.plan_tables import PlanTables
     from compaction_pipeline.services.read_history import ReadHistory
     from compaction_pipeline.services.refresh_files import RefreshFiles
+    from compaction_pipeline.services.tick_tables import TickTables
     from compaction_pipeline.settings import Settings
     from compaction_pipeline.spark.session import SparkSessions
     from compaction_pipeline.storage.stores import Stores
@@ -256,10 +257,10 @@ class Services:
         )
 
     @cached_property
-    def compact_tables(self) -> CompactTables:
-        from compaction_pipeline.services.compact_tables import CompactTables
+    def compact_table(self) -> CompactTable:
+        from compaction_pipeline.services.compact_table import CompactTable
 
-        return CompactTables(
+        return CompactTable(
             self.stores.tables,
             self.stores.tasks,
             self.refresh_files,
@@ -269,6 +270,21 @@ class Services:
             self.clock,
             self.new_owner,
             self.sleep,
+        )
+
+    @cached_property
+    def tick_tables(self) -> TickTables:
+        from compaction_pipeline.services.tick_tables import TickTables
+
+        return TickTables(
+            self.stores.tables,
+            self.stores.tasks,
+            self.refresh_files,
+            self.plan_tables,
+            self.dispatch_tasks,
+            self.commit_tables,
+            self.clock,
+            self.new_owner,
         )
 
     @cached_property

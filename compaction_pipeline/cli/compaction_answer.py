@@ -14,7 +14,7 @@ from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 
 if TYPE_CHECKING:
-    from compaction_pipeline.services.compact_tables import Compaction
+    from compaction_pipeline.services.compact_table import Compaction
 
 PAUSED = "paused: `compact` does nothing before `resume`"
 
@@ -124,7 +124,7 @@ def interrupted_answer(
     table: TableIdentifier, message: str, tasks: int, records: Sequence[CompactionRecord], before: TableBefore
 ) -> CompactionAnswer:
     """`compact` was interrupted: what it had planned and committed by then counts."""
-    from compaction_pipeline.services.compact_tables import Compaction
+    from compaction_pipeline.services.compact_table import Compaction
 
     plan = CompactionPlan((), PlanReason(PlanReasonCode.PLANNED, message))
     answer = answer_of(Compaction(table, plan, tuple(records)), before)

@@ -46,7 +46,7 @@ class Session:
         """
         with self.output.progress() as progress:
             progress.add_task(f"reading {table}", total=None)
-            refreshed = self.services.compact_tables.refresh(table)
+            refreshed = self.services.compact_table.refresh(table)
         if strict:
             if refreshed.error is not None:
                 raise refreshed.error
@@ -67,7 +67,7 @@ class Session:
 
     def _refresh_gently(self, table: TableIdentifier) -> bool:
         try:
-            refreshed = self.services.compact_tables.refresh(table)
+            refreshed = self.services.compact_table.refresh(table)
         except CompactionError as error:
             self.output.say(f"warning: {table}: {error}")
             return False

@@ -77,7 +77,7 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
     for table, nodes in nodes_by_table(services, context.partition_keys, report.unknown).items():
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
         try:
-            outcome = services.compact_tables.compact(table, request, run_id=context.run.run_id, on_result=report.task_ended)
+            outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, on_result=report.task_ended)
         except CompactionError as error:
             report.not_done(nodes, error)
             continue
@@ -106,7 +106,7 @@ def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction
     report = RunReport(context, services)
     for key in context.partition_keys:
         try:
-            commit = services.compact_tables.commit_now(table_named(services, key), context.run.run_id)
+            commit = services.compact_table.commit_now(table_named(services, key), context.run.run_id)
         except CompactionError as error:
             report.not_done([key], error)
             continue

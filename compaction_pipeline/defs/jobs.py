@@ -21,7 +21,7 @@ from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table
 from compaction_pipeline.defs.resources import Compaction
-from compaction_pipeline.services.compact_tables import CONFLICT_ROUNDS
+from compaction_pipeline.services.compact_table import CONFLICT_ROUNDS
 
 Nodes = Mapping[TableIdentifier, Mapping[str, TableNode]]
 
@@ -48,7 +48,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     if config.dry_run:
         _explain(context, services, named, request, config.force)
         return
-    services.compact_tables.keep()
+    services.tick_tables.keep()
     settings = services.settings
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), lambda: pool_wanted_by(context.instance, context.run.run_id))
     to_plan: Nodes = named
@@ -56,13 +56,13 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
         for table, nodes in to_plan.items():
             wanted = PlanRequest(request, frozenset(nodes.values()), config.force or round_number > 0)
             try:
-                planned = services.compact_tables.plan_nodes(table, wanted)
+                planned = services.compact_table.plan_nodes(table, wanted)
             except CompactionError as error:
                 report.not_done(nodes, error)
                 continue
             context.log.info(f"{table}: {len(planned.tasks)} task(s) planned; {planned.plan.reason.text}")
         told = len(report.records)
-        done = services.compact_tables.drain(
+        done = services.tick_tables.drain(
             until=ending.over,
             linger=timedelta(seconds=settings.linger_seconds),
             run_id=context.run.run_id,
@@ -97,7 +97,7 @@ def _explain(
     for table, nodes in tables_of.items():
         request = PlanRequest(types, frozenset(nodes.values()) or None, force)
         try:
-            plan = services.compact_tables.explain(table, request)
+            plan = services.compact_table.explain(table, request)
         except CompactionError as error:
             context.log.warning(f"dry run, {table}: {error}")
             continue
@@ -128,9 +128,9 @@ def compact_job() -> None:
 def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     """Claim and commit every due table."""
     services = compaction.services()
-    services.compact_tables.keep()
+    services.tick_tables.keep()
     report = RunReport(context, services)
-    for record in services.compact_tables.commit_due(context.run.run_id):
+    for record in services.tick_tables.commit_due(context.run.run_id):
         report.committed(record)
     context.log.info(f"{len(report.records)} table(s) committed")
     report.close()

@@ -25,7 +25,7 @@ from compaction_pipeline.defs.metadata import nothing_merged, status_metadata, t
 from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.observing import observations
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
-from compaction_pipeline.services.compact_tables import Compaction as Compacted
+from compaction_pipeline.services.compact_table import Compaction as Compacted
 
 # Reasons that leave a launched node green: there was nothing to do. Any other means that it was asked for and not done.
 _NOTHING_TO_DO = frozenset({PlanReasonCode.NO_GAIN, PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.EMPTY_TABLE, PlanReasonCode.PLANNED})
@@ -149,7 +149,7 @@ class RunReport:
     def _look_again(self, table: TableIdentifier) -> None:
         """Measure a table that was just committed: what the run shows, and the checks judge, is what it left behind."""
         try:
-            refresh = self._services.compact_tables.refresh(table)
+            refresh = self._services.compact_table.refresh(table)
             self._services.plan_tables.judge(table)
         except CompactionError as error:
             self._context.log.warning(f"{table} was committed but not looked at again: {error}")

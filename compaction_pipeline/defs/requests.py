@@ -35,7 +35,7 @@ def _node(services: Services, key: str) -> NodeState:
         if parsed is None:
             raise
         # A person may name a node of a table that nobody has looked at yet.
-        services.compact_tables.refresh(parsed.table)
+        services.compact_table.refresh(parsed.table)
         return services.stores.tables.node(key)
 
 

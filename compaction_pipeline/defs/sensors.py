@@ -71,7 +71,7 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
     services = compaction.services()
     if not _has_catalog(services):
         return dg.SensorResult(skip_reason=NO_CATALOG)
-    work = services.compact_tables
+    work = services.tick_tables
     work.keep()
     # Three fifths for looking, the rest for planning what was found.
     sweep = work.sweep(context.cursor or None, BUDGET * 0.6)
@@ -114,7 +114,7 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
         return dg.SensorResult(skip_reason=NO_CATALOG)
     cursor = json.loads(context.cursor or "{}")
     order = _from(cursor.get("table"), services.plan_tables.worth_planning())
-    planned = services.compact_tables.plan_due(order, BUDGET * 0.8)
+    planned = services.tick_tables.plan_due(order, BUDGET * 0.8)
     status = services.read_history.status()
     fingerprint = status_fingerprint(status)
     serving = active_run(context.instance, COMPACT_JOB)
@@ -230,7 +230,7 @@ def _tasks_of(services: Services, record: CompactionRecord) -> Sequence[Compacti
 )
 @abandoned_when_dagster_ends
 def keeper_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-    kept = compaction.services().compact_tables.keep()
+    kept = compaction.services().tick_tables.keep()
     return dg.SensorResult(skip_reason=f"{len(kept.returned)} lost attempt(s) returned, {len(kept.settled)} commit(s) settled")
 
 
@@ -263,7 +263,7 @@ def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) 
     if run.job_name not in ours and not (run.asset_selection or frozenset()) & OUR_ASSETS:
         return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} is not ours")
     services = compaction.services()
-    services.compact_tables.keep()
+    services.tick_tables.keep()
     reason = context.failure_event.message or "no reason given"
     metadata = {
         "failed_run": dg.MetadataValue.dagster_run(run.run_id),

@@ -104,7 +104,7 @@ def test_a_table_that_another_process_merges_is_nothing_to_do_with_a_code_of_its
     desk.table(files=12)
     desk.add_catalog()
     services = open_services()
-    services.compact_tables.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
+    services.compact_table.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
     while services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)):
         pass
     services.close()

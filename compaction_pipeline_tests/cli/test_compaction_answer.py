@@ -12,7 +12,7 @@ from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.core.errors import CommitStateUnknown, ErrorCode
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.record import CommitFigures, RecordStatus
-from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline_tests.defs.values import ORDERS, record, task
 
 BEFORE = TableBefore(7, NodeMetrics(data_files=30, position_delete_files=2, equality_delete_files=2, data_bytes=900, delete_bytes=100))

@@ -107,7 +107,7 @@ def test_a_table_that_cannot_be_read_takes_nothing_from_another_one(lake: Lake, 
     other.append_small_files(1, 4)
     services.explore_catalogs.register(CatalogEntry("other", other.properties))
     gone, good = key(1), key(1).replace("lake.", "other.", 1)
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     (lake.folder / "catalog.db").unlink()
     result = launch(instance, COMPACTED_FILES, gone, good)
     assert not result.success
@@ -149,9 +149,9 @@ def test_a_run_of_named_nodes_waits_for_a_lease_that_a_sensor_holds_for_a_moment
 def test_a_launched_node_that_another_process_merges_is_green_and_says_who(
     lake: Lake, services: Services, instance: dg.DagsterInstance
 ) -> None:
-    services.compact_tables.refresh(lake.identifier)
+    services.compact_table.refresh(lake.identifier)
     nodes = [state.node for state in services.stores.tables.nodes() if state.key == key(1)]
-    services.compact_tables.plan_nodes(lake.identifier, PlanRequest(nodes=frozenset(nodes), force=True))
+    services.compact_table.plan_nodes(lake.identifier, PlanRequest(nodes=frozenset(nodes), force=True))
     assert services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)) is not None
     assert launch(instance, COMPACTED_FILES, key(1)).success
     (event,) = events(instance, COMPACTED_FILES)
@@ -160,7 +160,7 @@ def test_a_launched_node_that_another_process_merges_is_green_and_says_who(
 
 
 def test_a_person_commits_what_is_prepared_now(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.dispatch_tasks.drain("test")
     assert launch(instance, COMPACTION_RECORDS, "lake.shop.orders").success
@@ -177,7 +177,7 @@ def test_with_nothing_prepared_no_record_is_made_and_the_run_is_green(lake: Lake
 
 
 def test_one_run_drains_what_the_sensors_planned_and_commits_it(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     before = lake.rows()
     assert run(instance, "compact_job").success
@@ -210,7 +210,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(lake: Lake, services: Service
 
 
 def test_a_failing_task_fails_the_run_after_the_others_were_committed(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     lake.corrupt_a_file(1)
     result = run(instance, "compact_job")
@@ -221,7 +221,7 @@ def test_a_failing_task_fails_the_run_after_the_others_were_committed(lake: Lake
 
 
 def test_commit_job_commits_every_due_table_in_one_run(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.dispatch_tasks.drain("test")
     assert run(instance, "commit_job").success
@@ -248,7 +248,7 @@ def _origin(job: str) -> RemoteJobOrigin:
 
 
 def test_the_checks_job_runs_all_five_and_shows_why_one_fails(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     result = run(instance, "compaction_checks_job")
     judged = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
     assert set(judged) == {check.name for check in CHECKS}
@@ -281,7 +281,7 @@ def test_a_long_run_tells_the_checks_after_its_commits_not_only_at_its_end(lake:
 def test_housekeeping_retires_quiet_partitions_and_tables_that_are_gone(
     lake: Lake, services: Services, instance: dg.DagsterInstance
 ) -> None:
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     instance.add_dynamic_partitions("table_nodes", [key(1), key(3), key(9)])
     instance.add_dynamic_partitions("tables", ["lake.shop.orders", "lake.shop.gone"])

@@ -113,7 +113,7 @@ def test_table_health_is_observed_only_when_something_changed(lake: Lake, tick: 
 
 
 def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
-    outcome = services.compact_tables.compact(Lake.identifier)
+    outcome = services.compact_table.compact(Lake.identifier)
     assert outcome.committed
     first = tick("commit_sensor")
     told = [(event.asset_key, event.partition) for event in first.asset_events if isinstance(event, dg.AssetMaterialization)]
@@ -132,7 +132,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
 
 
 def test_a_due_table_asks_for_one_commit_run(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.dispatch_tasks.drain("test")
     result = tick("commit_sensor")
@@ -156,7 +156,7 @@ def test_a_catalog_that_does_not_answer_is_named_and_harms_nothing(lake: Lake, t
 
 
 def test_the_keeper_returns_lost_attempts(lake: Lake, services: Services, tick: Tick) -> None:
-    services.compact_tables.refresh(Lake.identifier)
+    services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.stores.tasks.poll(None, "gone", services.clock() - timedelta(hours=1), timedelta(seconds=60))
     assert reason(tick("keeper_sensor")) == "1 lost attempt(s) returned, 0 commit(s) settled"

@@ -13,7 +13,7 @@ from typing import Any
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult
 from compaction_pipeline.core.ports import MergeEngine
-from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline_tests.interop.warehouse import Compactions
 
 Say = Callable[[str], None]

@@ -17,7 +17,7 @@ from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.model.task import CompactionType
 from compaction_pipeline.core.ports import MergeEngine
-from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.java_reader import frame_rows
@@ -87,7 +87,7 @@ class Compactions:
     def compact(self, kind: CompactionType, table: str = "t") -> Compaction:
         """Compact everything that this type finds something to gain at."""
         request = PlanRequest(types=(kind,), force=True)
-        return self.services.compact_tables.compact(TableIdentifier("lake", ("db",), table), request)
+        return self.services.compact_table.compact(TableIdentifier("lake", ("db",), table), request)
 
     def close(self) -> None:
         self.services.stores.close()

@@ -16,7 +16,7 @@ from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import CompactionType
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.rest_catalog import RequestLimits
-from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.real_services.fault_proxy import fault_proxy
@@ -58,7 +58,7 @@ class ServedLake(Lake):
 
     def compact(self, table: LakeTable, kind: CompactionType) -> Compaction:
         """Compact everything that this type finds something to gain at."""
-        return self.services.compact_tables.compact(table.identifier, PlanRequest(types=(kind,), force=True))
+        return self.services.compact_table.compact(table.identifier, PlanRequest(types=(kind,), force=True))
 
     def java_table(self, spark: Any, table: LakeTable) -> str:
         """The table's name in Spark, which reads it from the same servers by Iceberg's Java library."""

@@ -69,7 +69,7 @@ def compact_until(home: str, name: str | None, occurrence: int) -> None:
     stores = open_stores(services.settings.state_database_url)
     services.__dict__["stores"] = Stores(**{store: _Told(getattr(stores, store), store, on_step) for store in Stores.__slots__})
     with _told_files(on_step):
-        services.compact_tables.compact(ModelledTable.identifier, REQUEST)
+        services.compact_table.compact(ModelledTable.identifier, REQUEST)
         mirror(folder, services, on_step)
 
 

@@ -89,12 +89,12 @@ class Shop:
         """What the sensors do: everything, for every table."""
         settings = Settings(home=self.folder / "home", merge_engine="in-process")
         services = open_services(settings)
-        services.compact_tables.keep()
+        services.tick_tables.keep()
         services.explore_catalogs.explore()
-        services.compact_tables.sweep(None, timedelta(minutes=1))
+        services.tick_tables.sweep(None, timedelta(minutes=1))
         # Also those that stood still: time alone may make them due, and a task's failure is told by the next plan.
-        services.compact_tables.plan_due([state.table for state in services.stores.tables.states()], timedelta(minutes=1))
-        services.compact_tables.drain(until=lambda: False, linger=timedelta(0))
+        services.tick_tables.plan_due([state.table for state in services.stores.tables.states()], timedelta(minutes=1))
+        services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
         services.close()
 
     def files(self, table: LakeTable) -> set[Path]:

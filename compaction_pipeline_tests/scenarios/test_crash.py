@@ -204,7 +204,7 @@ def test_a_process_killed_again_and_again_still_gets_it_done(scene: Scene, undis
     for name in ("after merged file", "claimed-for-commit", "after-swap", "record-opened", "committed-in-table"):
         scene.table.upsert(rng)
         scene.table.append(rng)
-        open_at(scene.home, LATER).compact_tables.keep()
+        open_at(scene.home, LATER).tick_tables.keep()
         scene.compact_in_a_child(name)
         scene.check_rows(f"after a kill at {name}")
     services = recovered(scene)
@@ -216,10 +216,10 @@ def test_a_process_killed_again_and_again_still_gets_it_done(scene: Scene, undis
 def recovered(scene: Scene) -> Services:
     """What any tick, run or command does later: keep, drain, compact, clean up, mirror."""
     services = open_at(scene.home, LATER)
-    services.compact_tables.keep()
+    services.tick_tables.keep()
     if services.stores.tables.states():
-        services.compact_tables.drain(until=lambda: False, linger=timedelta(0))
-    services.compact_tables.compact(ModelledTable.identifier, REQUEST)
+        services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+    services.compact_table.compact(ModelledTable.identifier, REQUEST)
     services.maintain_tables.remove_leftovers(ModelledTable.identifier)
     mirror(scene.home, services)
     return services

@@ -42,7 +42,7 @@ def races_lost(*arguments: object) -> CommitOutcome:
 def with_prepared(house: House, **properties: str) -> LakeTable:
     table = house.fragmented(files=12, **properties)
     services = house.services
-    services.compact_tables.refresh(table.identifier)
+    services.compact_table.refresh(table.identifier)
     services.plan_tables.plan(table.identifier, MINOR)
     services.dispatch_tasks.drain("somebody")
     return table
@@ -60,8 +60,8 @@ def test_ticks_leave_a_table_alone_after_a_failed_commit_for_longer_each_time(ho
 
     with answering(house, counted):
         for _ in range(36):
-            house.services.compact_tables.keep()
-            list(house.services.compact_tables.commit_due())
+            house.services.tick_tables.keep()
+            list(house.services.tick_tables.commit_due())
             house.pass_time(5)
     assert calls == [0, 10, 30, 70, 150]
     state = house.services.stores.tables.state(table.identifier)
@@ -71,17 +71,17 @@ def test_ticks_leave_a_table_alone_after_a_failed_commit_for_longer_each_time(ho
 def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> None:
     table = with_prepared(house)
     with answering(house, refused):
-        list(house.services.compact_tables.commit_due())
+        list(house.services.tick_tables.commit_due())
     [shown] = house.services.read_history.tables()
     assert shown.health is HealthStatus.FAILING
     assert "HTTP 403: no right" in shown.reason
     assert "tried again from" in shown.reason
     # A refresh between the two knows nothing of it.
-    house.services.compact_tables.refresh(table.identifier)
+    house.services.compact_table.refresh(table.identifier)
     [shown] = house.services.read_history.tables()
     assert "HTTP 403" in shown.reason
     house.pass_time(10)
-    [record] = house.services.compact_tables.commit_due()
+    [record] = house.services.tick_tables.commit_due()
     assert record.status is RecordStatus.COMMITTED
     state = house.services.stores.tables.state(table.identifier)
     assert (state.commit_problem, state.commit_failures, state.commit_retry_at) == (None, 0, None)
@@ -90,15 +90,15 @@ def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> Non
 def test_a_person_need_not_wait(house: House) -> None:
     table = with_prepared(house)
     with answering(house, refused):
-        list(house.services.compact_tables.commit_due())
-    done = house.services.compact_tables.compact(table.identifier)
+        list(house.services.tick_tables.commit_due())
+    done = house.services.compact_table.compact(table.identifier)
     assert [record.status for record in done.records] == [RecordStatus.COMMITTED]
 
 
 def test_lost_races_are_no_reason_to_wait(house: House) -> None:
     table = with_prepared(house)
     with answering(house, races_lost):
-        list(house.services.compact_tables.commit_due())
+        list(house.services.tick_tables.commit_due())
     assert house.services.stores.tables.state(table.identifier).commit_retry_at is None
     assert house.services.commit_tables.due() == [table.identifier]
 
@@ -114,7 +114,7 @@ def test_the_command_that_finds_a_lost_answer_tells_that_commit(house: House) ->
     with answering(house, landed_then_lost):
         unknown = house.services.commit_tables.commit(table.identifier).record
     assert unknown is not None
-    done = house.services.compact_tables.compact(table.identifier)
+    done = house.services.compact_table.compact(table.identifier)
     head = table.head().snapshot_id
     assert [(record.record_id, record.status, record.snapshot_after) for record in done.records] == [
         (unknown.record_id, RecordStatus.COMMITTED, head)
@@ -127,7 +127,7 @@ def test_nothing_is_merged_while_a_commit_may_still_land(house: House) -> None:
     with answering(house, lost), mock.patch.object(house.services.committer, "settle", lost):
         house.services.commit_tables.commit(table.identifier)
         with pytest.raises(CommitStateUnknown, match=r"may still land \(the answer got lost\)"):
-            house.services.compact_tables.compact(table.identifier)
+            house.services.compact_table.compact(table.identifier)
     assert len(table.files()) == 12
 
 
@@ -137,10 +137,10 @@ def test_a_record_says_whether_every_request_of_it_was_answered(house: House) ->
         unknown = house.services.commit_tables.commit(table.identifier).record
     assert unknown is not None
     assert not unknown.answered
-    [settled] = house.services.compact_tables.keep(table.identifier).settled
+    [settled] = house.services.tick_tables.keep(table.identifier).settled
     # Nobody knows what became of its request; that of the next one was answered.
     assert (settled.status, settled.answered) == (RecordStatus.FAILED, False)
-    done = house.services.compact_tables.compact(table.identifier)
+    done = house.services.compact_table.compact(table.identifier)
     assert [(record.status, record.answered) for record in done.records] == [(RecordStatus.COMMITTED, True)]
 
 
@@ -160,8 +160,8 @@ def test_the_files_of_an_unanswered_commit_stay_for_a_day(house: House) -> None:
     # The table moves on, in a way that no merge of its files may follow.
     table.table.refresh().delete("id = 0")
     house.pass_time(10)
-    services.compact_tables.keep()
-    [conflict] = services.compact_tables.commit_due()
+    services.tick_tables.keep()
+    [conflict] = services.tick_tables.commit_due()
     assert conflict.conflicts
     assert not services.stores.records.records(unsettled=True)
     for _ in range(3):
@@ -190,8 +190,8 @@ def test_the_files_of_an_unanswered_commit_go_after_a_day(house: House) -> None:
     file = next(iter(table.files()))
     table.delete_positions((file.path, 0))
     house.pass_time(10)
-    services.compact_tables.keep()
-    [conflict] = services.compact_tables.commit_due()
+    services.tick_tables.keep()
+    [conflict] = services.tick_tables.commit_due()
     assert conflict.conflicts
     assert services.maintain_tables.remove_leftovers(table.identifier) == ()
     house.pass_time(24 * 3600)

@@ -49,7 +49,7 @@ def planned(house: House, engine: Held, *tables: LakeTable) -> None:
     house.services.engine_override = engine
     house.services.dispatch_tasks._task_slots = 2
     for table in tables:
-        assert house.services.compact_tables.plan_nodes(table.identifier, PlanRequest()).tasks
+        assert house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
 
 
 def test_tables_are_merged_and_committed_while_another_s_merge_takes_its_time(house: House) -> None:
@@ -66,7 +66,7 @@ def test_tables_are_merged_and_committed_while_another_s_merge_takes_its_time(ho
 
     # Time passes for the drain as it waits: its look for due tables comes every other second.
     house.services.dispatch_tasks._on_step = lambda step: house.pass_time(3) if step == "prepared" else None
-    done = house.services.compact_tables.drain(until=lambda: house.pass_time(1) or False, linger=timedelta(0), on_commit=on_commit)  # type: ignore[func-returns-value]
+    done = house.services.tick_tables.drain(until=lambda: house.pass_time(1) or False, linger=timedelta(0), on_commit=on_commit)  # type: ignore[func-returns-value]
     # Which of the two that run beside each other ends first is chance.
     assert sorted(committed[:2]) == ["lake.db.quick", "lake.db.third"]
     assert committed[2:] == ["lake.db.slow"]
@@ -138,16 +138,16 @@ def test_what_ends_a_slot_ends_the_drain(house: House) -> None:
 def test_a_table_commits_early_when_its_merged_work_holds_due_nodes_back(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    assert services.compact_tables.compact(table.identifier).committed
+    assert services.compact_table.compact(table.identifier).committed
     table.ids(20)
-    services.compact_tables.plan_nodes(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
+    services.compact_table.plan_nodes(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
     services.dispatch_tasks.drain("me")
     house.pass_time(61)
     assert services.commit_tables.due() == []
     # Files that came since make the node due, and its own merged work is in the way.
     for one in range(40, 52):
         table.ids(one)
-    services.compact_tables.sweep(None, timedelta(seconds=20))
+    services.tick_tables.sweep(None, timedelta(seconds=20))
     services.plan_tables.plan(table.identifier)
     assert services.commit_tables.due() == [table.identifier]
     services.stores.tables.update(table.identifier, {"last_committed_at": house.now - timedelta(seconds=29)})
@@ -157,7 +157,7 @@ def test_a_table_commits_early_when_its_merged_work_holds_due_nodes_back(house: 
 def test_merged_work_takes_no_slot_of_its_table(house: House) -> None:
     table = house.fragmented(files=24, **{"self-optimizing.quota": "1.5", "self-optimizing.target-size": "12000"})
     services = house.services
-    services.compact_tables.refresh(table.identifier)
+    services.compact_table.refresh(table.identifier)
     assert len(services.plan_tables.plan(table.identifier).tasks) == 1
     assert services.stores.tasks.planned_work(table.identifier).tasks == 1
     services.dispatch_tasks.drain("me")

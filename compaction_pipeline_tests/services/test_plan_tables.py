@@ -16,16 +16,16 @@ from compaction_pipeline.core.model.task import EndReason, TaskStatus
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
-from compaction_pipeline_tests.services.test_compact_tables import Broken
+from compaction_pipeline_tests.services.test_compact_table import Broken
 
 
 def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented()
     services = house.services
-    services.compact_tables.refresh(table.identifier)
+    services.compact_table.refresh(table.identifier)
     assert services.plan_tables.plan(table.identifier).tasks
     row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
-    services.compact_tables.refresh(table.identifier)
+    services.compact_table.refresh(table.identifier)
     # Nodes whose files changed are judged at once, the pause between two plans or not.
     assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
     with monkeypatch.context() as patch:
@@ -40,16 +40,16 @@ def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypa
 def test_a_tick_says_what_waits_though_only_nodes_were_planned_before(house: House) -> None:
     table = house.fragmented()
     plans = house.services.plan_tables
-    house.services.compact_tables.refresh(table.identifier)
+    house.services.compact_table.refresh(table.identifier)
     [node] = [state.node for state in house.services.stores.tables.nodes(table.identifier)]
     changed = {table.identifier: frozenset({node})}
-    [(_, planned)] = house.services.compact_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
+    [(_, planned)] = house.services.tick_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
     assert planned.tasks
     reason = plans.plan(table.identifier).plan.reason
     assert (reason.code, reason.text.split(";")[0]) == (PlanReasonCode.FILES_IN_USE, "1 node held back")
     row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
-    house.services.compact_tables.refresh(table.identifier)
-    house.services.compact_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
+    house.services.compact_table.refresh(table.identifier)
+    house.services.tick_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
     assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
     state = house.services.stores.tables.state(table.identifier)
     assert state.plan_reason is not None
@@ -71,7 +71,7 @@ def _ticks(house: House) -> PlanReasonCode | None:
 
 def _read_and_plan(house: House, table: LakeTable) -> None:
     house.services.explore_catalogs.explore()
-    house.services.compact_tables.refresh(table.identifier)
+    house.services.compact_table.refresh(table.identifier)
     house.services.plan_tables.plan(table.identifier)
 
 
@@ -110,7 +110,7 @@ def test_a_node_that_changed_and_was_not_planned_at_once_is_planned_later(house:
     _read_and_plan(house, table)
     table.delete_positions(*[(file.path, number) for number in range(15)])
     # A person looks between the commit and the tick: what changed is read, and not planned.
-    house.services.compact_tables.explain(table.identifier)
+    house.services.compact_table.explain(table.identifier)
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 
@@ -120,7 +120,7 @@ def test_thresholds_that_were_set_on_a_quiet_table_are_acted_on(house: House) ->
     assert _ticks(house) is None
     with table.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.major.trigger.duplicate-ratio": "0.1"})
-    house.services.compact_tables.refresh(table.identifier)
+    house.services.compact_table.refresh(table.identifier)
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 
@@ -135,7 +135,7 @@ def test_a_task_that_ended_without_a_commit_is_planned_again(house: House, statu
     if status is TaskStatus.CANCELED:
         house.services.stores.tasks.cancel([task.task_id], EndReason.GIVEN_UP, "interrupted", house.now)
     else:
-        house.services.compact_tables.drain(until=lambda: False, linger=timedelta(0))
+        house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
     assert house.services.stores.tasks.task(task.task_id).status is status
     house.pass_time(2 * 3600)
     assert _ticks(house) is PlanReasonCode.PLANNED
@@ -146,12 +146,12 @@ def test_a_fault_that_nobody_foresaw_holds_up_no_other_table(house: House, monke
     services = house.services
     with monkeypatch.context() as patch:
         patch.setattr(services.refresh_files, "refresh", _failing_for(bad, services.refresh_files.refresh))
-        swept = services.compact_tables.sweep(None, timedelta(seconds=20))
+        swept = services.tick_tables.sweep(None, timedelta(seconds=20))
         assert [refresh.problem is None for refresh in swept.refreshed] == [False, True]
         assert swept.cursor is None
-    services.compact_tables.sweep(None, timedelta(seconds=20))
+    services.tick_tables.sweep(None, timedelta(seconds=20))
     monkeypatch.setattr(services.stores.files, "files", _failing_for(bad, services.stores.files.files))
-    [(table, planned)] = services.compact_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
+    [(table, planned)] = services.tick_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
     assert table == good.identifier
     assert planned.tasks
     assert "OverflowError: a number too large" in (services.stores.tables.state(bad.identifier).problem or "")

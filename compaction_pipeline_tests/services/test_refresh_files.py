@@ -130,9 +130,9 @@ def test_another_tools_rewrite_is_a_warning(house: House) -> None:
 def test_a_property_out_of_bounds_stops_that_table_only_and_shows_on_it(house: House) -> None:
     bad = house.fragmented("bad", **{"self-optimizing.fragment-ratio": "1"})
     good = house.fragmented("good")
-    swept = house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    swept = house.services.tick_tables.sweep(None, timedelta(seconds=20))
     assert len(swept.refreshed) == 2
-    house.services.compact_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
+    house.services.tick_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
     problem = house.services.stores.tables.state(bad.identifier).problem
     assert problem == "'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31"
     assert len(house.services.stores.tasks.tasks(good.identifier)) == 1
@@ -144,7 +144,7 @@ def test_an_unreadable_manifest_harms_no_other_table(house: House) -> None:
     manifest = house.lake.scan.manifests(bad.identifier, bad.head().snapshot_id or 0)[0]
     with open(manifest.path.removeprefix("file://"), "wb") as file:
         file.write(b"not avro")
-    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    house.services.tick_tables.sweep(None, timedelta(seconds=20))
     assert house.services.stores.tables.state(good.identifier).complete
     state = house.services.stores.tables.state(bad.identifier)
     assert not state.complete
@@ -177,7 +177,7 @@ def evolved(table: LakeTable) -> None:
 
 def full_reason(house: House, table: LakeTable) -> str:
     request = PlanRequest((CompactionType.FULL,), force=True)
-    return house.services.compact_tables.explain(table.identifier, request).verdicts[0].reason.text
+    return house.services.compact_table.explain(table.identifier, request).verdicts[0].reason.text
 
 
 def test_a_spec_that_evolved_without_a_snapshot_keeps_rows_where_they_are(house: House) -> None:
@@ -222,7 +222,7 @@ def test_files_of_before_and_after_a_promotion_are_of_one_partition(house: House
     with table.table.update_schema() as update:
         update.update_column("p", LongType())
     table.delete_ids(1, 2, partition=Record(5))
-    compaction = house.services.compact_tables.compact(table.identifier)
+    compaction = house.services.compact_table.compact(table.identifier)
     assert len(compaction.committed) == 1
     assert table.live_ids() == [0, *range(3, 12)]
     assert len(table.files()) == 1
@@ -231,15 +231,15 @@ def test_files_of_before_and_after_a_promotion_are_of_one_partition(house: House
 def test_a_table_whose_metadata_lies_where_it_lay_is_not_loaded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     moved, still = house.fragmented("moved", files=2), house.fragmented("still", files=2)
     assert house.services.refresh_files.unmoved() == set()
-    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    house.services.tick_tables.sweep(None, timedelta(seconds=20))
     moved.ids(7)
-    swept = house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    swept = house.services.tick_tables.sweep(None, timedelta(seconds=20))
     assert [refresh.table for refresh in swept.refreshed] == [moved.identifier]
     assert swept.unmoved == 1
     assert indexed(house, moved) == {file.path for file in moved.files()}
     with moved.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.enabled": "false"})
-    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    house.services.tick_tables.sweep(None, timedelta(seconds=20))
     layout = house.services.stores.tables.state(moved.identifier).layout
     assert layout is not None
     assert layout.properties["self-optimizing.enabled"] == "false"
@@ -248,9 +248,9 @@ def test_a_table_whose_metadata_lies_where_it_lay_is_not_loaded(house: House, mo
 
 def test_a_dropped_table_is_forgotten_though_its_catalog_names_only_the_others(house: House) -> None:
     gone, kept = house.fragmented("gone", files=2), house.fragmented("kept", files=2)
-    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    house.services.tick_tables.sweep(None, timedelta(seconds=20))
     house.lake.catalog.drop_table(("db", "gone"))
-    house.services.compact_tables.sweep(None, timedelta(seconds=20))
+    house.services.tick_tables.sweep(None, timedelta(seconds=20))
     assert [state.table for state in house.services.stores.tables.states()] == [kept.identifier]
     assert gone.identifier not in house.services.refresh_files.unmoved()
 
@@ -293,7 +293,7 @@ def test_a_commit_of_ours_changes_no_node_whose_files_it_only_carried_over(house
     house.services.refresh_files.refresh(table.identifier)
     before = {state.node: state.changed_snapshot_id for state in house.services.stores.tables.nodes(table.identifier)}
     merged = next(node for node in before if str(node) == "day=1")
-    assert house.services.compact_tables.compact(table.identifier, PlanRequest(nodes=frozenset({merged}))).committed
+    assert house.services.compact_table.compact(table.identifier, PlanRequest(nodes=frozenset({merged}))).committed
     refresh = house.services.refresh_files.refresh(table.identifier)
     assert refresh.head_moved
     assert refresh.changed == (merged,)
@@ -404,13 +404,13 @@ def test_a_global_delete_counts_in_every_node_and_no_longer_when_it_is_gone(hous
 def test_a_refused_table_whose_pointer_is_set_back_is_looked_at_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented(files=2)
     services = house.services
-    services.compact_tables.refresh(table.identifier)
+    services.compact_table.refresh(table.identifier)
     # The catalog names newer metadata for a while, of a type that we do not know.
     with monkeypatch.context() as patch:
         patch.setattr(type(services.scan), "head", _refused)
         patch.setattr(services.refresh_files, "unmoved", lambda: frozenset())
-        assert services.compact_tables.sweep(None, timedelta(seconds=20)).refreshed[0].problem == "a type of tomorrow"
-    [refresh] = services.compact_tables.sweep(None, timedelta(seconds=20)).refreshed
+        assert services.tick_tables.sweep(None, timedelta(seconds=20)).refreshed[0].problem == "a type of tomorrow"
+    [refresh] = services.tick_tables.sweep(None, timedelta(seconds=20)).refreshed
     assert refresh.complete
 
 

@@ -15,7 +15,7 @@ from compaction_pipeline.core.model.data_file import FileContent
 from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.task import TaskStatus
 from compaction_pipeline.file_io.object_io import immutable_files
-from compaction_pipeline.services.compact_tables import Compaction
+from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.object_store import Fault, ObjectStore, object_store
 from compaction_pipeline_tests.services.house import House
@@ -34,7 +34,7 @@ def house(tmp_path: Path, store: ObjectStore) -> House:
 
 
 def _compact(house: House, table: LakeTable) -> Compaction:
-    return house.services.compact_tables.compact(table.identifier, PlanRequest(force=True))
+    return house.services.compact_table.compact(table.identifier, PlanRequest(force=True))
 
 
 def _ids(table: LakeTable, store: ObjectStore) -> list[int]:
@@ -69,7 +69,7 @@ def test_a_refusal_of_writes_is_found_before_the_merge_and_over_once_mended(hous
     store.fault = lambda method, key: None
     assert _compact(house, table).committed
     assert _ids(table, store) == list(range(12))
-    house.services.compact_tables.refresh(table.identifier)
+    house.services.compact_table.refresh(table.identifier)
     assert "permission denied" not in _overview(house, table)[1]
     assert not [key for key in store.objects if "write-check" in key]
 
@@ -104,7 +104,7 @@ def test_a_store_that_is_closed_leaves_the_table_waiting_with_the_reason(
     table = house.fragmented()
     immutable_files.clear()
     store.fault = lambda method, key: Fault("status", status, code)
-    refresh = house.services.compact_tables.refresh(table.identifier)
+    refresh = house.services.compact_table.refresh(table.identifier)
     assert isinstance(refresh.error, AccessDenied)
     assert told in str(refresh.error)
     assert "restore" not in str(refresh.error)

@@ -87,7 +87,7 @@ def test_metadata_that_stumbles_twice_at_each_file_is_read_in_the_end(house: Hou
     table.delete_positions((min(file.path for file in table.files()), 0))
     StumblingIO.opened.clear()
     StumblingIO.fault = staticmethod(lambda path, n: failure if n <= 2 else None)
-    assert house.services.compact_tables.compact(table.identifier, PlanRequest(force=True)).committed
+    assert house.services.compact_table.compact(table.identifier, PlanRequest(force=True)).committed
     met = [path for path, count in StumblingIO.opened.items() if count > 2]
     assert len(pauses) >= 2 * len(met) >= 6
     StumblingIO.fault = staticmethod(lambda path, n: None)
@@ -98,20 +98,20 @@ def test_patience_ends_and_tells_nobody_to_restore_a_file(house: House, pauses: 
     table = house.fragmented()
     StumblingIO.opened.clear()
     StumblingIO.fault = staticmethod(lambda path, n: OSError(errno.ETIMEDOUT, "Connection timed out", path))
-    refresh = house.services.compact_tables.refresh(table.identifier)
+    refresh = house.services.compact_table.refresh(table.identifier)
     assert isinstance(refresh.error, StorageUnavailable)
     assert "did not answer" in str(refresh.error)
     assert "restore" not in str(refresh.error)
     assert list(StumblingIO.opened.values()) == [1 + RETRIES]
     assert len(pauses) == RETRIES
     StumblingIO.fault = staticmethod(lambda path, n: None)
-    assert house.services.compact_tables.refresh(table.identifier).error is None
+    assert house.services.compact_table.refresh(table.identifier).error is None
 
 
 def test_a_right_that_is_missing_is_told_at_once(house: House, pauses: list[float]) -> None:
     table = house.fragmented()
     StumblingIO.fault = staticmethod(lambda path, n: PermissionError(errno.EACCES, "Permission denied", path))
-    assert isinstance(house.services.compact_tables.refresh(table.identifier).error, AccessDenied)
+    assert isinstance(house.services.compact_table.refresh(table.identifier).error, AccessDenied)
     assert pauses == []
 
 

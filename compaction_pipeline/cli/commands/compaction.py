@@ -76,7 +76,7 @@ def plan(
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
         session.refresh(identifier, strict=True)
-        made = session.services.compact_tables.explain(identifier, _request(session, identifier, kind, where))
+        made = session.services.compact_table.explain(identifier, _request(session, identifier, kind, where))
         _must_be_valid(session, made)
         session.output.answer(_plan_value(identifier, made), *_plan_rendered(made, where is not None))
     raise typer.Exit(exit_code_of_plan(made))
@@ -125,19 +125,19 @@ def _compacted(
     request = replace(_request(session, table, kind, where), snapshot_properties=properties)
     before = _before(session, table)
     if dry_run:
-        made = session.services.compact_tables.explain(table, request)
+        made = session.services.compact_table.explain(table, request)
         _must_be_valid(session, made)
         paused = session.stores.tables.state(table).paused
         first = [f"{table} is {PAUSED}"] if paused else []
         answer = dry_run_answer(str(table), made, before, paused=paused)
         return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request.nodes is not None)]
     settings = session.services.settings
-    compact_tables = session.services.compact_tables
+    compact_table = session.services.compact_table
     with session.output.progress() as progress:
         spark = None if settings.merge_engine == "in-process" else settings.spark_remote or settings.spark_master
         following = Following(session.output, progress, table, spark)
         try:
-            compaction = compact_tables.compact(
+            compaction = compact_table.compact(
                 table, request, on_plan=following.planned, on_result=following.ended, on_commit=following.committed
             )
         except KeyboardInterrupt:
@@ -150,7 +150,7 @@ def _compacted(
                 raise Interrupted(message) from None
             return interrupted_answer(table, message, following.tasks(records), records, before), []
         if compaction.committed or compaction.failed:
-            compact_tables.look_again(table)
+            compact_table.look_again(table)
     if not compaction.records:
         _must_be_valid(session, compaction.plan)
     answer = answer_of(compaction, before)

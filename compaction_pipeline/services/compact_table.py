@@ -1,18 +1,16 @@
-"""Strings the use cases together: refresh → plan → merge → commit. The only service that calls others.
+"""Compacts one table now: refresh → plan → merge → commit. This service and `tick_tables` are the only ones that call others.
 
-Used by the command line, `compacted_files`, `compact_job` and the sensors, so that each means the same by "compact".
+Used by the command line and by launched partitions, so that each means the same by "compact".
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 
-from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, StorageUnavailable
 from compaction_pipeline.core.lifecycle.holders import LeaseHolder, held_in_words
-from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
@@ -20,7 +18,7 @@ from compaction_pipeline.core.model.task import CompactionTask, EndReason, TaskS
 from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit_tables import Commit, CommitTables, in_words
-from compaction_pipeline.services.dispatch_tasks import Dispatch, DispatchTasks, failures_in_words, why_ended
+from compaction_pipeline.services.dispatch_tasks import DispatchTasks, failures_in_words, why_ended
 from compaction_pipeline.services.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.refresh_files import Refresh, RefreshFiles
 
@@ -30,8 +28,6 @@ CONFLICT_ROUNDS = 3
 """How often an entry that planned nodes plans them again after a commit rejected some."""
 BUSY_WAITS = 120
 BUSY_WAIT_SECONDS = 0.5
-COMMIT_LOOK = timedelta(seconds=2)
-"""How often a drain looks which tables are due for a commit."""
 _OWN_REASONS = frozenset(
     {
         PlanReasonCode.REFUSED,
@@ -87,26 +83,6 @@ class Compaction:
         return self.plan.reason.text
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """One round over tables within a time budget. `cursor` is the table to go on from, None when the round was whole.
-
-    `unmoved`: how many tables stood still, as their catalog said at once.
-    """
-
-    refreshed: tuple[Refresh, ...] = ()
-    cursor: str | None = None
-    unmoved: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What keeping found: tasks whose lost attempts were returned, records that were settled."""
-
-    returned: tuple[str, ...] = ()
-    settled: tuple[CompactionRecord, ...] = ()
-
-
 @dataclass
 class _Done:
     """What a compaction has done so far."""
@@ -124,8 +100,8 @@ class _Done:
         self.on_commit(record)
 
 
-class CompactTables:
-    """The verbs that the doors use."""
+class CompactTable:
+    """The verbs that a person, a launch and a command use."""
 
     def __init__(
         self,
@@ -148,8 +124,6 @@ class CompactTables:
         self._clock = clock
         self._new_owner = new_owner
         self._sleep = sleep
-
-    # ---- one table, now ----------------------------------------------------------------------------------------------
 
     def refresh(self, table: TableIdentifier) -> Refresh:
         """Bring one table to its head, whole, waiting for another process that is at it. Raises StorageUnavailable."""
@@ -188,7 +162,8 @@ class CompactTables:
         command or tick.
         """
         done = _Done(on_commit=on_commit)
-        self._add_settled(done, table, self.keep(table).settled)
+        self._tasks.release_expired(self._clock())
+        self._add_settled(done, table, self._commit_tables.settle(table))
         unknown = self._commit_tables.unknown(table)
         if unknown is not None:
             raise CommitStateUnknown(
@@ -356,65 +331,6 @@ class CompactTables:
             commit = self._commit_tables.commit(table, ids, run_id)
         return commit
 
-    # ---- all tables, tick by tick ------------------------------------------------------------------------------------
-
-    def keep(self, at_once: TableIdentifier | None = None) -> Kept:
-        """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick, run and command.
-
-        `at_once`: the table that a person asks for, whose commits are settled though it may be in its pause after failed ones.
-        """
-        returned = self._tasks.release_expired(self._clock())
-        return Kept(tuple(returned), tuple(self._commit_tables.settle(at_once)))
-
-    def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
-        """Refresh tables in order from `cursor` on until the budget is used; a table that fails harms no other."""
-        unmoved = self._refresh_files.unmoved()
-        deadline = self._clock() + budget
-        names = sorted((table for table in self._tables.seen() if table not in unmoved), key=str)
-        start = next((i for i, table in enumerate(names) if cursor is not None and str(table) >= cursor), 0)
-        refreshed: list[Refresh] = []
-        for table in names[start:]:
-            if refreshed and self._clock() >= deadline:
-                return Sweep(tuple(refreshed), str(table), len(unmoved))
-            try:
-                refresh = self._refresh_files.refresh(table, deadline)
-            except NotFoundError:
-                continue
-            except Exception as error:
-                refresh = Refresh(table, complete=False, problem=self._unexpected(table, "refreshed", error))
-            refreshed.append(refresh)
-            if not refresh.complete and not refresh.busy and refresh.problem is None:
-                return Sweep(tuple(refreshed), str(table), len(unmoved))
-        return Sweep(tuple(refreshed), None, len(unmoved))
-
-    def plan_due(
-        self, tables: Iterable[TableIdentifier], budget: timedelta, nodes: Mapping[TableIdentifier, frozenset[TableNode]] | None = None
-    ) -> Sequence[tuple[TableIdentifier, Planned]]:
-        """Plan tables by their triggers into the queue, within a time budget; a table that fails shows its problem."""
-        deadline = self._clock() + budget
-        planned: list[tuple[TableIdentifier, Planned]] = []
-        for table in tables:
-            if self._clock() >= deadline:
-                break
-            request = PlanRequest(nodes=nodes[table]) if nodes and table in nodes else PlanRequest()
-            try:
-                planned.append((table, self._plan_tables.plan(table, request)))
-            except NotFoundError:
-                continue
-            except CompactionError as error:
-                log.warning("table=%s not planned: %s", table, error)
-                self._tables.update(table, {"problem": str(error)})
-            except Exception as error:
-                self._unexpected(table, "planned", error)
-        return planned
-
-    def _unexpected(self, table: TableIdentifier, verb: str, error: Exception) -> str:
-        """Show an error that nobody foresaw on its table, and keep it there: the tables behind it have their turn."""
-        log.exception("table=%s not %s", table, verb)
-        problem = f"not {verb}, {type(error).__name__}: {error}; please report this"
-        self._tables.update(table, {"problem": problem})
-        return problem
-
     def plan_nodes(self, table: TableIdentifier, request: PlanRequest) -> Planned:
         """Refresh a table and plan these nodes into the queue, as a person asks, waiting for another process that is at it.
 
@@ -442,62 +358,3 @@ class CompactTables:
         if commit.busy:
             raise StorageUnavailable(f"{commit.reason}, for over a minute now: try again later")
         return commit
-
-    def drain(
-        self,
-        *,
-        until: Callable[[], bool],
-        linger: timedelta,
-        queue: str | None = None,
-        run_id: str | None = None,
-        on_result: Callable[[CompactionTask, TaskStatus], None] = lambda task, status: None,
-        on_commit: Callable[[CompactionRecord], None] = lambda record: None,
-    ) -> Dispatch:
-        """Merge what waits, commit what is due, until the queue was empty for `linger` or `until()` says so."""
-        failures: list[Exception] = []
-        looked_at: datetime | None = None
-
-        def keep_and_commit() -> None:
-            nonlocal looked_at
-            if failures or (looked_at is not None and self._clock() - looked_at < COMMIT_LOOK):
-                return
-            looked_at = self._clock()
-            self._tasks.release_expired(looked_at)
-            try:
-                for record in self.commit_due(run_id):
-                    on_commit(record)
-            except CompactionError as error:
-                # What is being merged is merged to its end first.
-                failures.append(error)
-
-        done = self._dispatch_tasks.drain(
-            self._new_owner(),
-            queue=queue,
-            until=lambda: bool(failures) or until(),
-            linger=linger,
-            meanwhile=keep_and_commit,
-            on_result=on_result,
-        )
-        looked_at = None
-        keep_and_commit()
-        if failures:
-            raise failures[0]
-        return done
-
-    def commit_due(self, run_id: str | None = None) -> Iterator[CompactionRecord]:
-        """Commit every table whose interval passed; the records as they are made."""
-        failures: list[Exception] = []
-        for table in self._commit_tables.due():
-            try:
-                commit = self._commit_tables.commit(table, run_id=run_id)
-            except Exception as error:
-                # The others have their turn first.
-                log.exception("table=%s not committed", table)
-                failures.append(error)
-                continue
-            if commit.record is not None:
-                yield commit.record
-            else:
-                log.info("table=%s not committed: %s", table, commit.reason)
-        if failures:
-            raise failures[0]

@@ -1,0 +1,189 @@
+"""Works on all tables, tick by tick: keep → sweep → plan what is due → drain the queue → commit what is due.
+
+Used by the sensors, `compact_job`, `commit_job` and the commands that work on every table. This service and `compact_table` are the
+only ones that call others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.model.plan import PlanRequest
+from compaction_pipeline.core.model.record import CompactionRecord
+from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
+from compaction_pipeline.services.commit_tables import CommitTables
+from compaction_pipeline.services.dispatch_tasks import Dispatch, DispatchTasks
+from compaction_pipeline.services.plan_tables import Planned, PlanTables
+from compaction_pipeline.services.refresh_files import Refresh, RefreshFiles
+
+log = logging.getLogger(__name__)
+
+COMMIT_LOOK = timedelta(seconds=2)
+"""How often a drain looks which tables are due for a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One round over tables within a time budget. `cursor` is the table to go on from, None when the round was whole.
+
+    `unmoved`: how many tables stood still, as their catalog said at once.
+    """
+
+    refreshed: tuple[Refresh, ...] = ()
+    cursor: str | None = None
+    unmoved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What keeping found: tasks whose lost attempts were returned, records that were settled."""
+
+    returned: tuple[str, ...] = ()
+    settled: tuple[CompactionRecord, ...] = ()
+
+
+class TickTables:
+    """The verbs that the sensors and the draining runs use."""
+
+    def __init__(
+        self,
+        tables: TableStore,
+        tasks: TaskStore,
+        refresh_files: RefreshFiles,
+        plan_tables: PlanTables,
+        dispatch_tasks: DispatchTasks,
+        commit_tables: CommitTables,
+        clock: Clock,
+        new_owner: Callable[[], str],
+    ) -> None:
+        self._tables = tables
+        self._tasks = tasks
+        self._refresh_files = refresh_files
+        self._plan_tables = plan_tables
+        self._dispatch_tasks = dispatch_tasks
+        self._commit_tables = commit_tables
+        self._clock = clock
+        self._new_owner = new_owner
+
+    def keep(self, at_once: TableIdentifier | None = None) -> Kept:
+        """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick, run and command.
+
+        `at_once`: the table that a person asks for, whose commits are settled though it may be in its pause after failed ones.
+        """
+        returned = self._tasks.release_expired(self._clock())
+        return Kept(tuple(returned), tuple(self._commit_tables.settle(at_once)))
+
+    def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
+        """Refresh tables in order from `cursor` on until the budget is used; a table that fails harms no other."""
+        unmoved = self._refresh_files.unmoved()
+        deadline = self._clock() + budget
+        names = sorted((table for table in self._tables.seen() if table not in unmoved), key=str)
+        start = next((i for i, table in enumerate(names) if cursor is not None and str(table) >= cursor), 0)
+        refreshed: list[Refresh] = []
+        for table in names[start:]:
+            if refreshed and self._clock() >= deadline:
+                return Sweep(tuple(refreshed), str(table), len(unmoved))
+            try:
+                refresh = self._refresh_files.refresh(table, deadline)
+            except NotFoundError:
+                continue
+            except Exception as error:
+                refresh = Refresh(table, complete=False, problem=self._unexpected(table, "refreshed", error))
+            refreshed.append(refresh)
+            if not refresh.complete and not refresh.busy and refresh.problem is None:
+                return Sweep(tuple(refreshed), str(table), len(unmoved))
+        return Sweep(tuple(refreshed), None, len(unmoved))
+
+    def plan_due(
+        self, tables: Iterable[TableIdentifier], budget: timedelta, nodes: Mapping[TableIdentifier, frozenset[TableNode]] | None = None
+    ) -> Sequence[tuple[TableIdentifier, Planned]]:
+        """Plan tables by their triggers into the queue, within a time budget; a table that fails shows its problem."""
+        deadline = self._clock() + budget
+        planned: list[tuple[TableIdentifier, Planned]] = []
+        for table in tables:
+            if self._clock() >= deadline:
+                break
+            request = PlanRequest(nodes=nodes[table]) if nodes and table in nodes else PlanRequest()
+            try:
+                planned.append((table, self._plan_tables.plan(table, request)))
+            except NotFoundError:
+                continue
+            except CompactionError as error:
+                log.warning("table=%s not planned: %s", table, error)
+                self._tables.update(table, {"problem": str(error)})
+            except Exception as error:
+                self._unexpected(table, "planned", error)
+        return planned
+
+    def _unexpected(self, table: TableIdentifier, verb: str, error: Exception) -> str:
+        """Show an error that nobody foresaw on its table, and keep it there: the tables behind it have their turn."""
+        log.exception("table=%s not %s", table, verb)
+        problem = f"not {verb}, {type(error).__name__}: {error}; please report this"
+        self._tables.update(table, {"problem": problem})
+        return problem
+
+    def drain(
+        self,
+        *,
+        until: Callable[[], bool],
+        linger: timedelta,
+        queue: str | None = None,
+        run_id: str | None = None,
+        on_result: Callable[[CompactionTask, TaskStatus], None] = lambda task, status: None,
+        on_commit: Callable[[CompactionRecord], None] = lambda record: None,
+    ) -> Dispatch:
+        """Merge what waits, commit what is due, until the queue was empty for `linger` or `until()` says so."""
+        failures: list[Exception] = []
+        looked_at: datetime | None = None
+
+        def keep_and_commit() -> None:
+            nonlocal looked_at
+            if failures or (looked_at is not None and self._clock() - looked_at < COMMIT_LOOK):
+                return
+            looked_at = self._clock()
+            self._tasks.release_expired(looked_at)
+            try:
+                for record in self.commit_due(run_id):
+                    on_commit(record)
+            except CompactionError as error:
+                # What is being merged is merged to its end first.
+                failures.append(error)
+
+        done = self._dispatch_tasks.drain(
+            self._new_owner(),
+            queue=queue,
+            until=lambda: bool(failures) or until(),
+            linger=linger,
+            meanwhile=keep_and_commit,
+            on_result=on_result,
+        )
+        looked_at = None
+        keep_and_commit()
+        if failures:
+            raise failures[0]
+        return done
+
+    def commit_due(self, run_id: str | None = None) -> Iterator[CompactionRecord]:
+        """Commit every table whose interval passed; the records as they are made."""
+        failures: list[Exception] = []
+        for table in self._commit_tables.due():
+            try:
+                commit = self._commit_tables.commit(table, run_id=run_id)
+            except Exception as error:
+                # The others have their turn first.
+                log.exception("table=%s not committed", table)
+                failures.append(error)
+                continue
+            if commit.record is not None:
+                yield commit.record
+            else:
+                log.info("table=%s not committed: %s", table, commit.reason)
+        if failures:
+            raise failures[0]
