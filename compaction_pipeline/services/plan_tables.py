@@ -13,17 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, NotFoundError
-from compaction_pipeline.core.files.sort_order import order_of_full
 from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, may_be_due
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
 from compaction_pipeline.core.lifecycle.holders import held_in_words
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
-from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import (
     Budget,
     CompactionPlan,
-    NodeHistory,
     NodeVerdict,
     PlanReason,
     PlanReasonCode,
@@ -35,6 +32,17 @@ from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.planning.budget import may_refill, table_budget, table_slots
 from compaction_pipeline.core.planning.planner import Planning
+from compaction_pipeline.core.planning.table_state import (
+    empty_plan,
+    failing_text,
+    how_failed,
+    node_history,
+    properties_or_defaults,
+    same_index,
+    table_files,
+    what_waits,
+    without_failing,
+)
 from compaction_pipeline.core.ports import (
     CatalogStore,
     Clock,
@@ -46,19 +54,11 @@ from compaction_pipeline.core.ports import (
     TableStore,
     TaskStore,
 )
-from compaction_pipeline.core.words import count_text
 
 log = logging.getLogger(__name__)
 
 FAILING_PAUSE = timedelta(hours=1)
 """A node whose task used up its retries is left alone this long, unless a person asks."""
-_WAITING = (
-    PlanReasonCode.MIN_PLAN_INTERVAL,
-    PlanReasonCode.OVER_BUDGET,
-    PlanReasonCode.FILES_IN_USE,
-    PlanReasonCode.PLANNED,
-    PlanReasonCode.FAILING,
-)
 _UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and none changed since it was judged")
 PART_FILES = 50_000
 """Files held in memory at a time while a table is planned; a larger node is held by itself."""
@@ -129,7 +129,7 @@ class PlanTables:
             if state.complete
             and may_be_due(
                 nodes[state.table],
-                _properties_or_defaults(state, catalogs.get(state.table.catalog, {})),
+                properties_or_defaults(state, catalogs.get(state.table.catalog, {})),
                 global_deletes=self._has_global_deletes(state),
             )
         ]
@@ -143,7 +143,7 @@ class PlanTables:
         owner, name = self._new_owner(), f"plan:{table}"
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             holder = held_in_words(self._leases.holder(name, self._clock()), "planning this table")
-            return Planned(_empty(PlanReasonCode.FILES_IN_USE, holder), busy=True)
+            return Planned(empty_plan(PlanReasonCode.FILES_IN_USE, holder), busy=True)
 
         def renew() -> bool:
             return self._leases.renew(name, owner, self._clock(), LEASE)
@@ -179,7 +179,7 @@ class PlanTables:
             # Merges would find out as well, one after the other, each at its end.
             self._check_writable(table)
         except AccessDenied as error:
-            denied = _empty(PlanReasonCode.NO_ACCESS, str(error))
+            denied = empty_plan(PlanReasonCode.NO_ACCESS, str(error))
             self._tables.update(table, {"plan_reason": denied.reason})
             self._save_verdicts(table, decided.verdicts)
             log.warning("table=%s not planned: %s", table, error)
@@ -190,10 +190,10 @@ class PlanTables:
         if not is_held():
             # This process stood still for longer than the lease: another one may have planned the same files.
             reason = "the lease of this plan ended while it was made; planned again later"
-            return Planned(_empty(PlanReasonCode.FILES_IN_USE, reason), busy=True)
+            return Planned(empty_plan(PlanReasonCode.FILES_IN_USE, reason), busy=True)
         if not self._tasks.insert(tasks, decided.replaces, now):
             reason = "a task that this plan replaces started meanwhile; planned again later"
-            return Planned(_empty(PlanReasonCode.FILES_IN_USE, reason), busy=True)
+            return Planned(empty_plan(PlanReasonCode.FILES_IN_USE, reason), busy=True)
         self._tables.update(table, {**changes, "last_planned_at": now})
         self._save_verdicts(table, decided.verdicts)
         log.info("table=%s plan=%s tasks=%d replaced=%d", table, tasks[0].plan_id, len(tasks), len(decided.replaces))
@@ -215,11 +215,11 @@ class PlanTables:
         except NotFoundError:
             raise
         except CompactionError as error:
-            return _empty(PlanReasonCode.INVALID_PROPERTY, str(error)), None
+            return empty_plan(PlanReasonCode.INVALID_PROPERTY, str(error)), None
         if not properties.enabled and not request.force:
-            return _empty(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false on this table"), None
+            return empty_plan(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false on this table"), None
         if state.known_snapshot_id is None:
-            return _empty(PlanReasonCode.EMPTY_TABLE, "the table has no snapshot yet"), None
+            return empty_plan(PlanReasonCode.EMPTY_TABLE, "the table has no snapshot yet"), None
         # In use is read before the files: a task that is committed in between makes the state incomplete first.
         in_use = self._tasks.in_use(table)
         nodes = self._tables.nodes(table, request.nodes)
@@ -231,7 +231,7 @@ class PlanTables:
             in_use,
             replace(properties, enabled=True),
             request,
-            _history(state, nodes),
+            node_history(state, nodes),
             budget,
             self._clock(),
         )
@@ -242,21 +242,21 @@ class PlanTables:
             if not nodes:
                 return CompactionPlan((), state.plan_reason or _UNCHANGED), state
             if idle and self._are_told(table, nodes):
-                return CompactionPlan((), _what_waits(nodes) or state.plan_reason or _UNCHANGED), state
+                return CompactionPlan((), what_waits(nodes) or state.plan_reason or _UNCHANGED), state
         for files, decided_nodes in self._parts(state, nodes, properties, request, planning):
             younger = next((file for file in files.files if file.data_sequence_number > state.known_sequence_number), None)
-            if younger is not None and _same_index(state, self._tables.state(table)):
+            if younger is not None and same_index(state, self._tables.state(table)):
                 self._tables.update(table, {"complete": False})
-                return _empty(
+                return empty_plan(
                     PlanReasonCode.BEING_READ, f"file {younger.path} is younger than the snapshot that was read: read again"
                 ), None
             planning.add(files, decided_nodes)
-        if not _same_index(state, self._tables.state(table)):
-            return _empty(PlanReasonCode.BEING_READ, "the table moved while it was planned; planned again at the next tick"), None
+        if not same_index(state, self._tables.state(table)):
+            return empty_plan(PlanReasonCode.BEING_READ, "the table moved while it was planned; planned again at the next tick"), None
         decided = planning.plan()
         if not (request.force or asked):
             # A person who asks again has mended what failed; only ticks would fail for ever.
-            decided = _without(decided, self._failing(table))
+            decided = without_failing(decided, self._failing(table))
         return decided, state
 
     def _parts(
@@ -266,18 +266,18 @@ class PlanTables:
         assert state.layout is not None
         if self._files.has_global_deletes(state.table, state.layout.unpartitioned_spec_ids):
             # Whether such a delete may go depends on the data files of every node.
-            yield _table_files(state, self._files.files(state.table)), None
+            yield table_files(state, self._files.files(state.table)), None
             return
         part: list[TableNode] = []
         held = 0
         for node in nodes if request.force else self._not_decided_by_figures(state, nodes, properties, planning):
             if part and held + node.metrics.files > PART_FILES:
-                yield _table_files(state, self._files.files(state.table, part)), frozenset(part)
+                yield table_files(state, self._files.files(state.table, part)), frozenset(part)
                 part, held = [], 0
             part.append(node.node)
             held += node.metrics.files
         if part:
-            yield _table_files(state, self._files.files(state.table, part)), frozenset(part)
+            yield table_files(state, self._files.files(state.table, part)), frozenset(part)
 
     def _not_decided_by_figures(
         self, state: TableState, nodes: Sequence[NodeState], properties: TableProperties, planning: Planning
@@ -390,7 +390,7 @@ class PlanTables:
             if now < again:
                 reasons[node] = PlanReason(
                     PlanReasonCode.FAILING,
-                    f"task {task.task_id} {_how_failed(task)}: {task.reason}; "
+                    f"task {task.task_id} {how_failed(task)}: {task.reason}; "
                     f"tried again after {again:%Y-%m-%d %H:%M} UTC, or when you launch the node",
                 )
         return reasons
@@ -398,7 +398,7 @@ class PlanTables:
     def _save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
         known = {state.node: state for state in self._tables.nodes(table, [verdict.node for verdict in verdicts])}
         changed = [
-            replace(known[verdict.node], verdict=verdict, failing=_failing_text(verdict))
+            replace(known[verdict.node], verdict=verdict, failing=failing_text(verdict))
             for verdict in verdicts
             if verdict.node in known
             and known[verdict.node].verdict != verdict
@@ -407,87 +407,3 @@ class PlanTables:
         ]
         if changed:
             self._tables.save_nodes(table, changed)
-
-
-def _what_waits(nodes: Sequence[NodeState]) -> PlanReason | None:
-    """What the nodes' own verdicts say of those that are due and not done, in one sentence; None when there are none."""
-    reasons = [(node.node, node.verdict.reason) for node in nodes if node.verdict is not None]
-    for code in _WAITING:
-        held = [(node, reason) for node, reason in reasons if reason.code is code]
-        if held:
-            node, reason = held[0]
-            # What was planned has its tasks by now.
-            told = PlanReasonCode.FILES_IN_USE if code is PlanReasonCode.PLANNED else code
-            return PlanReason(told, f"{count_text(len(held), 'node')} held back; {node}: {reason.text}")
-    return None
-
-
-def _properties_or_defaults(state: TableState, of_catalog: Mapping[str, str]) -> TableProperties:
-    """The properties in force; the defaults for a table that has one out of bounds: its plan says what is wrong, and the table shows it."""
-    try:
-        return resolve_properties(state.layout.properties if state.layout is not None else {}, of_catalog)
-    except CompactionError:
-        return TableProperties()
-
-
-def _how_failed(task: CompactionTask) -> str:
-    if task.end_reason is EndReason.REFUSED:
-        return "was refused, and no further attempt can merge it as it is"
-    return f"failed {task.attempt} time(s)"
-
-
-def _failing_text(verdict: NodeVerdict) -> str | None:
-    return verdict.reason.text if verdict.reason.code is PlanReasonCode.FAILING else None
-
-
-def _same_index(before: TableState, after: TableState) -> bool:
-    return (
-        after.complete
-        and before.known_snapshot_id == after.known_snapshot_id
-        and before.refreshed_at == after.refreshed_at
-        and before.table_uuid == after.table_uuid
-    )
-
-
-def _table_files(state: TableState, files: Sequence[LiveFile]) -> TableFiles:
-    assert state.layout is not None
-    assert state.known_snapshot_id is not None
-    assert state.table_uuid is not None
-    return TableFiles(
-        state.table,
-        state.table_uuid,
-        state.known_snapshot_id,
-        state.known_sequence_number,
-        state.layout.format_version,
-        state.layout.schema_id,
-        state.layout.default_spec_id,
-        state.layout.unpartitioned_spec_ids,
-        tuple(files),
-        order_of_full(state.layout),
-    )
-
-
-def _history(state: TableState, nodes: Sequence[NodeState]) -> NodeHistory:
-    return NodeHistory(
-        last_done={(node.node, kind): at for node in nodes for kind, at in node.last_done.items()},
-        first_seen={node.node: node.first_seen for node in nodes if node.first_seen is not None},
-        last_planned_at=state.last_planned_at,
-        last_old_spec_delete_at=state.last_old_spec_delete_at,
-    )
-
-
-def _empty(code: PlanReasonCode, text: str) -> CompactionPlan:
-    return CompactionPlan((), PlanReason(code, text))
-
-
-def _without(decided: CompactionPlan, failing: Mapping[TableNode, PlanReason]) -> CompactionPlan:
-    """The plan less the nodes that keep failing; whole groups go, as a conversion needs all of its tasks."""
-    groups = {task.group for task in decided.tasks if task.group and task.node in failing}
-    kept = tuple(task for task in decided.tasks if task.node not in failing and task.group not in groups)
-    verdicts = tuple(
-        replace(verdict, type=None, reason=failing[verdict.node]) if verdict.node in failing else verdict for verdict in decided.verdicts
-    )
-    reason = decided.reason
-    if decided.tasks and not kept:
-        reason = next(iter(failing.values()))
-    return replace(decided, tasks=kept, verdicts=verdicts, reason=reason)
