@@ -27,8 +27,8 @@ from measure import MB, alternating, load_average, median, positive
 from own_session import OwnSession, own_session
 
 from compaction_pipeline.core.ports import MergeEngine
-from compaction_pipeline.spark.copy.source import CopySource
-from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline.merging.copying.source import CopySource
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 
 EQUALITY_FILES = 10
 """Delete files of an upsert stream: one a commit."""

@@ -21,7 +21,8 @@ import duckdb
 from generate import LINEITEM, ORDERS, Warehouse, merged, total_bytes, warehouse
 from measure import MB, alternating, load_average, median, positive
 
-from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
+from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
 
 THREADS = 2
 LEVEL = 1

@@ -27,7 +27,7 @@ from own_session import own_session
 
 from compaction_pipeline.core.model.task import MergeResult
 from compaction_pipeline.core.ports import MergeEngine
-from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 
 CODES = Rows(
     {

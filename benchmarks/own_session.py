@@ -11,7 +11,7 @@ from pathlib import Path
 
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult
-from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
 

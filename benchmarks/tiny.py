@@ -25,7 +25,7 @@ from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import CatalogEntry
 from compaction_pipeline.core.model.task import CompactionType, TaskStatus
 from compaction_pipeline.settings import Settings
-from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
 
 STEPS = ("refresh", "plan", "poll to Prepared", "commit")
 

@@ -182,7 +182,8 @@ class Services:
     def engine(self) -> MergeEngine:
         if self.engine_override is not None:
             return self.engine_override
-        from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
+        from compaction_pipeline.merging.engine import InProcessMergeEngine
+        from compaction_pipeline.spark.engine import SparkMergeEngine
 
         return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self.spark_sessions)
 

@@ -21,8 +21,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.merging.memory import PURGE_DELAY_MS
 from compaction_pipeline.spark.java import find_java
-from compaction_pipeline.spark.memory import PURGE_DELAY_MS
 from compaction_pipeline.spark.reachable import check_answers, check_connect, check_master
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from zipimport import zipimporter
 
-from compaction_pipeline.spark.shared_deletes import SharedDeletes
+from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
 
 
 @cache

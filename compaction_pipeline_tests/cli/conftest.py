@@ -28,8 +28,8 @@ from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
-from compaction_pipeline.spark import merge as spark_merge
-from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline.merging import engine as merge_engine
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.held_leases import held_for_a_moment
 
 __all__ = ["held_for_a_moment"]
@@ -64,7 +64,7 @@ class Desk:
                     actions.pop()()
                 yield from results
 
-        with mock.patch.object(spark_merge, "InProcessMergeEngine", Engine):
+        with mock.patch.object(merge_engine, "InProcessMergeEngine", Engine):
             yield
 
     def json(self, *arguments: str, code: int = 0) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.spark.java import find_java
-from compaction_pipeline.spark.merge import InProcessMergeEngine
 from compaction_pipeline_tests.interop.racing import Lagging
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 from compaction_pipeline_tests.real_services.lake import ServedLake

@@ -16,7 +16,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
 
 from compaction_pipeline.core.ports import CommitState
 from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.spark.kernel import merge_task
+from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.interop.test_commit_read_by_java import Java, Register
 
 pytestmark = pytest.mark.interop

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from compaction_pipeline.core.model.task import CompactionType
-from compaction_pipeline.spark.copy import assemble
-from compaction_pipeline.spark.copy.assemble import Assembler, Segment
-from compaction_pipeline.spark.copy.levels import DEFAULT_LEVEL
+from compaction_pipeline.merging.copying import assemble
+from compaction_pipeline.merging.copying.assemble import Assembler, Segment
+from compaction_pipeline.merging.copying.levels import DEFAULT_LEVEL
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files
 from compaction_pipeline_tests.reference_reader import local_path
 

@@ -37,7 +37,7 @@ from compaction_pipeline.core.model.data_file import FileContent, OutputFile
 from compaction_pipeline.core.ports import CommitState
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
-from compaction_pipeline.spark.kernel import merge_task
+from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.interop.test_commit_read_by_java import Java, Register
 

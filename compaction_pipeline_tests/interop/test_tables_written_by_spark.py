@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compaction_pipeline.core.model.task import CompactionType
-from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, reference_rows

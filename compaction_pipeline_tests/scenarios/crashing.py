@@ -24,8 +24,8 @@ from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.task import CompactionType
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
+from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.settings import Settings
-from compaction_pipeline.spark.file_access import FileAccess
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
 

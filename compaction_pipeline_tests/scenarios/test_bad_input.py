@@ -31,10 +31,10 @@ from compaction_pipeline.core.model.task import CompactionTask, MergeResult
 from compaction_pipeline.iceberg import rewrite_files
 from compaction_pipeline.iceberg.manifests import data_file_of
 from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.merging import engine as merge_engine
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark import java
-from compaction_pipeline.spark import merge as spark_merge
-from compaction_pipeline.spark.merge import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
 pytestmark = pytest.mark.scenario
@@ -138,7 +138,7 @@ def around_merges(
             last()
             yield from results
 
-    monkeypatch.setattr(spark_merge, "InProcessMergeEngine", Engine)
+    monkeypatch.setattr(merge_engine, "InProcessMergeEngine", Engine)
 
 
 # ---- names, options, catalogs ----------------------------------------------------------------------------------------

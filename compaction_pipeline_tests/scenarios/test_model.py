@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from compaction_pipeline.core.ports import MergeEngine
-from compaction_pipeline.spark.merge import InProcessMergeEngine, SparkMergeEngine
+from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.java_reader import java_can_read, java_rows

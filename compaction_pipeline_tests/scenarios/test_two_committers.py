@@ -12,7 +12,7 @@ from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.model.task import CompactionType
 from compaction_pipeline.core.ports import CommitState
 from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter
-from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.modelled_compactions import ModelledCompactions
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable

@@ -17,7 +17,7 @@ from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, RecordStat
 from compaction_pipeline.core.model.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAction, TaskStatus
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
-from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 

@@ -11,7 +11,7 @@ import pytest
 from compaction_pipeline.core.model.plan import PlanRequest
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
-from compaction_pipeline.spark.merge import InProcessMergeEngine
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 

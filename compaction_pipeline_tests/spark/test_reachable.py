@@ -9,7 +9,7 @@ import pytest
 
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.spark import session
-from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.reachable import check_connect, check_master
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.spark import session
-from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
 

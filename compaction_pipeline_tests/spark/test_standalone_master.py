@@ -13,7 +13,7 @@ import pytest
 from pyspark import SparkContext
 
 from compaction_pipeline.core.errors import StorageUnavailable
-from compaction_pipeline.spark.merge import SparkMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.reachable import check_answers
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 

@@ -1,0 +1,122 @@
+"""Conversion: rows that some deletes delete become one position-delete file per data file; the data files stay.
+
+Invariant: every position written is a row of its data file that a converted delete deletes, each once, ascending; a data file
+without such rows gets no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyiceberg.schema import Schema
+
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.merging.deletes.deletes import TaskDeletes
+from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_FIELD
+from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
+from compaction_pipeline.merging.digest import RowDigest
+from compaction_pipeline.merging.reading.evolution import arrow_schema
+from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
+from compaction_pipeline.merging.reading.read import DataReader, TableShape
+from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics, leaves
+from compaction_pipeline.merging.writing.write import OutputNames, ParquetOptions, parquet_writer
+
+_SCHEMA = Schema(PATH_FIELD, POSITION_FIELD)
+_ARROW = arrow_schema(_SCHEMA.fields)
+_ROWS_PER_GROUP = 1_000_000
+
+
+class PositionDeleteWriter:
+    """Writes position-delete files."""
+
+    def __init__(self, files: FileAccess, names: OutputNames, properties: Mapping[str, str]) -> None:
+        self._files = files
+        self._names = names
+        self._options = ParquetOptions.of(properties, deletes=True)
+        # Whole bounds whatever the table's metrics modes: readers find the referenced file by equal path bounds.
+        self._modes = MetricsModes.of(_SCHEMA, {"write.metadata.metrics.default": "full"})
+        self._numbers = 0
+        self.digest = RowDigest()
+        self.rows = 0
+
+    def write(self, data: LiveFile, positions: NDArray[np.int64]) -> OutputFile:
+        """One file of the data file's own spec and partition that deletes these rows (ascending, at least one)."""
+        path = self._names.path(data.partition, self._numbers, "-deletes")
+        self._numbers += 1
+        footers: list[Any] = []
+        with self._files.output(path) as stream, in_words(f"new file {path}", "cannot be written"):
+            writer = parquet_writer(stream, _ARROW, self._options, [PATH_FIELD.name], footers)
+            for start in range(0, len(positions), _ROWS_PER_GROUP):
+                rows = positions[start : start + _ROWS_PER_GROUP]
+                table = pa.table([pa.repeat(pa.scalar(data.path, pa.string()), len(rows)), pa.array(rows, pa.int64())], schema=_ARROW)
+                writer.write_table(table, row_group_size=len(rows))
+                self.digest.add(table)
+                self.rows += len(rows)
+            writer.close()
+            size = int(stream.tell())
+        metrics = column_metrics(footers[0], leaves(_SCHEMA), self._modes)
+        # Parquet keeps no statistics of values beyond 4 KiB; the bounds of a single path are known without them.
+        whole = data.path.encode().hex()
+        return OutputFile(
+            path=path,
+            content=FileContent.POSITION_DELETES,
+            spec_id=data.spec_id,
+            partition=data.partition,
+            file_size_bytes=size,
+            record_count=len(positions),
+            column_sizes=metrics.column_sizes,
+            value_counts=metrics.value_counts,
+            null_value_counts=metrics.null_value_counts,
+            lower_bounds={**metrics.lower_bounds, PATH_FIELD.field_id: whole},
+            upper_bounds={**metrics.upper_bounds, PATH_FIELD.field_id: whole},
+            split_offsets=tuple(metrics.split_offsets),
+            referenced_data_file=data.path,
+        )
+
+
+def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
+    """Convert the task's `work.converts`; its digests and counts are of positions."""
+    work = task.work
+    reader = DataReader(files, shape, task.memory_bytes)
+    deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared, frozenset(work.converts))
+    writer = PositionDeleteWriter(files, names, shape.layout.properties)
+    matched = RowDigest()
+    outputs: list[OutputFile] = []
+    rows_read = by_position = by_equality = 0
+    for file in work.inputs:
+        with reader.open(file) as opened:
+            masks = deletes.of(file, opened)
+            found: list[NDArray[np.int64]] = []
+            for position, batch in opened.batches(masks.projections):
+                positional, equal = masks.deleted(position, batch)
+                rows_read += batch.num_rows
+                gone = np.zeros(batch.num_rows, dtype=bool)
+                if positional is not None:
+                    gone |= positional
+                    by_position += int(positional.sum())
+                if equal is not None:
+                    by_equality += int((equal & ~gone).sum())
+                    gone |= equal
+                if gone.any():
+                    found.append(np.flatnonzero(gone).astype(np.int64) + position)
+            for positions in found:
+                paths = pa.repeat(pa.scalar(file.path, pa.string()), len(positions))
+                matched.add(pa.RecordBatch.from_arrays([paths, pa.array(positions, pa.int64())], schema=_ARROW))
+        if found:
+            outputs.append(writer.write(file, np.concatenate(found)))
+    return MergeResult(
+        task.task_id,
+        task.attempt_id or "",
+        tuple(outputs),
+        rows_read,
+        by_position,
+        by_equality,
+        sum(output.record_count for output in outputs),
+        matched.value,
+        writer.digest.value,
+    )

@@ -1,0 +1,483 @@
+"""Writes a task's rows as Parquet files whose column chunks are bytes of the sources wherever they can be.
+
+Rows come as segments: consecutive rows of one source, each column as the bytes of its pages or decoded. A row group is made of as
+many segments as fit, column by column: bytes are put one behind the other, decoded columns encoded by Arrow in memory and their
+bytes taken. A row's place is the same in every column, and both sides of the proof hold it. Whole row groups that are large enough go
+straight to the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.model.data_file import OutputFile
+from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.merging.copying.assembled_file import AssembledFile, FileKind
+from compaction_pipeline.merging.copying.chunks import Piece, Template, footer_of, in_memory
+from compaction_pipeline.merging.copying.footer import Chunk
+from compaction_pipeline.merging.copying.levels import DEFAULT_LEVEL, best_level
+from compaction_pipeline.merging.copying.proof import CopyProof, Part, checksum, handed_digest, part_of
+from compaction_pipeline.merging.memory import release_while_tight
+from compaction_pipeline.merging.reading.evolution import Projection, arrow_schema
+from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
+from compaction_pipeline.merging.reading.read import MAX_BATCH_ROWS
+from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, leaves
+from compaction_pipeline.merging.writing.write import MIB, FileSizing, OutputNames, ParquetOptions, Progress, parquet_writer, rejoined
+
+# Per column, of rows that are encoded before their row group is full: three pages of the usual size. The start of an encoder costs as
+# much as a page.
+_AHEAD_BYTES = 3 * MIB
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive rows of one source. A top-level column is either in `pieces` (a piece per leaf) or in every one of `parts`.
+
+    `nans` are the NaN of the columns in `pieces`: by column, then by field id. `file_bytes` is what the rows take in the source.
+    """
+
+    rows: int
+    file_bytes: float
+    pieces: Mapping[int, tuple[Piece, ...]] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    nans: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory."""
+        pages = sum(len(piece.data) for pieces in self.pieces.values() for piece in pieces)
+        return pages + sum(int(part.batch.nbytes) for part in self.parts)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """Bytes of memory of a reader that decompressed the pages."""
+        pages = sum(piece.chunk.uncompressed for pieces in self.pieces.values() for piece in pieces)
+        return pages + sum(int(part.batch.nbytes) for part in self.parts)
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether it is decoded in whole, every part with all of the rows."""
+        return not self.pieces and all(part.batch.num_rows == self.rows for part in self.parts)
+
+    def split(self, rows: int) -> tuple[Segment, Segment]:
+        """The first rows and the others, of a segment that can be cut."""
+        share = self.file_bytes / max(self.rows, 1)
+        first = tuple(replace(part, batch=part.batch.slice(0, rows)) for part in self.parts)
+        rest = tuple(replace(part, batch=part.batch.slice(rows)) for part in self.parts)
+        return Segment(rows, share * rows, parts=first), Segment(self.rows - rows, share * (self.rows - rows), parts=rest)
+
+
+class Assembler:
+    """Takes segments and row groups of one partition; `finish` gives the files.
+
+    `source` is the reading side's proof: what is encoded here is a source of bytes as well. `digest` is the writing side's.
+    """
+
+    def __init__(
+        self,
+        files: FileAccess,
+        schema: Schema,
+        properties: Mapping[str, str],
+        names: OutputNames,
+        sizing: FileSizing,
+        progress: Progress,
+        spec_id: int,
+        partition: Partition,
+        source: CopyProof,
+    ) -> None:
+        self.options = ParquetOptions.of(properties)
+        self.arrow = arrow_schema(schema.fields)
+        self.kind = FileKind(
+            Template.of(footer_of(_empty(self.arrow, self.options))[0], schema, self.options.codec),
+            schema,
+            leaves(schema),
+            MetricsModes.of(schema, properties),
+            spec_id,
+            partition,
+        )
+        self.digest = CopyProof()
+        self.outputs: list[OutputFile] = []
+        self._source = source
+        self._files = files
+        self._names = names
+        self._sizing = sizing
+        self._progress = progress
+        self._numbers = 0
+        self._verbatim = 0
+        self._next_row = 0
+        self._held: list[Segment] = []
+        self._held_rows = 0
+        self._ahead = _Ahead()
+        self._held_bytes = 0
+        self._held_unpacked_bytes = 0
+        self._held_file_bytes = 0.0
+        # By leaf, for the row group that is collected: the next one's values may be others.
+        self._best_levels: dict[int, int] = {}
+        self._file: AssembledFile | None = None
+        self._bytes_per_row = progress.bytes_per_row
+
+    @property
+    def limit_bytes(self) -> int:
+        """Bytes of memory that a row group is collected in."""
+        return min(self.options.row_group_bytes, self._sizing.buffer)
+
+    # ---- taking rows
+
+    def add(self, segment: Segment) -> None:
+        """Put a segment's rows into a file."""
+        if not segment.can_be_cut:
+            self._roll_before(segment.rows, segment.file_bytes)
+            self._hold(segment)
+            return
+        while segment.rows:
+            # Decoded rows can be cut where a file is full.
+            segment = replace(segment, file_bytes=segment.rows * self._bytes_per_row)
+            room = max(1, int(self._room() / self._bytes_per_row))
+            if segment.rows < room or self._would_leave_a_fragment(segment.rows - room):
+                self._hold_cut(segment)
+                return
+            first, segment = segment.split(room) if room < segment.rows else (segment, Segment(0, 0.0))
+            self._hold_cut(first)
+            self._flush()
+            if int(self._room() / self._bytes_per_row) <= 1:
+                self._roll()
+
+    def add_row_group(self, rows: int, chunks: Sequence[Chunk], data: Sequence[Iterable[memoryview]], nans: Mapping[int, int]) -> None:
+        """Put a whole row group into a file as it is; `data` gives each leaf's bytes in turn."""
+        self._roll_before(rows, sum(chunk.length for chunk in chunks))
+        number = self._verbatim
+        self._verbatim += 1
+        file = self._opened()
+        with file.group(rows) as group:
+            for leaf, (chunk, parts) in enumerate(zip(chunks, data, strict=True)):
+                read = length = written = 0
+                with group.chunk(leaf, [chunk]) as out:
+                    for part in parts:
+                        read, length = checksum(part, read), length + len(part)
+                        written = out.write(part, written)
+                self._source.add_verbatim(number, leaf, rows, length, read)
+                self.digest.add_verbatim(number, leaf, rows, out.length, written)
+        file.add_nans(nans)
+        self._learn()
+
+    def finish(self) -> tuple[OutputFile, ...]:
+        """Close the last file. Call once, at the end."""
+        self._flush()
+        self._roll()
+        return tuple(self.outputs)
+
+    def abort(self) -> None:
+        """Let go of the open file without finishing it; the caller deletes what was written."""
+        if self._file is not None:
+            self._file.abandon()
+
+    # ---- sizes
+
+    def _room(self) -> float:
+        held = self._file.position if self._file is not None else 0
+        return self._sizing.target - held - self._held_file_bytes
+
+    def _would_leave_a_fragment(self, rows: float) -> bool:
+        return (rows + self._progress.rows_left()) * self._bytes_per_row < self._sizing.fragment
+
+    def _roll_before(self, rows: int, file_bytes: float) -> None:
+        """Begin another file when these rows, which cannot be cut, are nearer to the target there."""
+        if self._room() >= file_bytes / 2 or (self._file is None and not self._held) or self._would_leave_a_fragment(rows):
+            return
+        self._flush()
+        self._roll()
+
+    def _hold_cut(self, segment: Segment) -> None:
+        """Hold decoded rows, cut where a row group is full."""
+        while segment.rows:
+            size = segment.held_bytes
+            rows = min(segment.rows, max(1, int((self.limit_bytes - self._held_bytes) / max(size / segment.rows, 1.0)) + 1))
+            first, segment = segment.split(rows) if rows < segment.rows else (segment, Segment(0, 0.0))
+            self._hold(first)
+
+    def _hold(self, segment: Segment) -> None:
+        full = self._held_bytes + segment.held_bytes > self.limit_bytes
+        # Pages that compress well would else make row groups that readers cannot hold.
+        wide = self._held_unpacked_bytes + segment.unpacked_bytes > self.options.row_group_bytes
+        if self._held and segment.pieces and (full or wide):
+            self._flush()
+        self._held.append(segment)
+        self._held_rows += segment.rows
+        self._held_unpacked_bytes += segment.unpacked_bytes
+        self._held_bytes += segment.held_bytes
+        self._held_file_bytes += segment.file_bytes
+        self._ahead.note(segment, self._plain_part(segment))
+        if self._ahead.held_bytes >= _AHEAD_BYTES * max(len(self._ahead.columns), 1):
+            self._encode_ahead()
+        if self._held_bytes >= self.limit_bytes:
+            self._flush()
+
+    def _plain_part(self, segment: Segment) -> Part | None:
+        """The part whose columns get no dictionary, of a segment that is decoded in whole."""
+        dictionaries = self.dictionary_columns()
+        if segment.pieces or not segment.can_be_cut:
+            return None
+        return next((part for part in segment.parts if not any(self.wants_dictionary(top, dictionaries) for top in part.columns)), None)
+
+    def wants_dictionary(self, top: int, dictionaries: frozenset[int]) -> bool:
+        """Whether a top-level column has one of these leaves."""
+        return any(leaf in dictionaries for leaf in self.kind.template.columns[top].leaves)
+
+    def _encode_ahead(self) -> None:
+        """Encode the columns without a dictionary of the last decoded rows now: they are still in the CPU's cache, and their pages are
+        smaller to hold than they are."""
+        ahead, self._ahead = self._ahead, _Ahead()
+        dictionaries = self.dictionary_columns()
+        if not ahead.columns or any(self.wants_dictionary(top, dictionaries) for top in ahead.columns):
+            return
+        segments = self._held[-ahead.segments :]
+        rows = sum(segment.rows for segment in segments)
+        plain = [replace(segment, parts=(part,)) for segment, part in zip(segments, ahead.parts, strict=True)]
+        pieces, nans = _Group(self, plain, self._next_row + self._held_rows - rows).ahead(ahead.columns, self.digest)
+        rest = tuple(part for segment in segments for part in segment.parts if part.columns != ahead.columns)
+        self._held[-ahead.segments :] = [Segment(rows, sum(segment.file_bytes for segment in segments), pieces, rest, nans)]
+
+    # ---- row groups
+
+    def _opened(self) -> AssembledFile:
+        if self._file is None:
+            path = self._names.path(self.kind.partition, self._numbers)
+            self._numbers += 1
+            self._file = AssembledFile(self.kind, self._files, path)
+        return self._file
+
+    def _roll(self) -> None:
+        if self._file is not None:
+            output = self._file.close()
+            self.digest.rows += output.record_count
+            self.outputs.append(output)
+            self._file = None
+
+    def _learn(self) -> None:
+        assert self._file is not None
+        self._bytes_per_row = max(self._file.position / max(self._file.rows, 1), 0.01)
+        # The allocator keeps what a row group took; within a tight bound of memory it must give it back.
+        release_while_tight()
+
+    def _flush(self) -> None:
+        """Write what is held as one row group."""
+        if not self._held:
+            return
+        if any(segment.pieces for segment in self._held):
+            # Beside pages each column would be encoded by itself.
+            self._encode_ahead()
+        file = self._opened()
+        segments, self._held, self._ahead = self._held, [], _Ahead()
+        self._held_rows, self._held_bytes, self._held_unpacked_bytes, self._held_file_bytes = 0, 0, 0, 0.0
+        rows = sum(segment.rows for segment in segments)
+        content = _Group(self, segments, self._next_row)
+        with file.group(rows) as group:
+            for leaf, pieces in enumerate(content.pieces(file.nans, self._source, self.digest)):
+                first = self._next_row
+                with group.chunk(leaf, [piece.chunk for piece in pieces]) as out:
+                    for piece in pieces:
+                        self.digest.add_bytes(leaf, first, piece.rows, len(piece.data), out.write(piece.data))
+                        first += piece.rows
+                if first != self._next_row + rows:
+                    raise MergeFailed(
+                        f"new file {file.path}: a column of {first - self._next_row} rows in a row group of {rows}; nothing is used"
+                    )
+        self._next_row += rows
+        self._best_levels = {}
+        self._learn()
+
+    def dictionary_columns(self) -> frozenset[int]:
+        """Leaves that are dictionary-encoded where they are encoded anew."""
+        voted = self._progress.dictionary_columns()
+        return frozenset(number for number, leaf in enumerate(self.kind.leaves) if leaf.field_id in voted)
+
+    def _levels(self, table: Any, columns: Sequence[int], positions: Sequence[int], dictionaries: frozenset[int]) -> dict[str, int]:
+        """The compression level by path of these leaves; none where the table sets one."""
+        if not self.options.levels_are_free:
+            return {}
+        for top, column in zip(columns, table.columns, strict=True):
+            for number in self.kind.template.columns[top].leaves:
+                if number not in self._best_levels:
+                    self._best_levels[number] = DEFAULT_LEVEL if number in dictionaries else best_level(column)
+        return {self.kind.leaves[number].parquet_path: self._best_levels[number] for number in positions}
+
+    def encoded(self, table: Any, columns: Sequence[int], dictionaries: frozenset[int], first: int) -> dict[int, Piece]:
+        """A piece per leaf of these top-level columns, encoded by Arrow; `first` is the number of the first row."""
+        positions = [number for number, leaf in enumerate(self.kind.template.leaves) if leaf.top in columns]
+        paths = [self.kind.leaves[number].parquet_path for number in positions if number in dictionaries]
+        sink = pa.BufferOutputStream()
+        writer = parquet_writer(sink, table.schema, self.options, paths, [], levels=self._levels(table, columns, positions, dictionaries))
+        writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        writer.close()
+        footer, data = footer_of(sink.getvalue())
+        [group] = footer.groups
+        if group.rows != table.num_rows:
+            raise MergeFailed(f"the encoder wrote {group.rows} rows of {table.num_rows}; nothing is used")
+        pieces = {}
+        for number, chunk in zip(positions, group.chunks, strict=True):
+            pages = data[chunk.start : chunk.start + chunk.length]
+            self._source.add_bytes(number, first, group.rows, len(pages), checksum(pages))
+            pieces[number] = Piece(pages, chunk, group.rows)
+        return pieces
+
+
+@dataclass
+class _Ahead:
+    """The last segments that are held, so far as they are decoded in whole and the same columns of all get no dictionary."""
+
+    columns: tuple[int, ...] = ()
+    parts: list[Part] = field(default_factory=list)
+    held_bytes: int = 0
+
+    @property
+    def segments(self) -> int:
+        return len(self.parts)
+
+    def note(self, segment: Segment, plain: Part | None) -> None:
+        """Another segment is held; `plain` is its part without dictionaries."""
+        columns = plain.columns if plain is not None else ()
+        if columns != self.columns:
+            self.columns, self.parts, self.held_bytes = columns, [], 0
+        if plain is not None:
+            self.parts.append(plain)
+            self.held_bytes += int(plain.batch.nbytes)
+
+
+class _Group:
+    """The columns of one row group, out of its segments."""
+
+    def __init__(self, owner: Assembler, segments: Sequence[Segment], first: int) -> None:
+        self._owner = owner
+        self._segments = list(segments)
+        self._first = first
+        self._dictionaries = owner.dictionary_columns()
+        # What Arrow was given for each decoded part: by part, then by column, (number of the first row, array).
+        self._handed: dict[int, dict[int, tuple[int, Any]]] = {}
+
+    def pieces(self, nans: NanCounter, source: CopyProof, digest: CopyProof) -> list[list[Piece]]:
+        """The pieces of every leaf, in the order of the rows."""
+        owner = self._owner
+        count = len(owner.kind.template.columns)
+        together, found = [], {}
+        for top in range(count):
+            copied = [segment for segment in self._segments if top in segment.pieces]
+            if copied and len(copied) < len(self._segments) and self._owner.wants_dictionary(top, self._dictionaries):
+                self._decode(top, source, digest)
+                copied = []
+            if copied:
+                found[top] = self._side_by_side(top, nans)
+            else:
+                together.append(top)
+        if together:
+            encoded = self._encoded_together(together, dict.fromkeys(together, nans))
+            for top in together:
+                found[top] = [[encoded[leaf]] for leaf in owner.kind.template.columns[top].leaves]
+        self._prove(digest)
+        return [pieces for top in range(count) for pieces in found[top]]
+
+    def _decode(self, top: int, source: CopyProof, digest: CopyProof) -> None:
+        """Decode a column of the segments that hold it as bytes: most files have a dictionary for it, so the new one gets one."""
+        owner = self._owner
+        copied = [number for number, segment in enumerate(self._segments) if top in segment.pieces]
+        groups = [(self._segments[number].rows, self._segments[number].pieces[top]) for number in copied]
+        firsts = [self._first + sum(segment.rows for segment in self._segments[:number]) for number in copied]
+        for first, (_, pieces) in zip(firsts, groups, strict=True):
+            for leaf, piece in zip(owner.kind.template.columns[top].leaves, pieces, strict=True):
+                digest.add_bytes(leaf, first, piece.rows, len(piece.data), checksum(piece.data))
+        with in_words("pages held in memory", "unreadable"), pa.BufferReader(in_memory(owner.kind.template, [top], groups)) as file:
+            parquet = pq.ParquetFile(file)
+            projection = Projection(parquet.schema_arrow, [owner.kind.schema.fields[top]], {}, "held in memory")
+            for place, number in enumerate(copied):
+                segment, first, parts = self._segments[number], firsts[place], []
+                for batch in parquet.iter_batches(MAX_BATCH_ROWS, row_groups=[place], use_threads=False):
+                    part = part_of((top,), projection.apply(batch), first, source)
+                    parts.append(part)
+                    first += batch.num_rows
+                if first != firsts[place] + segment.rows:
+                    raise MergeFailed(f"{first - firsts[place]} rows could be read from pages of {segment.rows} rows; nothing is used")
+                kept = {each: pieces for each, pieces in segment.pieces.items() if each != top}
+                self._segments[number] = replace(segment, pieces=kept, parts=(*segment.parts, *parts))
+
+    def _arrays(self, segment: Segment, top: int) -> list[tuple[Part, Any]]:
+        return [(part, part.batch.column(part.columns.index(top))) for part in segment.parts if top in part.columns]
+
+    def ahead(self, columns: Sequence[int], digest: CopyProof) -> tuple[dict[int, tuple[Piece, ...]], dict[int, dict[int, int]]]:
+        """(Pieces, counts of NaN) by column of segments that hold these columns decoded, and nothing else."""
+        owner = self._owner
+        nans = {top: NanCounter(owner.kind.schema, owner.kind.modes) for top in columns}
+        encoded = self._encoded_together(columns, nans)
+        self._prove(digest)
+        pieces = {top: tuple(encoded[leaf] for leaf in owner.kind.template.columns[top].leaves) for top in columns}
+        return pieces, {top: dict(each.counts) for top, each in nans.items() if top in each.columns}
+
+    def _encoded_together(self, columns: Sequence[int], nans: Mapping[int, NanCounter]) -> dict[int, Piece]:
+        """Columns that no segment holds as bytes, as one encoded table."""
+        fields, chunked = [], []
+        for top in columns:
+            found = [pair for segment in self._segments for pair in self._arrays(segment, top)]
+            column = rejoined([array for _, array in found], self._owner.arrow.field(top))
+            self._hand(top, self._first, [part for part, _ in found], column)
+            if top in nans[top].columns:
+                nans[top].add_column(top, column)
+            fields.append(self._owner.arrow.field(top).with_type(column.type))
+            chunked.append(column)
+        table = pa.Table.from_arrays(chunked, schema=pa.schema(fields))
+        return self._owner.encoded(table, columns, self._dictionaries, self._first)
+
+    def _side_by_side(self, top: int, nans: NanCounter) -> list[list[Piece]]:
+        """A column of bytes; what is decoded between them is encoded without a dictionary."""
+        owner = self._owner
+        arrow = owner.arrow.field(top)
+        placed: list[list[Piece]] = [[] for _ in owner.kind.template.columns[top].leaves]
+        row = self._first
+        for segment in self._segments:
+            pieces: Sequence[Piece]
+            if top in segment.pieces:
+                pieces = segment.pieces[top]
+                for number, count in segment.nans.get(top, {}).items():
+                    nans.counts[number] += count
+            else:
+                found = self._arrays(segment, top)
+                plain = [array.dictionary_decode() if pa.types.is_dictionary(array.type) else array for _, array in found]
+                column = pa.chunked_array(plain, arrow.type)
+                self._hand(top, row, [part for part, _ in found], column)
+                if top in nans.columns:
+                    nans.add_column(top, column)
+                table = pa.Table.from_arrays([column], schema=pa.schema([arrow]))
+                encoded = owner.encoded(table, [top], frozenset(), row)
+                pieces = [encoded[leaf] for leaf in owner.kind.template.columns[top].leaves]
+            for place, piece in zip(placed, pieces, strict=True):
+                place.append(piece)
+            row += segment.rows
+        return placed
+
+    def _hand(self, top: int, first: int, parts: Sequence[Part], column: Any) -> None:
+        """Note what stands for each part in a column that Arrow encodes, and at which row."""
+        for part, array in zip(parts, column.chunks, strict=True):
+            self._handed.setdefault(id(part), {})[top] = (first, array)
+            first += len(array)
+
+    def _prove(self, digest: CopyProof) -> None:
+        for part in (part for segment in self._segments for part in segment.parts):
+            handed = self._handed.get(id(part), {})
+            firsts = {first for first, _ in handed.values()}
+            if tuple(sorted(handed)) != tuple(sorted(part.columns)) or len(firsts) != 1:
+                raise MergeFailed("the columns of decoded rows do not stand at one place of a new row group; nothing is used")
+            arrays = [handed[top][1] for top in part.columns]
+            schema = pa.schema(
+                [self._owner.arrow.field(top).with_type(array.type) for top, array in zip(part.columns, arrays, strict=True)]
+            )
+            digest.add(handed_digest(part, pa.RecordBatch.from_arrays(arrays, schema=schema), firsts.pop()))
+
+
+def _empty(schema: Any, options: ParquetOptions) -> Any:
+    sink = pa.BufferOutputStream()
+    parquet_writer(sink, schema, options, [], []).close()
+    return sink.getvalue()

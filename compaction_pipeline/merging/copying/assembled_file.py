@@ -1,0 +1,174 @@
+"""A Parquet file that is put together from column chunks; what went to the stream must be what its footer says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.merging.copying.chunks import Template, file_end, moved_chunk, row_group
+from compaction_pipeline.merging.copying.footer import MAGIC, Chunk
+from compaction_pipeline.merging.copying.proof import checksum
+from compaction_pipeline.merging.copying.thrift import Struct
+from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
+from compaction_pipeline.merging.writing.metrics import Leaf, MetricsModes, NanCounter, column_metrics
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What the new files of a task have in common."""
+
+    template: Template
+    schema: Schema
+    leaves: list[Leaf]
+    modes: MetricsModes
+    spec_id: int
+    partition: Partition
+
+
+class AssembledFile:
+    """A data file that is being put together. What went to the stream is noted, and must be what the footer says in the end."""
+
+    def __init__(self, kind: FileKind, files: FileAccess, path: str) -> None:
+        self.path = path
+        self.rows = 0
+        self.position = 0
+        self.nans = NanCounter(kind.schema, kind.modes)
+        self._kind = kind
+        self._stack = ExitStack()
+        self._stream = self._stack.enter_context(files.output(path))
+        self.groups: list[Struct] = []
+        # (Rows, (start, length, values) of each chunk) of each row group, as they went to the stream.
+        self.log: list[tuple[int, list[tuple[int, int, int]]]] = []
+        self.write(MAGIC)
+
+    def write(self, data: Any, before: int = 0) -> int:
+        """Put bytes into the stream; the checksum of what went there, going on from the one given."""
+        with in_words(f"new file {self.path}", "cannot be written"):
+            self._stream.write(data)
+        self.position += len(data)
+        return checksum(data, before)
+
+    def group(self, rows: int) -> GroupWriter:
+        """A context manager that writes one row group."""
+        return GroupWriter(self, self._kind.template, rows)
+
+    def add_nans(self, counts: Mapping[int, int]) -> None:
+        for number, count in counts.items():
+            self.nans.counts[number] += count
+
+    def close(self) -> OutputFile:
+        """Write the footer, read it back as PyArrow sees it, and compare it with what went to the stream."""
+        end = file_end(self._kind.template, self.groups)
+        self.write(end)
+        with in_words(f"new file {self.path}", "cannot be written"):
+            if self._stream.tell() != self.position:
+                raise MergeFailed(f"new file {self.path}: {self._stream.tell()} bytes were written, not {self.position}; nothing is used")
+            self._stack.close()
+            metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
+        self._check(metadata)
+        kind = self._kind
+        metrics = column_metrics(metadata, kind.leaves, kind.modes)
+        without_nan = [
+            {number: bound for number, bound in bounds.items() if not self.nans.counts.get(number)}
+            # Bounds leave NaN out, and Java skips an equality delete by them: one of a NaN would not reach the row any more.
+            for bounds in (metrics.lower_bounds, metrics.upper_bounds)
+        ]
+        return OutputFile(
+            path=self.path,
+            content=FileContent.DATA,
+            spec_id=kind.spec_id,
+            partition=kind.partition,
+            file_size_bytes=self.position,
+            record_count=metadata.num_rows,
+            column_sizes=metrics.column_sizes,
+            value_counts=metrics.value_counts,
+            null_value_counts=metrics.null_value_counts,
+            nan_value_counts=self.nans.counts,
+            lower_bounds=without_nan[0],
+            upper_bounds=without_nan[1],
+            split_offsets=tuple(metrics.split_offsets),
+        )
+
+    def _check(self, metadata: Any) -> None:
+        said = []
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            chunks = [group.column(index) for index in range(group.num_columns)]
+            said.append((group.num_rows, [(_start(chunk), chunk.total_compressed_size, chunk.num_values) for chunk in chunks]))
+        if said != self.log or metadata.num_rows != self.rows:
+            raise MergeFailed(f"new file {self.path}: its footer does not describe what was written; nothing of it is used")
+
+    def abandon(self) -> None:
+        # A stream that failed (disk full) fails again on close; the file goes anyway.
+        with suppress(Exception):
+            self._stack.close()
+
+
+def _start(chunk: Any) -> int:
+    dictionary = chunk.dictionary_page_offset
+    return int(dictionary if chunk.has_dictionary_page and dictionary else chunk.data_page_offset)
+
+
+class GroupWriter:
+    """One row group of a file; its chunks are written one after the other."""
+
+    def __init__(self, file: AssembledFile, template: Template, rows: int) -> None:
+        self._file = file
+        self._template = template
+        self._rows = rows
+        self._start = file.position
+        self._columns: list[Struct] = []
+        self._log: list[tuple[int, int, int]] = []
+
+    def __enter__(self) -> GroupWriter:
+        return self
+
+    def chunk(self, leaf: int, sources: Sequence[Chunk]) -> ChunkWriter:
+        """A context manager that takes the bytes of a leaf's chunk, which are those of the sources."""
+        out = ChunkWriter(self._file)
+        self._columns.append(moved_chunk(sources, self._template.leaves[leaf], self._template.codec, self._file.position))
+        self._log.append((out.start, 0, sum(source.values for source in sources)))
+        out.ended = self._note
+        return out
+
+    def _note(self, length: int) -> None:
+        start, _, values = self._log[-1]
+        self._log[-1] = (start, length, values)
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:
+            return
+        file = self._file
+        file.groups.append(row_group(self._columns, self._rows, self._start, len(file.groups)))
+        file.log.append((self._rows, self._log))
+        file.rows += self._rows
+
+
+class ChunkWriter:
+    """The bytes of one chunk on their way to the stream."""
+
+    def __init__(self, file: AssembledFile) -> None:
+        self.start = file.position
+        self.length = 0
+        self.ended: Any = None
+        self._file = file
+
+    def __enter__(self) -> ChunkWriter:
+        return self
+
+    def write(self, data: memoryview, before: int = 0) -> int:
+        self.length += len(data)
+        return self._file.write(data, before)
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.ended(self.length)

@@ -1,0 +1,282 @@
+"""Parquet footers (parquet.thrift: `FileMetaData`) in the form that copying column chunks needs: what PyArrow does not tell or write.
+
+A chunk's place and sizes are the footer's word; `Chunk.problem` and `checked_pages` distrust it. Pages are copied only where their
+writer's own checksum proves them: a damaged one must fail its file's task, and not become part of a new file. Names of columns do
+not count, field ids do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isal import isal_zlib
+
+from compaction_pipeline.merging.copying.thrift import I32, STRUCT, Struct, field, read_struct
+
+MAGIC = b"PAR1"
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
+DICTIONARY_ENCODINGS = frozenset({2, 8})
+# PLAIN, RLE, BIT_PACKED (old level runs), DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, BYTE_STREAM_SPLIT: each page stands for itself.
+_PAGE_ENCODINGS = frozenset({0, 3, 4, 5, 6, 9})
+_VERBATIM_ENCODINGS = _PAGE_ENCODINGS | DICTIONARY_ENCODINGS
+# The longest page header that is looked for.
+_HEADER_BYTES = 16 * 1024
+_WRITER = re.compile(r"(parquet-mr|parquet-cpp-arrow|parquet-cpp)(?: version (\d+)\.(\d+))?")
+# Before, sizes left out dictionary headers, pages of one encoding built on each other (PARQUET-246), compressed pages v2 said that they
+# are not (ARROW-10353), bounds of decimals were wrong (PARQUET-1655): readers mend that by `created_by`.
+_SOUND = {"parquet-mr": (1, 10), "parquet-cpp-arrow": (4, 0), "parquet-cpp": (1 << 30, 0)}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One leaf column of one row group: `start` and `length` in bytes, dictionary page included."""
+
+    meta: Struct
+    start: int
+    length: int
+    values: int
+    apart: bool
+    typed_order: bool
+
+    @classmethod
+    def of(cls, column: Struct, *, typed_order: bool) -> Chunk:
+        """From a `ColumnChunk`. Raises ValueError where it is encrypted or says too little."""
+        meta: Struct = field(column, 3, {})
+        if any(number not in meta for number in (1, 4, 5, 6, 7, 9)):
+            raise ValueError("a column chunk's sizes are not in the footer")
+        data, dictionary = field(meta, 9), field(meta, 11, 0)
+        start = dictionary if 0 < dictionary < data else data
+        return cls(meta, start, field(meta, 7), field(meta, 5), 1 in column or 8 in column or 9 in column, typed_order)
+
+    @property
+    def uncompressed(self) -> int:
+        return int(field(self.meta, 6))
+
+    @property
+    def encodings(self) -> frozenset[int]:
+        return frozenset(field(self.meta, 2, ()))
+
+    @property
+    def has_dictionary(self) -> bool:
+        return field(self.meta, 11, 0) > 0 or bool(self.encodings & DICTIONARY_ENCODINGS)
+
+    def problem(self, codec: int, rows: int, file_size: int, *, flat: bool) -> str | None:
+        """Why the chunk cannot be copied as it is, None when it can."""
+        if self.apart:
+            return "encrypted, or in another file"
+        if field(self.meta, 4) != codec:
+            return "another codec"
+        if not self.encodings <= _VERBATIM_ENCODINGS or not self.encodings:
+            return "an encoding whose pages may need each other"
+        if self.start < len(MAGIC) or self.length < 0 or self.start + self.length > file_size - 12:
+            return "outside of its file"
+        if (flat and self.values != rows) or self.values < rows:
+            return "other values than rows"
+        return None
+
+    @property
+    def pages_stand_alone(self) -> bool:
+        """No dictionary: the chunk's data pages may be put behind those of another chunk."""
+        pages = field(self.meta, 13, ())
+        return not self.has_dictionary and self.encodings <= _PAGE_ENCODINGS and all(field(page, 1) != DICTIONARY_PAGE for page in pages)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A row group; `first` is the position of its first row in the file."""
+
+    number: int
+    first: int
+    rows: int
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A top-level column: its id as the file itself carries it, its leaves, and its shape, names apart."""
+
+    field_id: int | None
+    leaves: tuple[int, ...]
+    flat: bool
+    shape: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Footer:
+    """A file's footer. `elements` are its schema elements as they stand there."""
+
+    elements: tuple[Struct, ...]
+    orders: tuple[bool, ...]
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    created_by: str
+
+    @classmethod
+    def of(cls, data: bytes) -> Footer:
+        """From the bytes of a `FileMetaData`. Raises ValueError when they are none, or describe what cannot be copied at all."""
+        try:
+            return cls._of(read_struct(data)[0])
+        except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            raise ValueError(f"the footer is damaged ({error})") from error
+
+    @classmethod
+    def _of(cls, meta: Struct) -> Footer:
+        elements = tuple(field(meta, 2, ()))
+        columns, leaves = _columns(elements)
+        orders = [1 in order for order in field(meta, 7, ())]
+        typed = tuple(orders) if len(orders) == leaves else (False,) * leaves
+        groups, first = [], 0
+        for number, group in enumerate(field(meta, 4, ())):
+            chunks = tuple(Chunk.of(column, typed_order=order) for column, order in zip(field(group, 1, ()), typed, strict=True))
+            groups.append(Group(number, first, field(group, 3), chunks))
+            first += field(group, 3)
+        if first != field(meta, 3):
+            raise ValueError("the rows of its row groups are not the file's")
+        return cls(elements, typed, columns, tuple(groups), field(meta, 6, b"").decode("utf-8", "replace"))
+
+    @property
+    def trustworthy(self) -> bool:
+        """False of writers whose mistakes readers mend by the writer's name, which a copy does not carry."""
+        found = _WRITER.match(self.created_by)
+        return found is None or (found[2] is not None and (int(found[2]), int(found[3])) >= _SOUND[found[1]])
+
+
+def _columns(elements: Sequence[Struct]) -> tuple[tuple[Column, ...], int]:
+    at, leaf = 1, 0
+    columns = []
+    for _ in range(field(elements[0], 5, 0)):
+        end = _end(elements, at)
+        subtree = elements[at:end]
+        count = sum(1 for element in subtree if not field(element, 5, 0))
+        flat = all(field(element, 3) != 2 for element in subtree)
+        columns.append(Column(field(elements[at], 9), tuple(range(leaf, leaf + count)), flat, tuple(_shape(subtree))))
+        at, leaf = end, leaf + count
+    if at != len(elements):
+        raise ValueError("the schema's elements are not one tree")
+    return tuple(columns), leaf
+
+
+def _end(elements: Sequence[Struct], at: int) -> int:
+    open_children = 1
+    while open_children:
+        open_children += field(elements[at], 5, 0) - 1
+        at += 1
+    return at
+
+
+def _shape(subtree: Sequence[Struct]) -> list[Any]:
+    # Type, length, repetition, children and annotation; of nested ones the id too (the top one's may come from a name mapping).
+    return [
+        (
+            *(field(element, number) for number in (1, 2, 3)),
+            field(element, 5, 0),
+            _annotation(element),
+            field(element, 9) if depth else None,
+        )
+        for depth, element in enumerate(subtree)
+    ]
+
+
+def _annotation(element: Struct) -> Any:
+    logical = field(element, 10)
+    if logical is not None:
+        return logical
+    converted = field(element, 6)
+    # Only those that mean one logical type whatever the writer: UTF8, MAP, LIST, DATE, DECIMAL.
+    if converted in (0, 1, 3, 6):
+        return {{0: 1, 1: 2, 3: 3, 6: 6}[converted]: (STRUCT, {})}
+    if converted == 5:
+        return {5: (STRUCT, {1: (I32, field(element, 7, 0)), 2: (I32, field(element, 8))})}
+    return converted
+
+
+def checked_pages(chunk: Chunk, data: memoryview) -> int:
+    """Walk a chunk's pages; the checksum of all its bytes. Raises ValueError unless they are data pages without a dictionary that fill
+    the chunk, hold as many values as the footer says, and are what their checksums say."""
+    at = values = whole = 0
+    while at < len(data):
+        start = at
+        header, at = read_struct(data, start)
+        kind, page, length = _page(header)
+        if kind not in (DATA_PAGE, DATA_PAGE_V2):
+            raise ValueError(f"a page of kind {kind} among data pages")
+        if field(page, 2 if kind == DATA_PAGE else 4) not in _PAGE_ENCODINGS:
+            raise ValueError("a page whose encoding needs other pages")
+        found = isal_zlib.crc32(data[at : at + length])
+        if at + length > len(data) or found != _crc(header):
+            raise ValueError("a page is not what its checksum says")
+        whole = isal_zlib.crc32_combine(isal_zlib.crc32(data[start:at], whole), found, length)
+        values += field(page, 1)
+        at += length
+    if at != len(data) or values != chunk.values:
+        raise ValueError("its pages are not what the footer says")
+    return whole
+
+
+def checked_start(chunk: Chunk, data: memoryview) -> None:
+    """Look at a chunk's first page alone. Raises ValueError unless it is the dictionary where the footer has one, else a data page."""
+    header, at = read_struct(data)
+    kind, _, length = _page(header)
+    first_data = field(chunk.meta, 9)
+    has_dictionary = chunk.start < first_data
+    _crc(header)
+    if kind not in ((DICTIONARY_PAGE,) if has_dictionary else (DATA_PAGE, DATA_PAGE_V2)) or at + length > chunk.length:
+        raise ValueError(f"its first page is of kind {kind}")
+    if has_dictionary and chunk.start + at + length != first_data:
+        raise ValueError("its dictionary does not end where its data begins")
+
+
+class DamagedPages(Exception):
+    """Pages that were to be copied are not what their headers say: found when some were written already."""
+
+
+def proven_pages(chunk: Chunk, parts: Iterable[memoryview]) -> Iterator[memoryview]:
+    """The bytes of a chunk as they are, after each was followed through pages and checksums. Raises DamagedPages."""
+    pending, left, found, wanted, values = b"", 0, 0, 0, 0
+    for part in parts:
+        at = 0
+        while at < len(part):
+            if left:
+                step = min(left, len(part) - at)
+                found = isal_zlib.crc32(part[at : at + step], found)
+                left, at = left - step, at + step
+            else:
+                head = pending + bytes(part[at : at + _HEADER_BYTES - len(pending)])
+                try:
+                    header, end = read_struct(head)
+                    kind, page, left = _page(header)
+                    wanted, found = _crc(header), 0
+                except ValueError as error:
+                    if len(head) >= _HEADER_BYTES or at + len(head) - len(pending) < len(part):
+                        raise DamagedPages(f"no page header ({error})") from error
+                    pending, at = head, len(part)
+                    continue
+                at += end - len(pending)
+                pending = b""
+                values += 0 if kind == DICTIONARY_PAGE else field(page, 1)
+            if not left and found != wanted:
+                raise DamagedPages("a page is not what its checksum says")
+        yield part
+    if pending or left or values != chunk.values:
+        raise DamagedPages("its pages are not what the footer says")
+
+
+def _crc(header: Struct) -> int:
+    """The checksum that a page's writer gave it. Raises ValueError where it gave none: nothing would tell that it is damaged."""
+    crc = field(header, 4)
+    if not isinstance(crc, int):
+        raise ValueError("a page without a checksum")
+    return crc & 0xFFFFFFFF
+
+
+def _page(header: Struct) -> tuple[int, Struct, int]:
+    """(Kind, the header of that kind, compressed length) of a page."""
+    kind, length = field(header, 1), field(header, 3)
+    page = field(header, {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}.get(kind, 0))
+    if not isinstance(length, int) or length < 0 or not isinstance(page, dict) or not isinstance(field(page, 1), int):
+        raise ValueError("no page header")
+    return kind, page, length

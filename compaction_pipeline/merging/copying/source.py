@@ -1,0 +1,233 @@
+"""What of an input's row groups can be copied as bytes, and their bytes.
+
+A column is copied where its schema elements (names apart), codec and encodings are those of the output; a row group that is large
+enough moves as it is, dictionaries included, of a smaller one only columns whose pages stand alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from compaction_pipeline.core.errors import FileUnreadable
+from compaction_pipeline.file_io.ranges import RangedFile
+from compaction_pipeline.merging.copying.chunks import Template
+from compaction_pipeline.merging.copying.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
+from compaction_pipeline.merging.copying.thrift import field
+from compaction_pipeline.merging.reading.evolution import field_id
+from compaction_pipeline.merging.reading.file_access import in_words
+from compaction_pipeline.merging.reading.read import OpenFile
+
+MIB = 1024 * 1024
+_TAIL_BYTES = 64 * 1024
+_HEADER_BYTES = 16 * 1024
+_STREAMED_BYTES = MIB
+_GAP_BYTES = 128 * 1024
+# Reading a byte of a footer takes as long as decoding about 25 of data.
+_SMALL_FOOTER_BYTES = 16 * 1024
+_FOOTER_SHARE = 50
+
+
+@dataclass(frozen=True)
+class CopyLimits:
+    """Bytes from which a row group moves as it is, least bytes of a page that is worth keeping, and most bytes of a held row group."""
+
+    verbatim: int
+    page: int
+    held: int
+
+    @classmethod
+    def nothing(cls) -> CopyLimits:
+        """Every row is decoded."""
+        return cls(sys.maxsize, sys.maxsize, 0)
+
+    @classmethod
+    def of(cls, target: int, held: int) -> CopyLimits:
+        """By the target size of a file: row groups of 8 MiB are healthy, those of 1/16 of a smaller target too."""
+        return cls(min(8 * MIB, max(target // 16, 1)), min(16 * 1024, max(target // 8192, 1)), held)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a row group is copied: whole, or only these top-level columns, the others decoded."""
+
+    whole: bool
+    columns: tuple[int, ...]
+
+
+class CopySource:
+    """One input file."""
+
+    def __init__(self, opened: OpenFile, stream: ByteStream, footer: Footer, columns: Sequence[int | None], template: Template) -> None:
+        self.groups = footer.groups
+        self._opened = opened
+        self._stream = stream
+        self._footer = footer
+        self._columns = columns
+        self._template = template
+
+    @classmethod
+    def of(cls, opened: OpenFile, template: Template, ids: Sequence[int]) -> CopySource | None:
+        """None when nothing of the file can be copied. `ids` are those of the output's top-level columns."""
+        stream = ByteStream(opened.source, opened.path)
+        try:
+            footer = stream.footer()
+        except ValueError:
+            # PyArrow reads it, or says in words why not.
+            return None
+        metadata = opened.parquet.metadata
+        if (
+            not footer.trustworthy
+            or len(footer.columns) != len(opened.schema)
+            or metadata.num_columns != len(footer.orders)
+            or [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] != [group.rows for group in footer.groups]
+        ):
+            return None
+        found: dict[int, int | None] = {}
+        for place, each in enumerate(opened.schema):
+            number = field_id(each)
+            if number is not None:
+                found[number] = None if number in found else place
+        columns: list[int | None] = []
+        for top, wanted in enumerate(ids):
+            index = found.get(wanted)
+            same = index is not None and footer.columns[index].shape == template.columns[top].shape
+            columns.append(index if same else None)
+        return cls(opened, stream, footer, columns, template) if any(index is not None for index in columns) else None
+
+    def chunks(self, group: Group, top: int) -> list[Chunk]:
+        """The chunks of one of the output's top-level columns, which the file has."""
+        index = self._columns[top]
+        assert index is not None
+        return [group.chunks[leaf] for leaf in self._footer.columns[index].leaves]
+
+    def way(self, group: Group, limits: CopyLimits) -> Way | None:
+        """How to copy a row group that no delete touches; None when it is decoded."""
+        total = sum(chunk.length for chunk in group.chunks)
+        sound = [top for top, index in enumerate(self._columns) if index is not None and self._is_sound(group, top)]
+        if group.rows and len(sound) == len(self._columns):
+            length = sum(chunk.length for top in sound for chunk in self.chunks(group, top))
+            if length >= limits.verbatim:
+                self._opened.hold([(chunk.start, chunk.length) for top in sound for chunk in self.chunks(group, top)])
+                if self._begins_well(group):
+                    return Way(True, tuple(sound))
+        alone = [top for top in sound if all(_stands_alone(chunk, limits) for chunk in self.chunks(group, top))]
+        copied = sum(chunk.length for top in alone for chunk in self.chunks(group, top))
+        decoded = len(self._columns) - len(alone)
+        # Where most bytes are decoded anyway, rows are cheaper; and what is held must leave room for others.
+        if not group.rows or 4 * copied < total or 2 * total > limits.held or 8 * group.rows * decoded > limits.held:
+            return None
+        return Way(False, tuple(alone))
+
+    def _is_sound(self, group: Group, top: int) -> bool:
+        flat = self._template.columns[top].flat
+        return all(
+            chunk.problem(self._template.codec, group.rows, self._stream.size, flat=flat) is None for chunk in self.chunks(group, top)
+        )
+
+    def _begins_well(self, group: Group) -> bool:
+        try:
+            for top in range(len(self._columns)):
+                for chunk in self.chunks(group, top):
+                    checked_start(chunk, self._stream.read(chunk.start, min(_HEADER_BYTES, chunk.length)))
+        except ValueError:
+            return False
+        return True
+
+    def whole(self, group: Group) -> tuple[list[Chunk], list[Iterator[memoryview]]]:
+        """(Chunks, the bytes of each in small parts) of all of the output's leaves. A part lives until the next one."""
+        chunks = [chunk for top in range(len(self._columns)) for chunk in self.chunks(group, top)]
+        return chunks, [proven_pages(chunk, self._stream.parts(chunk.start, chunk.length)) for chunk in chunks]
+
+    def pages(self, group: Group, columns: Sequence[int]) -> dict[int, list[tuple[Chunk, memoryview, int]]]:
+        """(Chunk, its bytes, their checksum) of these top-level columns, without those whose pages are not what the footer says."""
+        data = self._stream.ranges([(chunk.start, chunk.length) for top in columns for chunk in self.chunks(group, top)])
+        found: dict[int, list[tuple[Chunk, memoryview, int]]] = {}
+        for top in columns:
+            pairs = [(chunk, data[chunk.start, chunk.length]) for chunk in self.chunks(group, top)]
+            with suppress(ValueError):
+                found[top] = [(chunk, view, checked_pages(chunk, view)) for chunk, view in pairs]
+        return found
+
+
+def _stands_alone(chunk: Chunk, limits: CopyLimits) -> bool:
+    pages = sum(field(page, 3) for page in field(chunk.meta, 13, ()))
+    return chunk.pages_stand_alone and chunk.uncompressed >= limits.page * max(pages, 1)
+
+
+class ByteStream:
+    """The bytes of an input, beside PyArrow's reading of it."""
+
+    def __init__(self, source: Any, path: str) -> None:
+        self._source = source
+        self._path = path
+        self._arrow = isinstance(source, pa.NativeFile)
+        self._buffers = self._arrow or isinstance(source, RangedFile)
+        with in_words(f"file {path}", "unreadable", path):
+            self.size = int(source.size() if self._arrow else source.seek(0, 2))
+
+    def read(self, start: int, length: int) -> memoryview:
+        """These bytes, in one read. Raises MergeFailed where the file ends before."""
+        with in_words(f"file {self._path}", "unreadable", self._path):
+            self._source.seek(start)
+            data = memoryview(self._source.read_buffer(length) if self._buffers else self._source.read(length)).cast("B")
+        if len(data) != length:
+            raise self._cut(f"{len(data)} bytes at {start} in place of {length}")
+        return data
+
+    def _cut(self, how: str) -> FileUnreadable:
+        return FileUnreadable(
+            f"file {self._path}: unreadable ({how})", self._path, "restore the file, or delete it from the table by its path"
+        )
+
+    def parts(self, start: int, length: int) -> Iterator[memoryview]:
+        """These bytes in order, in parts that live until the next one."""
+        if not self._arrow:
+            while length:
+                data = self.read(start, min(length, 8 * _STREAMED_BYTES))
+                yield data
+                start, length = start + len(data), length - len(data)
+            return
+        buffer = memoryview(bytearray(min(length, _STREAMED_BYTES)))
+        while length:
+            with in_words(f"file {self._path}", "unreadable", self._path):
+                self._source.seek(start)
+                count = self._source.readinto(buffer[: min(length, len(buffer))])
+            if not count:
+                raise self._cut(f"it ends at {start}, {length} bytes early")
+            yield buffer[:count]
+            start, length = start + count, length - count
+
+    def ranges(self, spans: Sequence[tuple[int, int]]) -> dict[tuple[int, int], memoryview]:
+        """The bytes of each (start, length); spans that lie close together are one read."""
+        found: dict[tuple[int, int], memoryview] = {}
+        joined: list[tuple[int, int]] = []
+        end = 0
+        for start, length in [*sorted(spans), (self.size + 2 * _GAP_BYTES, 0)]:
+            if joined and start - end > _GAP_BYTES:
+                base = joined[0][0]
+                data = self.read(base, end - base)
+                found.update({span: data[span[0] - base : span[0] - base + span[1]] for span in joined})
+                joined = []
+            joined.append((start, length))
+            end = max(end if len(joined) > 1 else 0, start + length)
+        return found
+
+    def footer(self) -> Footer:
+        """Raises ValueError where there is none."""
+        if self.size < 12:
+            raise ValueError("too small for a Parquet file")
+        tail = self.read(max(self.size - _TAIL_BYTES, 0), min(self.size, _TAIL_BYTES))
+        length = int.from_bytes(tail[-8:-4], "little")
+        if tail[-4:] != MAGIC or length + 12 > self.size:
+            raise ValueError("no plain Parquet footer")
+        if length > _SMALL_FOOTER_BYTES and _FOOTER_SHARE * length > self.size:
+            raise ValueError("to read the footer takes longer than to decode the rows")
+        if length + 8 <= len(tail):
+            return Footer.of(bytes(tail[len(tail) - 8 - length : -8]))
+        return Footer.of(bytes(self.read(self.size - 8 - length, length)))

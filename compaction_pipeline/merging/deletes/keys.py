@@ -1,0 +1,312 @@
+"""Keys of equality deletes: their columns in a canonical form, and exact sets of them.
+
+Canonical: numbers, dates and times as 64-bit integers, floats as the bits of a double with one NaN, all else as bytes. So equal
+bytes mean equal values by Java's rules, whatever was promoted in between. A set finds candidates by a 64-bit hash and then
+compares the values themselves: a row is never deleted for a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, NestedField, PrimitiveType, StructType
+
+from compaction_pipeline.core.errors import MergeRefused
+from compaction_pipeline.merging.digest import hash_columns
+from compaction_pipeline.merging.reading.read import TableShape
+
+_NAN_BITS = 0x7FF8000000000000
+# Bytes per key beside its columns: hash, sequence, the index's slots, and the copies while it is built.
+_KEY_OVERHEAD_BYTES = 120
+_FILTER_BYTES = 16 * 1024 * 1024
+_FILTER_STEP = 65_536
+
+
+@dataclass(frozen=True)
+class KeyColumns:
+    """The columns of one set of `equality_ids`: fields to project from any file (one per id) and where the value is inside.
+
+    A whole struct may be a key: two are equal when both are NULL, or neither is and all their fields are equal.
+    """
+
+    ids: tuple[int, ...]
+    fields: tuple[NestedField, ...]
+    paths: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, ids: tuple[int, ...], shape: TableShape) -> KeyColumns:
+        """Find the columns in the newest schemas that have them: an equality column may be dropped since."""
+        found = [_key_field(number, shape.newest_with(number)) for number in ids]
+        return cls(ids, tuple(field for field, _ in found), tuple(path for _, path in found))
+
+    def canonical(self, arrays: Sequence[Any]) -> list[Any]:
+        """Canonical values of the projected arrays, in the order of the ids; of a struct whether it is there, then its fields."""
+        values = (pc.struct_field(array, list(path)) if path else array for array, path in zip(arrays, self.paths, strict=True))
+        return [column for value in values for column in _flat(value)]
+
+    def estimated_bytes(self, records: int, file_size_bytes: int) -> int:
+        """What a set of a delete file's keys is estimated to take in memory; compressed text is taken to expand threefold."""
+        columns = sum(_columns(field.field_type) for field in self.fields)
+        return records * (_KEY_OVERHEAD_BYTES + 16 * columns) + 2 * 3 * file_size_bytes
+
+
+def _key_field(number: int, schema: Schema) -> tuple[NestedField, tuple[int, ...]]:
+    """The top-level field that holds the id, cut down to the way there and optional throughout, and that way."""
+    for top in schema.fields:
+        way = _way(top, number)
+        if way is not None:
+            return way
+    raise MergeRefused(f"equality field id {number} lies inside a list or map, which the Iceberg spec does not allow")
+
+
+def _way(field: NestedField, number: int) -> tuple[NestedField, tuple[int, ...]] | None:
+    if field.field_id == number:
+        return _comparable(field, number), ()
+    if isinstance(field.field_type, StructType):
+        for child in field.field_type.fields:
+            way = _way(child, number)
+            if way is not None:
+                return _optional(field, StructType(way[0])), (0, *way[1])
+    return None
+
+
+def _comparable(field: NestedField, number: int) -> NestedField:
+    """The field, and all that it holds, as optional ones. Raises MergeRefused for a list or map: Iceberg compares none."""
+    kind = field.field_type
+    if isinstance(kind, StructType):
+        return _optional(field, StructType(*(_comparable(child, number) for child in kind.fields)))
+    if not isinstance(kind, PrimitiveType):
+        raise MergeRefused(
+            f"equality field id {number} is or holds a {kind}, whose values cannot be compared; rewrite the delete by other columns"
+        )
+    return _optional(field, kind)
+
+
+def _columns(kind: IcebergType) -> int:
+    return 1 + sum(_columns(field.field_type) for field in kind.fields) if isinstance(kind, StructType) else 1
+
+
+def _flat(array: Any) -> Iterator[Any]:
+    if not pa.types.is_struct(array.type):
+        yield canonical(array)
+        return
+    yield array.is_valid().cast(pa.int64())
+    for index in range(array.type.num_fields):
+        yield from _flat(pc.struct_field(array, [index]))
+
+
+def _optional(field: NestedField, kind: PrimitiveType | StructType) -> NestedField:
+    # A file may lack a column that a later schema requires: for a comparison it is then NULL.
+    return NestedField(field.field_id, field.name, kind, required=False, initial_default=field.initial_default)
+
+
+def canonical(array: Any) -> Any:
+    """An array as int64 or binary, equal where Java's comparison says equal."""
+    arrow = array.type
+    types = pa.types
+    if isinstance(arrow, pa.BaseExtensionType):
+        return canonical(array.storage)
+    if types.is_floating(arrow):
+        doubles = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+        bits = doubles.view(np.int64)
+        nan = np.isnan(doubles)
+        if nan.any():
+            bits = np.where(nan, np.int64(_NAN_BITS), bits)
+        mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        return pa.array(bits, pa.int64(), mask=mask)
+    if types.is_boolean(arrow) or types.is_integer(arrow):
+        return array.cast(pa.int64())
+    if types.is_date(arrow):
+        return array.cast(pa.int32()).cast(pa.int64())
+    if types.is_timestamp(arrow) or types.is_time64(arrow):
+        return array.cast(pa.int64())
+    if types.is_decimal(arrow):
+        wide = array.cast(pa.decimal128(38, arrow.scale))
+        return wide.view(pa.binary(16)).cast(pa.binary())
+    return array.cast(pa.binary())
+
+
+def hashes_of(columns: Sequence[Any], length: int, seed: int) -> NDArray[np.uint64]:
+    """Hashes of canonical keys."""
+    return hash_columns(enumerate(columns), length, seed)
+
+
+class HashFilter:
+    """Tells most hashes that were not added from those that were: one bit of many says that a hash may be in, or is not.
+
+    At least 16 bits for each of the `expected` hashes, but at most `most_bytes` in all.
+    """
+
+    def __init__(self, expected: int, most_bytes: int) -> None:
+        # A power of two: the highest bits of a hash are its place.
+        bits = min((16 * max(expected, 4) - 1).bit_length(), (8 * max(most_bytes, 8)).bit_length() - 1)
+        self._shift = np.uint64(64 - bits)
+        self._bits = np.zeros(1 << bits >> 3, dtype=np.uint8)
+
+    def add(self, hashes: NDArray[np.uint64]) -> None:
+        for start in range(0, len(hashes), _FILTER_STEP):
+            slots = hashes[start : start + _FILTER_STEP] >> self._shift
+            places, bits = (slots >> np.uint64(3)).view(np.int64), slots.astype(np.uint8) & np.uint8(7)
+            # One bit after the other: a byte may be named twice then, while `bitwise_or.at` would take five times as long.
+            places = places[np.argsort(bits, kind="stable")]
+            ends = np.cumsum(np.bincount(bits, minlength=8))
+            for bit, named in enumerate(np.split(places, ends[:-1])):
+                self._bits[named] |= np.uint8(1 << bit)
+
+    def add_sorted(self, hashes: NDArray[np.uint64]) -> None:
+        """`add` of ascending hashes, which is faster."""
+        for start in range(0, len(hashes), _FILTER_STEP):
+            slots = hashes[start : start + _FILTER_STEP] >> self._shift
+            places = (slots >> np.uint64(3)).view(np.int64)
+            begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
+            self._bits[places[begins]] |= np.bitwise_or.reduceat(_bit(slots), begins)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self._bits.nbytes
+
+    def may_hold(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """False only for hashes that were never added."""
+        slots = hashes >> self._shift
+        there: NDArray[np.bool_] = (self._bits.take((slots >> np.uint64(3)).view(np.int64)) & _bit(slots)) != 0
+        return there
+
+
+def _bit(slots: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    bit: NDArray[np.uint8] = np.left_shift(np.uint8(1), slots.astype(np.uint8) & np.uint8(7))
+    return bit
+
+
+class KeySetBuilder:
+    """Collects keys with the sequence of the delete file that holds them."""
+
+    def __init__(self) -> None:
+        self._columns: list[list[Any]] = []
+        self._sequences: list[NDArray[np.int64]] = []
+
+    def add(self, columns: Sequence[Any], sequences: NDArray[np.int64]) -> None:
+        self._columns.append(list(columns))
+        self._sequences.append(sequences)
+
+    def build(self) -> KeySet:
+        """The set; the builder's own copies are let go."""
+        if not self._columns:
+            return KeySet([], np.empty(0, dtype=np.int64))
+        count = len(self._columns[0])
+        columns = []
+        for number in range(count):
+            columns.append(_joined([batch[number] for batch in self._columns]))
+            for batch in self._columns:
+                batch[number] = None
+        sequences = np.concatenate(self._sequences)
+        self._columns, self._sequences = [], []
+        return KeySet(columns, sequences)
+
+
+def _joined(arrays: list[Any]) -> Any:
+    # 32-bit offsets hold 2 GiB of text; a larger set of keys needs 64-bit ones.
+    if pa.types.is_binary(arrays[0].type) and sum(array.nbytes for array in arrays) > 1 << 30:
+        arrays = [array.cast(pa.large_binary()) for array in arrays]
+    return pa.concat_arrays(arrays)
+
+
+class KeySet:
+    """Distinct keys in the order of their hashes, each with the highest sequence of a delete that holds it. Takes over `columns`."""
+
+    def __init__(self, columns: list[Any], sequences: NDArray[np.int64], seed: int = 0) -> None:
+        while (distinct := _distinct(columns, sequences, seed)) is None:
+            # Two different keys of one hash: another seed parts them.
+            seed += 1
+        chosen, self._hashes, self._sequences = distinct
+        self._seed = seed
+        for number, column in enumerate(columns):
+            columns[number] = column.take(pa.array(chosen))
+        self._columns = columns
+        # The highest bits of a hash say where it stands, give or take a few places; there are as many stretches as keys, or twice.
+        bits = max(len(chosen).bit_length(), 1)
+        self._shift = np.uint64(64 - bits)
+        counts = np.bincount((self._hashes >> self._shift).view(np.int64), minlength=1 << bits)
+        self._longest = int(counts.max())
+        self._starts = np.zeros((1 << bits) + 1, dtype=np.int32 if len(chosen) < 1 << 31 else np.int64)
+        np.cumsum(counts, out=self._starts[1:])
+        self._filter = HashFilter(len(chosen), _FILTER_BYTES)
+        self._filter.add_sorted(self._hashes)
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        numbers = self._hashes.nbytes + self._sequences.nbytes + self._starts.nbytes + self._filter.nbytes
+        return numbers + sum(int(column.nbytes) for column in self._columns)
+
+    def matches(self, columns: Sequence[Any], length: int, sequence: int | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Rows (canonical columns) that the keys delete; `sequence` is the data sequence of their file, or of each row's."""
+        found = np.zeros(length, dtype=bool)
+        if not len(self) or not length:
+            return found
+        hashes = hashes_of(columns, length, self._seed)
+        # Most rows are deleted by nothing: a look into a small filter is far cheaper than one into the keys.
+        rows = np.flatnonzero(self._filter.may_hold(hashes))
+        at, there = self._found(hashes[rows])
+        older_than = sequence[rows] if isinstance(sequence, np.ndarray) else sequence
+        hit = there & (self._sequences[at] > older_than)
+        rows, at = rows[hit], at[hit]
+        if len(rows):
+            found[rows[_equal(columns, rows, self._columns, at)]] = True
+        return found
+
+    def _found(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(Place of each hash among the keys', whether it is there)."""
+        last = len(self._hashes) - 1
+        at = self._starts[(hashes >> self._shift).view(np.int64)].astype(np.int64)
+        for _ in range(self._longest):
+            less = self._hashes[np.minimum(at, last)] < hashes
+            if not less.any():
+                break
+            at += less
+        at = np.minimum(at, last)
+        return at, self._hashes[at] == hashes
+
+
+_Distinct = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]
+
+
+def _distinct(columns: Sequence[Any], sequences: NDArray[np.int64], seed: int) -> _Distinct | None:
+    """(A row that stands for each distinct key, its hash, the key's highest sequence), by hash; None when the hash is not one to one."""
+    length = len(sequences)
+    hashes = hashes_of(columns, length, seed)
+    order = np.argsort(hashes, kind="stable")
+    hashes = hashes[order]
+    first = np.ones(length, dtype=bool)
+    np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
+    if first.all():
+        return order, hashes, sequences[order]
+    starts = np.flatnonzero(first)
+    chosen = order[starts]
+    stands_for = chosen[np.cumsum(first)[~first] - 1]
+    if not _equal(columns, order[~first], columns, stands_for).all():
+        return None
+    return chosen, hashes[starts], np.maximum.reduceat(sequences[order], starts)
+
+
+def _equal(left: Sequence[Any], rows: NDArray[np.int64], right: Sequence[Any], keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether row rows[i] of `left` equals row keys[i] of `right`, NULL equal to NULL."""
+    same = np.ones(len(rows), dtype=bool)
+    for a, b in zip(left, right, strict=True):
+        one, other = a.take(pa.array(rows)), b.take(pa.array(keys))
+        if one.type != other.type:
+            one = one.cast(other.type)
+        equal = pc.equal(one, other)
+        both_null = pc.and_(one.is_null(), other.is_null())
+        same &= pc.or_(equal.fill_null(False), both_null).to_numpy(zero_copy_only=False)
+    return same

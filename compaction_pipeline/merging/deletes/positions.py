@@ -1,0 +1,149 @@
+"""Rows deleted by position: one bit per row of each data file of a task.
+
+A delete file of one data file is read by the task that merges that. One of many data files is read once, whole, and kept for the
+tasks behind this one; where it is too large for that, only its row groups that may name a file of the task are read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.types import LongType, NestedField, StringType
+
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, PathPositions, SharedDeletes
+from compaction_pipeline.merging.reading.read import DataReader, OpenFile
+
+PATH_FIELD = NestedField(2147483546, "file_path", StringType(), required=True)
+POSITION_FIELD = NestedField(2147483545, "pos", LongType(), required=True)
+_POSITION_BYTES = 40
+"""What a position takes in memory while its file is read whole."""
+
+Mask = NDArray[np.bool_]
+
+
+class Bits:
+    """One bit per row of a file."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._bytes = np.zeros(-(-rows // 8), dtype=np.uint8)
+
+    def set(self, positions: NDArray[np.int64]) -> None:
+        """Set these rows; positions outside of the file are none of its rows."""
+        inside = positions[(positions >= 0) & (positions < self.rows)]
+        np.bitwise_or.at(self._bytes, inside >> 3, np.left_shift(1, inside & 7).astype(np.uint8))
+
+    def part(self, start: int, length: int) -> Mask:
+        """The bits of `length` rows from `start` on."""
+        first = start >> 3
+        last = -(-(start + length) // 8)
+        bits = np.unpackbits(self._bytes[first:last], bitorder="little")
+        return bits[start - first * 8 :][:length].astype(bool)
+
+    def positions(self) -> NDArray[np.int64]:
+        """The rows that are set, ascending."""
+        return np.flatnonzero(self.part(0, self.rows)).astype(np.int64)
+
+
+def kept_for_others(deletes: Iterable[LiveFile], limit_bytes: int) -> dict[str, DeleteFile]:
+    """By path the delete files that are read whole, those of many data files, if all of them fit the limit."""
+    many = [each for each in deletes if each.content is FileContent.POSITION_DELETES and each.referenced_data_file is None]
+    fit = sum(each.record_count for each in many) * _POSITION_BYTES <= limit_bytes
+    return {each.path: DeleteFile.of(each) for each in many} if fit else {}
+
+
+def deleted_positions(
+    reader: DataReader,
+    inputs: Mapping[str, LiveFile],
+    applied: Mapping[str, Sequence[LiveFile]],
+    whole: Mapping[str, DeleteFile],
+    shared: SharedDeletes,
+) -> dict[str, Bits]:
+    """The deleted rows by the path of the input. `applied` are the deletes that apply to each input, `whole` is of `kept_for_others`."""
+    applies: dict[str, list[str]] = defaultdict(list)
+    files: dict[str, LiveFile] = {}
+    for path, deletes in applied.items():
+        for delete in deletes:
+            if delete.content is FileContent.POSITION_DELETES:
+                applies[delete.path].append(path)
+                files[delete.path] = delete
+    bits: dict[str, Bits] = {}
+    for delete_path, paths in applies.items():
+        found: Iterable[tuple[str, NDArray[np.int64]]]
+        if delete_path in whole:
+            every = _whole(reader, files[delete_path], whole[delete_path], shared)
+            found = [(path, every[path]) for path in paths if path in every]
+        else:
+            found = _named(reader, files[delete_path], paths)
+        for path, positions in found:
+            if path not in bits:
+                bits[path] = Bits(inputs[path].record_count)
+            bits[path].set(positions)
+    return bits
+
+
+def _whole(reader: DataReader, delete: LiveFile, known: DeleteFile, shared: SharedDeletes) -> PathPositions:
+    kept = shared.positions(known)
+    if kept is None:
+        parts: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
+        for path, positions in _named(reader, delete, None):
+            parts[path].append(positions)
+        kept = {path: np.concatenate(each) for path, each in parts.items()}
+        shared.keep_positions(known, kept)
+    return kept
+
+
+def _named(reader: DataReader, delete: LiveFile, wanted: Sequence[str] | None) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """(Path, positions) of these data files, or of all, several times for one path."""
+    only = set(wanted) if wanted is not None else None
+    with reader.open(delete, keep_dictionaries=True) as opened:
+        projection = reader.projection(opened, delete, [PATH_FIELD, POSITION_FIELD], keep_dictionaries=True)
+        for groups in [None] if only is None else _stretches(opened, projection.source_columns[0], only):
+            for _, batch in opened.batches([projection], groups):
+                named, positions = projection.arrays(batch)
+                if not pa.types.is_dictionary(named.type):
+                    named = pc.dictionary_encode(named)
+                yield from _by_path(named, positions.to_numpy(zero_copy_only=False).astype(np.int64), only)
+
+
+def _by_path(named: Any, positions: NDArray[np.int64], only: set[str] | None) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """The positions of a batch by their path; `named` is a dictionary array, whose NULLs name nothing."""
+    codes = named.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    order = None
+    if len(codes) > 1 and (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        codes, positions = codes[order], positions[order]
+    begins = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])) if len(codes) else np.empty(0, dtype=np.int64)
+    for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(codes)], strict=True):
+        path = named.dictionary[int(codes[begin])].as_py() if codes[begin] >= 0 else None
+        if path is not None and (only is None or path in only):
+            yield path, positions[begin:end]
+
+
+def _stretches(opened: OpenFile, column: str, wanted: set[str]) -> Iterator[range]:
+    """The row groups that may name one of these paths, by the bounds in the file's footer, neighbours together."""
+    metadata = opened.parquet.metadata
+    place = opened.schema.get_field_index(column)
+    begin = 0
+    for number in range(metadata.num_row_groups):
+        chunk = metadata.row_group(number).column(place)
+        if chunk.path_in_schema == column and not _may_name(chunk.statistics, wanted):
+            if begin < number:
+                yield range(begin, number)
+            begin = number + 1
+    if begin < metadata.num_row_groups:
+        yield range(begin, metadata.num_row_groups)
+
+
+def _may_name(statistics: Any, wanted: set[str]) -> bool:
+    if statistics is None or not statistics.has_min_max or not isinstance(statistics.min, str) or not isinstance(statistics.max, str):
+        return True
+    # Texts compare by code points, as their bytes in UTF-8 do.
+    return any(statistics.min <= path <= statistics.max for path in wanted)

@@ -1,0 +1,25 @@
+"""The merge engine without Spark: the kernel in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
+from compaction_pipeline.merging.kernel import merge_task
+
+
+class InProcessMergeEngine:
+    """Merges in this process, one task after the other; needs no Spark."""
+
+    def ready(self) -> None:
+        """Always."""
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        shared = SharedDeletes()
+        for task in tasks:
+            yield merge_task(task, layout, file_io, shared)
+
+    def close(self) -> None:
+        """Nothing is held."""

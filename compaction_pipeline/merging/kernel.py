@@ -1,0 +1,241 @@
+"""Merges the files of one CompactionTask: a function of files, run in a Spark Python worker or in this process.
+
+The rows of the inputs, projected to the plan's schema, minus the rows that the task's deletes delete, become new files;
+or (CONVERT) the rows that some deletes delete become position-delete files. A failure is a result whose `error` says why in
+words, and what the attempt wrote is deleted. Before it answers, the kernel checks its own laws (see MergeResult).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from compaction_pipeline.core.errors import DigestMismatch, MergeDenied, MergeFailed, MergeRefused
+from compaction_pipeline.core.model.data_file import OutputFile
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, Digest, EndReason, MergeResult, TaskAction
+from compaction_pipeline.merging.convert import convert_deletes
+from compaction_pipeline.merging.copying.assemble import Assembler
+from compaction_pipeline.merging.copying.footer import DamagedPages
+from compaction_pipeline.merging.copying.merge import CopyMerge
+from compaction_pipeline.merging.copying.proof import CopyProof
+from compaction_pipeline.merging.copying.source import CopyLimits
+from compaction_pipeline.merging.deletes.deletes import TaskDeletes
+from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
+from compaction_pipeline.merging.digest import RowDigest, SeenBatches
+from compaction_pipeline.merging.memory import PeakMemory, tight_allocation
+from compaction_pipeline.merging.reading.file_access import FileAccess
+from compaction_pipeline.merging.reading.patience import patiently
+from compaction_pipeline.merging.reading.read import DataReader, TableShape
+from compaction_pipeline.merging.route import RowRouter
+from compaction_pipeline.merging.writing.metrics import leaves
+from compaction_pipeline.merging.writing.write import DataWriter, FileSizing, OutputNames, Progress, filters_of
+
+_END_REASONS: Mapping[type[MergeFailed], EndReason] = {
+    MergeDenied: EndReason.NO_ACCESS,
+    MergeRefused: EndReason.REFUSED,
+    DigestMismatch: EndReason.DIGEST_MISMATCH,
+}
+
+
+def merge_task(
+    task: CompactionTask,
+    layout: TableLayout,
+    file_io: Mapping[str, str],
+    shared: SharedDeletes | None = None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> MergeResult:
+    """Do one attempt of a task, a few minutes long at most while the store is busy. Never raises: a failure is a result with `error`.
+
+    `shared` holds what tasks before this one have read of delete files, and takes what this one reads; it counts as its memory.
+    """
+    started = time.monotonic()
+    shared = shared if shared is not None else SharedDeletes()
+    before = shared.nbytes
+    memory = PeakMemory()
+    files = FileAccess(file_io, layout.location, task.memory_bytes)
+    try:
+        with tight_allocation(task.memory_bytes):
+            result = patiently(lambda: _merged(task, layout, files, shared), files, sleep)
+    except MergeFailed as failure:
+        result = _failed(task, str(failure), _END_REASONS.get(type(failure), EndReason.FAILED))
+    except MemoryError as error:
+        keys = sum(delete.record_count for delete in task.work.deletes)
+        result = _failed(task, f"out of memory at delete set of {keys} keys; raise the memory of the Spark worker ({error})")
+    except Exception as error:
+        # The boundary to Spark: whatever went wrong belongs to this attempt alone and must reach its record in words.
+        result = _failed(task, f"{type(error).__name__}: {error}")
+    if result.error is not None:
+        files.delete_written()
+        shared.clear()
+    files.close()
+    peak_bytes = before + memory.peak_bytes()
+    # What was kept for this task's own use is not the next one's.
+    pa.default_memory_pool().release_unused()
+    duration_ms = int((time.monotonic() - started) * 1000)
+    return replace(result, duration_ms=duration_ms, peak_memory_bytes=peak_bytes)
+
+
+def _failed(task: CompactionTask, reason: str, end_reason: EndReason = EndReason.FAILED) -> MergeResult:
+    return MergeResult(task.task_id, task.attempt_id or "", end_reason=end_reason, error=reason)
+
+
+def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared: SharedDeletes) -> MergeResult:
+    if task.work.action is TaskAction.DROP_DELETES:
+        return MergeResult(task.task_id, task.attempt_id or "")
+    shape = TableShape.of(layout)
+    names = _names(task, layout)
+    if task.work.action is TaskAction.CONVERT:
+        return proven(convert_deletes(task, shape, files, names, shared), conversion=True)
+    return _merge(task, shape, files, names, shared)
+
+
+def _names(task: CompactionTask, layout: TableLayout) -> OutputNames:
+    location = layout.location.rstrip("/")
+    folder = layout.properties.get("write.data.path") or layout.properties.get("write.folder-storage.path") or f"{location}/data"
+    # Random per execution: Spark may run a task twice, and only files named in the accepted result are used.
+    return OutputNames(folder.rstrip("/"), f"{task.attempt_id or 'attempt'}-{task.task_id}-{secrets.token_hex(4)}")
+
+
+def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
+    try:
+        return _merge_inputs(task, shape, files, names, shared, copies=True)
+    except DamagedPages:
+        # Decoding every row tells which file is damaged, in words; or that only a checksum is.
+        files.delete_written()
+        return _merge_inputs(task, shape, files, names, shared, copies=False)
+
+
+def _merge_inputs(
+    task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes, *, copies: bool
+) -> MergeResult:
+    work = task.work
+    if task.schema_id not in shape.schemas:
+        raise MergeFailed(f"schema {task.schema_id} of the plan's snapshot is not in the table's metadata; plan the task again")
+    schema = shape.schemas[task.schema_id]
+    reader = DataReader(files, shape, task.memory_bytes)
+    deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared)
+    rows_expected = sum(file.record_count for file in work.inputs)
+    progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01), dictionary_votes={})
+    router = RowRouter(task, shape, schema)
+    sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
+    # A filter is made of values: where a column gets one, rows are decoded and encoded, never copied as bytes.
+    copied = router.passes_through and not filters_of(shape.layout.properties, leaves(schema))
+    if copied and router.partition is not None:
+        read = CopyProof()
+        # Spark declares columns of expressions without NULL as required, whatever the table says. Their bytes fit only the like.
+        written = _with_required(schema, reader.never_null(work.inputs, schema))
+        writer = Assembler(files, written, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.partition, read)
+        limits = CopyLimits.of(work.target_size_bytes, writer.limit_bytes) if copies else CopyLimits.nothing()
+        merge = CopyMerge(reader, deletes, schema, progress, writer, read, limits)
+        outputs = merge.merge(work.inputs)
+        return _result(task, outputs, (merge.rows_read, merge.by_position, merge.by_equality), read.value, writer.digest.value)
+    return _merge_rows(task, shape, files, names, reader, deletes, progress, router, sizing)
+
+
+def _with_required(schema: Schema, ids: frozenset[int]) -> Schema:
+    fields = [field.model_copy(update={"required": True}) if field.field_id in ids else field for field in schema.fields]
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
+
+
+def _merge_rows(
+    task: CompactionTask,
+    shape: TableShape,
+    files: FileAccess,
+    names: OutputNames,
+    reader: DataReader,
+    deletes: TaskDeletes,
+    progress: Progress,
+    router: RowRouter,
+    sizing: FileSizing,
+) -> MergeResult:
+    """Row by row: rows that are sorted, or that go to several partitions."""
+    work = task.work
+    schema = shape.schemas[task.schema_id]
+    seen = SeenBatches()
+    writer = DataWriter(
+        files,
+        schema,
+        shape.layout.properties,
+        names,
+        sizing,
+        progress,
+        work.output_spec_id,
+        router.sort_column_ids,
+        seen,
+    )
+    read = RowDigest(seen)
+    rows_read = by_position = by_equality = 0
+    try:
+        for file in work.inputs:
+            with reader.open(file) as opened:
+                progress.files_seen += 1
+                for number in opened.dictionary_encoded:
+                    progress.dictionary_votes[number] = progress.dictionary_votes.get(number, 0) + 1  # type: ignore[index,union-attr]
+                output = reader.projection(opened, file, schema.fields)
+                masks = deletes.of(file, opened)
+                for position, batch in opened.batches([output, *masks.projections]):
+                    projected = output.apply(batch)
+                    positional, equal = masks.deleted(position, batch)
+                    rows_read += batch.num_rows
+                    keep = None
+                    if positional is not None or equal is not None:
+                        gone = np.zeros(batch.num_rows, dtype=bool)
+                        if positional is not None:
+                            gone |= positional
+                            by_position += int(positional.sum())
+                        if equal is not None:
+                            by_equality += int((equal & ~gone).sum())
+                            gone |= equal
+                        keep = ~gone if gone.any() else None
+                    # Digested before the rows are filtered, assembled or sorted: a mistake of any of these shows.
+                    read.add(projected, keep)
+                    progress.rows_seen += batch.num_rows
+                    kept = projected if keep is None else projected.filter(pa.array(keep))
+                    progress.rows_kept += kept.num_rows
+                    if kept.num_rows:
+                        router.add(kept, writer)
+        router.finish(writer)
+        outputs = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    finally:
+        router.close()
+    return _result(task, outputs, (rows_read, by_position, by_equality), read.value, writer.digest.value)
+
+
+def _result(
+    task: CompactionTask, outputs: tuple[OutputFile, ...], counts: tuple[int, int, int], read: Digest, written: Digest
+) -> MergeResult:
+    rows = sum(output.record_count for output in outputs)
+    return proven(MergeResult(task.task_id, task.attempt_id or "", outputs, *counts, rows, read, written))
+
+
+def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:
+    """The result, or a failed one when it breaks a law: what was kept was not what was written."""
+    deleted = result.rows_deleted_by_position + result.rows_deleted_by_equality
+    expected = deleted if conversion else result.rows_read - deleted
+    if expected != result.rows_written or result.rows_written != result.digest_written.rows:
+        counts = (
+            f"{result.rows_read} rows read, {result.rows_deleted_by_position} deleted by position, "
+            f"{result.rows_deleted_by_equality} by equality: "
+            f"{expected} must be written, but {result.rows_written} were"
+        )
+        return replace(result, outputs=(), end_reason=EndReason.DIGEST_MISMATCH, error=f"{counts}; nothing of it is used")
+    if result.digest_read != result.digest_written:
+        return replace(
+            result,
+            outputs=(),
+            end_reason=EndReason.DIGEST_MISMATCH,
+            error=f"the rows written are not the rows read: digest {result.digest_read} read, {result.digest_written} written; "
+            "nothing of it is used",
+        )
+    return result

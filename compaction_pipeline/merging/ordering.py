@@ -1,0 +1,218 @@
+"""Sorts rows by an Iceberg sort order, in memory or, when they are too many, by runs on local disk that are merged.
+
+Order is the spec's: NULL first or last as the field says, floats −0.0 < 0.0 and NaN above all, text and bytes by unsigned
+bytes. The runs are Arrow IPC files and a merge compares only key columns, so that values of every type stay bit for bit
+what they were (an SQL engine's external sort would fold −0.0, NaN and UUIDs into its own types).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
+
+from compaction_pipeline.merging.writing.transforms import column_path, transformed
+
+RUN_BATCH_ROWS = 4096
+EMIT_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """One field of a sort order: how its key is computed from a batch, and where NULL and high values go."""
+
+    of: Callable[[Any], Any]
+    descending: bool
+    nulls_first: bool
+
+
+def sort_keys(order: SortOrder, schema: Schema) -> list[SortKey] | None:
+    """The keys of an order over rows of this schema; None when it is empty or its columns are not there (any more)."""
+    keys = []
+    for field in order.fields:
+        path = column_path(schema, field.source_id)
+        if path is None:
+            return None
+        transform = transformed(field.transform, schema.find_field(field.source_id).field_type)
+        if transform is None:
+            return None
+
+        def key(batch: Any, path: tuple[int, ...] = path, transform: Callable[[Any], Any] = transform) -> Any:
+            column = batch.column(path[0])
+            return _sortable(transform(pc.struct_field(column, list(path[1:])) if len(path) > 1 else column))
+
+        keys.append(SortKey(key, field.direction is SortDirection.DESC, field.null_order is NullOrder.NULLS_FIRST))
+    return keys or None
+
+
+def _sortable(array: Any) -> Any:
+    """An array that Arrow sorts as the spec orders it."""
+    arrow = array.type
+    if isinstance(arrow, pa.BaseExtensionType):
+        return _sortable(array.storage)
+    if pa.types.is_dictionary(arrow):
+        return _sortable(array.dictionary_decode())
+    if pa.types.is_boolean(arrow):
+        return array.cast(pa.int8())
+    if pa.types.is_fixed_size_binary(arrow):
+        return array.cast(pa.binary())
+    if not pa.types.is_floating(arrow):
+        return array
+    doubles = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+    bits = np.where(np.isnan(doubles), np.int64(0x7FF8000000000000), doubles.view(np.int64))
+    # Negative doubles order backwards by their bits; flipping all but the sign makes integers order as the values do.
+    ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
+    mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(ordered, pa.int64(), mask=mask)
+
+
+def sorted_indices(table: Any, keys: Sequence[SortKey]) -> Any:
+    """The order of a table's rows; stable. The table must be of one chunk."""
+    batch = table.to_batches()[0] if isinstance(table, pa.Table) else table
+    columns: dict[str, Any] = {}
+    by: list[tuple[str, str]] = []
+    for number, key in enumerate(keys):
+        values = key.of(batch)
+        if values.null_count:
+            # Arrow knows one place of NULL for all keys; a rank of its own says it per key.
+            columns[f"null{number}"] = pc.cast(values.is_null(), pa.int8())
+            by.append((f"null{number}", "descending" if key.nulls_first else "ascending"))
+        columns[f"key{number}"] = values
+        by.append((f"key{number}", "descending" if key.descending else "ascending"))
+    return pc.sort_indices(pa.table(columns), sort_keys=by)
+
+
+class Sorter:
+    """Takes batches and gives them back sorted. Holds at most about `limit_bytes`, twice while it sorts.
+
+    With `spill` False a sorter that reaches its limit gives up: `gave_up` is then True and rows come back as they came.
+    """
+
+    def __init__(self, schema: Any, keys: Sequence[SortKey], limit_bytes: int, *, spill: bool) -> None:
+        self._schema = schema
+        self._keys = keys
+        self._limit_bytes = max(limit_bytes, 1)
+        self._spill = spill
+        self._held: list[Any] = []
+        self._held_bytes = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._runs: list[Path] = []
+        self.gave_up = False
+
+    def add(self, batch: Any) -> Iterator[Any]:
+        """Take a batch; gives back rows only once the sorter gave up."""
+        if self.gave_up:
+            yield batch
+            return
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes < self._limit_bytes:
+            return
+        if self._spill:
+            self._write_run()
+        else:
+            self.gave_up = True
+            yield from self._held
+            self._held, self._held_bytes = [], 0
+
+    def finish(self) -> Iterator[Any]:
+        """The rows that were not given back yet, sorted."""
+        if not self._runs:
+            yield from self._sorted_held()
+            return
+        if self._held:
+            self._write_run()
+        yield from self._merged()
+
+    def close(self) -> None:
+        """Remove the runs."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _sorted_held(self) -> Iterator[Any]:
+        if not self._held:
+            return
+        table = pa.Table.from_batches(self._held, schema=self._schema).combine_chunks()
+        self._held, self._held_bytes = [], 0
+        indices = sorted_indices(table, self._keys)
+        for start in range(0, len(indices), EMIT_ROWS):
+            yield from table.take(indices.slice(start, EMIT_ROWS)).to_batches()
+
+    def _write_run(self) -> None:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="compaction-sort-")
+        path = Path(self._folder.name) / f"run-{len(self._runs)}.arrow"
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_file(str(path), self._schema, options=options) as run:
+            for batch in self._sorted_held():
+                for start in range(0, batch.num_rows, RUN_BATCH_ROWS):
+                    run.write_batch(batch.slice(start, RUN_BATCH_ROWS))
+        self._runs.append(path)
+
+    def _merged(self) -> Iterator[Any]:
+        block_bytes = self._limit_bytes // len(self._runs)
+        runs = [_Run(path, block_bytes) for path in self._runs]
+        try:
+            # Every run is filled, not only up to the first that has rows: a run left out would be merged too late.
+            while filled := [run for run in runs if run.fill()]:
+                yield from self._merge_step(filled)
+        finally:
+            for run in runs:
+                run.close()
+
+    def _merge_step(self, runs: list[_Run]) -> Iterator[Any]:
+        table = pa.concat_tables([run.held for run in runs]).combine_chunks()
+        indices = sorted_indices(table, self._keys).to_numpy()
+        ranks = np.empty(len(indices), dtype=np.int64)
+        ranks[indices] = np.arange(len(indices))
+        ends = np.cumsum([run.held.num_rows for run in runs])
+        # What a run has not shown yet sorts behind its last row shown; up to the first of these last rows all is known.
+        open_ends = [int(ranks[end - 1]) for run, end in zip(runs, ends, strict=True) if not run.exhausted]
+        count = min(open_ends) + 1 if open_ends else len(indices)
+        chosen = indices[:count]
+        for start in range(0, count, EMIT_ROWS):
+            yield from table.take(pa.array(chosen[start : start + EMIT_ROWS])).to_batches()
+        emitted = np.diff(np.searchsorted(np.sort(chosen), np.concatenate([[0], ends])))
+        for run, number in zip(runs, emitted, strict=True):
+            run.held = run.held.slice(int(number))
+
+
+class _Run:
+    """One sorted run on disk, of which about `block_bytes` are held."""
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self._file = pa.OSFile(str(path), "rb")
+        self._reader = pa.ipc.open_file(self._file)
+        self._block_bytes = block_bytes
+        self._next = 0
+        # Not `empty_table`, which cannot make a UUID inside of a struct, list or map.
+        self.held = pa.Table.from_batches([], self._reader.schema)
+
+    @property
+    def exhausted(self) -> bool:
+        return bool(self._next >= self._reader.num_record_batches)
+
+    def fill(self) -> bool:
+        """Read on until the block is full; False when the run is at its end and nothing is held."""
+        parts = [self.held]
+        held_bytes = self.held.nbytes
+        while not self.exhausted and (held_bytes < self._block_bytes or not self.held.num_rows):
+            batch = self._reader.get_batch(self._next)
+            self._next += 1
+            parts.append(pa.Table.from_batches([batch]))
+            held_bytes += batch.nbytes
+            if held_bytes >= self._block_bytes:
+                break
+        self.held = pa.concat_tables(parts)
+        return bool(self.held.num_rows)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,54 @@
+"""One attempt of a task against a store that is busy, and a second look before a file is called lost or damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+
+from compaction_pipeline.core.errors import FileUnreadable, MergeFailed, StoreBusy
+from compaction_pipeline.merging.reading.file_access import FileAccess
+
+TRIES = 8
+LONGEST_SECONDS = 180.0
+"""No try begins later; the pauses between tries double up to 30 s, and each is random below that."""
+_LONGEST_PAUSE_SECONDS = 30.0
+
+_Result = TypeVar("_Result")
+
+
+def patiently(work: Callable[[], _Result], files: FileAccess, sleep: Callable[[float], None]) -> _Result:
+    """Do the work, again while the store is busy. What a try wrote is deleted before the next.
+
+    Raises MergeFailed as the work does; FileUnreadable only becomes advice to restore or delete the file after a second look.
+    """
+
+    def once() -> _Result:
+        try:
+            return work()
+        except FileUnreadable as first:
+            raise _after_second_look(first, files) from first
+
+    def clear(state: RetryCallState) -> None:
+        files.delete_written()
+
+    retrying = Retrying(
+        retry=retry_if_exception_type(StoreBusy),
+        stop=stop_after_attempt(TRIES) | stop_after_delay(LONGEST_SECONDS),
+        wait=wait_random_exponential(multiplier=1, max=_LONGEST_PAUSE_SECONDS),
+        sleep=sleep,
+        before_sleep=clear,
+        reraise=True,
+    )
+    return retrying(once)
+
+
+def _after_second_look(first: FileUnreadable, files: FileAccess) -> MergeFailed:
+    try:
+        files.look_again(first.path)
+    except FileUnreadable as second:
+        return MergeFailed(f"{second}; {second.advice}")
+    except MergeFailed as other:
+        return other
+    return StoreBusy(f"{first}, but a second look found the file sound: it is read again")

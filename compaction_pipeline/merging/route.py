@@ -1,0 +1,160 @@
+"""Where kept rows go: through the table's sort order where there is one, then to the partition that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.transforms import VoidTransform
+
+from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.model.node import Partition, PartitionValue
+from compaction_pipeline.core.model.task import CompactionTask, CompactionType
+from compaction_pipeline.merging.ordering import Sorter, sort_keys
+from compaction_pipeline.merging.reading.evolution import arrow_schema
+from compaction_pipeline.merging.reading.read import TableShape
+from compaction_pipeline.merging.writing.transforms import column_path, partition_value, transformed
+
+
+class RowWriter(Protocol):
+    """What takes the rows in the end."""
+
+    sort_order_id: int | None
+
+    def write(self, partition: Partition, batch: Any) -> None: ...
+
+
+class RowRouter:
+    """Routes the rows of one task."""
+
+    def __init__(self, task: CompactionTask, shape: TableShape, schema: Schema) -> None:
+        work = task.work
+        self._partition = _common_partition(task)
+        self._split = None if self._partition is not None else PartitionSplit(shape.specs[work.output_spec_id], shape, schema)
+        self._order_id = shape.layout.default_sort_order_id
+        order = _order(shape)
+        keys = sort_keys(order, schema) if order is not None else None
+        self._sorter: Sorter | None = None
+        self.sort_column_ids: frozenset[int] = frozenset()
+        if keys is not None and order is not None:
+            self.sort_column_ids = frozenset(field.source_id for field in order.fields)
+            # A FULL promises the order whatever the size; smaller work sorts only what fits.
+            self._sorter = Sorter(arrow_schema(schema.fields), keys, task.memory_bytes // 6, spill=work.type is CompactionType.FULL)
+
+    @property
+    def partition(self) -> Partition | None:
+        """The one partition of all rows, None where they are split."""
+        return self._partition
+
+    @property
+    def passes_through(self) -> bool:
+        """Rows go to one partition as they come: nothing looks into their columns on the way."""
+        return self._sorter is None and self._partition is not None
+
+    def add(self, batch: Any, writer: RowWriter) -> None:
+        """Route a batch of kept rows."""
+        if self._sorter is None:
+            self._write(batch, writer)
+            return
+        for back in self._sorter.add(batch):
+            self._write(back, writer)
+
+    def finish(self, writer: RowWriter) -> None:
+        """Route what was held back to be sorted."""
+        if self._sorter is None:
+            return
+        if not self._sorter.gave_up:
+            writer.sort_order_id = self._order_id
+        for batch in self._sorter.finish():
+            self._write(batch, writer)
+
+    def close(self) -> None:
+        if self._sorter is not None:
+            self._sorter.close()
+
+    def _write(self, batch: Any, writer: RowWriter) -> None:
+        if self._partition is not None:
+            writer.write(self._partition, batch)
+            return
+        assert self._split is not None
+        for partition, rows in self._split.parts(batch):
+            writer.write(partition, rows)
+
+
+def _common_partition(task: CompactionTask) -> Partition | None:
+    """The partition of all inputs when they are of the output's spec and of one partition, else None: rows are then split."""
+    partitions = {(file.spec_id, file.partition) for file in task.work.inputs}
+    if len(partitions) == 1 and next(iter(partitions))[0] == task.work.output_spec_id:
+        return next(iter(partitions))[1]
+    return None
+
+
+def _order(shape: TableShape) -> SortOrder | None:
+    text = shape.layout.sort_orders.get(shape.layout.default_sort_order_id)
+    return SortOrder.model_validate_json(text) if text else None
+
+
+class PartitionSplit:
+    """Splits batches by the values of a partition spec."""
+
+    def __init__(self, spec: PartitionSpec, shape: TableShape, schema: Schema) -> None:
+        self._fields: list[tuple[str, Any, Callable[[Any], Any]]] = []
+        for field in spec.fields:
+            if isinstance(field.transform, VoidTransform):
+                source = shape.newest_with(field.source_id).find_field(field.source_id).field_type
+                self._fields.append((field.name, field.transform.result_type(source), lambda batch: pa.nulls(batch.num_rows, pa.int32())))
+                continue
+            path = column_path(schema, field.source_id)
+            transform = None
+            if path is not None:
+                transform = transformed(field.transform, schema.find_field(field.source_id).field_type)
+            if path is None or transform is None:
+                raise MergeFailed(
+                    f"rows cannot be moved to partition spec {spec.spec_id}: field {field.name!r} ({field.transform}) cannot be computed "
+                    "from the columns of the plan's schema; plan the node again"
+                )
+            # The type that manifests give the value: of the current schema, where the column may have been promoted.
+            kind = field.transform.result_type(shape.newest_with(field.source_id).find_field(field.source_id).field_type)
+            self._fields.append((field.name, kind, _column(path, transform)))
+
+    def parts(self, batch: Any) -> Iterator[tuple[Partition, Any]]:
+        """(Partition, its rows in their order) of a batch."""
+        codes = np.zeros(batch.num_rows, dtype=np.int64)
+        columns = []
+        for _, _, of in self._fields:
+            encoded = _storage(of(batch)).dictionary_encode(null_encoding="encode")
+            columns.append(encoded)
+            codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+            # Codes stay small: they number the combinations that occur.
+            codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+        for code in range(int(codes.max()) + 1 if len(codes) else 0):
+            rows = np.flatnonzero(codes == code)
+            values: list[PartitionValue] = []
+            for (name, kind, _), encoded in zip(self._fields, columns, strict=True):
+                scalar = encoded.dictionary[encoded.indices[int(rows[0])].as_py()]
+                values.append(partition_value(name, kind, scalar))
+            yield tuple(values), batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+
+
+def _column(path: tuple[int, ...], transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def of(batch: Any) -> Any:
+        column = batch.column(path[0])
+        for index in path[1:]:
+            column = _child(column, index)
+        return transform(column)
+
+    return of
+
+
+def _child(column: Any, index: int) -> Any:
+    return pc.struct_field(column, [index])
+
+
+def _storage(array: Any) -> Any:
+    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array

@@ -1,0 +1,102 @@
+"""The merge engine on Spark: one Spark task per CompactionTask.
+
+Each task is a Spark job of its own, submitted from a thread, so that a worker that crashes or takes its time fails and holds
+up no other task, and results come back as they end. What a task is travels inside the function that Spark ships, never in
+the plan's rows or texts: FileIO properties hold secrets, and plans are logged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.model.table import TableLayout
+from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.merging.kernel import merge_task
+from compaction_pipeline.spark.session import SparkSessions
+from compaction_pipeline.spark.worker import rest, shared_deletes
+
+_RESULT = TypeAdapter(MergeResult)
+_RESULT_SCHEMA = "result string"
+_PYTHON_ERROR = re.compile(r"(?!py4j|pyspark)[A-Za-z_][\w.]*(Error|Exception|Interrupt): \S")
+
+
+class SparkMergeEngine:
+    """Merges on Spark. `parallel`: jobs submitted at a time; by default as many as Spark runs tasks."""
+
+    def __init__(self, sessions: SparkSessions, parallel: int | None = None) -> None:
+        self._sessions = sessions
+        self._parallel = parallel
+
+    def ready(self) -> None:
+        """Start the session, or find it running."""
+        self._sessions.session()
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        if not tasks:
+            return
+        try:
+            session = self._sessions.session()
+            if len(tasks) == 1:
+                yield _run(session, tasks[0], layout, dict(file_io))
+                return
+            threads = min(len(tasks), self._parallel or self._sessions.slots())
+        except CompactionError as error:
+            for task in tasks:
+                yield _failed(task, str(error))
+            return
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="merge")
+        try:
+            for future in as_completed([pool.submit(_run, session, task, layout, dict(file_io)) for task in tasks]):
+                yield future.result()
+        finally:
+            # A caller that stops listening (lost lease, interrupt) wants no further task to start.
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        self._sessions.stop()
+
+
+def _run(session: Any, task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+    try:
+        rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, layout, file_io), _RESULT_SCHEMA).collect()
+        return _RESULT.validate_json(rows[0][0])
+    except Exception as error:
+        # A crashed worker, a lost JVM, a refused plan: whatever Spark says is this task's failure alone.
+        return _failed(task, _spark_reason(error))
+
+
+def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function that runs in the Spark task; its closure is all that the task needs."""
+
+    def merge(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if batch.num_rows:
+                result = merge_task(task, layout, file_io, shared_deletes())
+                yield pa.RecordBatch.from_pydict({"result": [_RESULT.dump_json(result).decode()]})
+        rest()
+
+    return merge
+
+
+def _failed(task: CompactionTask, reason: str) -> MergeResult:
+    return MergeResult(task.task_id, task.attempt_id or "", error=reason)
+
+
+def _spark_reason(error: Exception) -> str:
+    text = str(error)
+    if "Python worker exited unexpectedly" in text or "crashed" in text:
+        return (
+            "the Spark worker died while merging, most likely killed for lack of memory; "
+            "lower 'compaction.task.memory' or give workers more"
+        )
+    # A failure in a worker ends with its Python traceback, whose last line says what was wrong; Java's frames follow.
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if _PYTHON_ERROR.match(line)]
+    return f"Spark could not run the task: {(raised or lines or [type(error).__name__])[-1 if raised else 0]}"

@@ -1,0 +1,294 @@
+"""What a task leaves for the next never changes which rows the next one deletes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+
+from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.model.node import Partition, PartitionValue
+from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.merging.deletes import deletes, positions
+from compaction_pipeline.merging.deletes.keys import KeySet
+from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, KeyFiles, SharedDeletes
+from compaction_pipeline.merging.kernel import merge_task
+from compaction_pipeline.merging.memory import PeakMemory
+from compaction_pipeline.merging.reading.read import DataReader
+from compaction_pipeline_tests.merging.files import MIB, Table, long, rows_of, text
+
+_SCHEMA = Schema(long(1, "id"), text(2, "name"), text(3, "p"))
+_PARTITIONED = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "p"), spec_id=1)
+_FIELDS = {"id": _SCHEMA.fields[0], "name": _SCHEMA.fields[1]}
+
+
+def _in(p: str) -> Partition:
+    return (PartitionValue("p", "string", p),)
+
+
+def _task(table: Table, inputs: Sequence[LiveFile], deletes: Sequence[LiveFile], memory: int = 256 * MIB) -> CompactionTask:
+    task = table.task(memory=memory)
+    return replace(task, work=replace(task.work, inputs=tuple(inputs), deletes=tuple(deletes), output_spec_id=inputs[0].spec_id))
+
+
+# ---- any table, any tasks
+
+
+@dataclass(frozen=True)
+class _Deleted:
+    """An equality delete as the specification reads it: keys by column, and where (None: everywhere)."""
+
+    file: LiveFile
+    columns: tuple[str, ...]
+    keys: frozenset[tuple[Any, ...]]
+    where: str | None
+
+
+@dataclass
+class _World:
+    table: Table
+    rows: dict[str, tuple[str, list[dict[str, Any]]]] = field(default_factory=dict)
+    equal: list[_Deleted] = field(default_factory=list)
+    positional: list[tuple[LiveFile, list[tuple[str, int]]]] = field(default_factory=list)
+
+    def stays(self, file: LiveFile, row: Mapping[str, Any], position: int, known: set[str]) -> bool:
+        sequence, p = file.data_sequence_number, self.rows[file.path][0]
+        for delete, named in self.positional:
+            if delete.path in known and sequence <= delete.data_sequence_number and (file.path, position) in named:
+                return False
+        return not any(
+            each.file.path in known
+            and sequence < each.file.data_sequence_number
+            and each.where in (None, p)
+            and tuple(row[column] for column in each.columns) in each.keys
+            for each in self.equal
+        )
+
+
+_KEYS = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 7)), st.sampled_from([None, "x", "y"])), min_size=1, max_size=6)
+_PLACES = st.sampled_from(["a", "b"])
+_APPEND = st.tuples(st.just("append"), _PLACES, _KEYS)
+_EQUAL = st.tuples(
+    st.just("equal"), st.sampled_from(["a", "b", None]), _KEYS, st.sampled_from([("id",), ("name",), ("id", "name"), ("name", "id")])
+)
+_POSITIONAL = st.tuples(st.just("positions"), _PLACES, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), min_size=1, max_size=6))
+_STEPS = st.lists(st.tuples(st.booleans(), st.one_of(_APPEND, _EQUAL, _POSITIONAL)), min_size=3, max_size=10)
+_TASKS = st.lists(
+    st.tuples(_PLACES, st.integers(0, 2**10 - 1), st.integers(0, 10), st.sampled_from([256 * MIB, MIB // 64])), min_size=2, max_size=6
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=_STEPS, tasks=_TASKS, many=st.sampled_from([0, 2, 100]))
+def test_tasks_that_share_delete_the_rows_of_the_specification(steps: list[Any], tasks: list[Any], many: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, patch.object(deletes, "_MANY_KEYS", many):
+        world = _written(Path(folder), steps)
+        shared = SharedDeletes()
+        for place, chosen, snapshot, memory in tasks:
+            inputs = [file for file in world.table.inputs if world.rows[file.path][0] == place]
+            inputs = [file for number, file in enumerate(inputs) if chosen >> number & 1]
+            known = world.table.deletes[:snapshot]
+            if not inputs:
+                continue
+            result = merge_task(_task(world.table, inputs, known, memory), world.table.layout(), {}, shared)
+            assert result.error is None
+            paths = {delete.path for delete in known}
+            expected = [
+                row for file in inputs for position, row in enumerate(world.rows[file.path][1]) if world.stays(file, row, position, paths)
+            ]
+            assert rows_of(result.outputs) == expected
+
+
+def _written(folder: Path, steps: list[Any]) -> _World:
+    table = Table(folder, [_SCHEMA], [PartitionSpec(spec_id=0), _PARTITIONED])
+    world = _World(table)
+    sequence = 1
+    for next_commit, (kind, place, *rest) in steps:
+        sequence += next_commit
+        if kind == "append":
+            rows = [{"id": one, "name": name, "p": place} for one, name in rest[0]]
+            file = table.append(rows, partition=_in(place), spec_id=1, sequence=sequence)
+            world.rows[file.path] = (place, rows)
+        elif kind == "equal":
+            keys, columns = rest
+            values = [dict(zip(("id", "name"), key, strict=True)) for key in keys]
+            where: dict[str, Any] = {} if place is None else {"partition": _in(place), "spec_id": 1}
+            rows = [{column: value[column] for column in columns} for value in values]
+            delete = table.delete_equal(rows, [_FIELDS[column] for column in columns], sequence=sequence, **where)
+            world.equal.append(_Deleted(delete, columns, frozenset(tuple(row.values()) for row in rows), place))
+        else:
+            files = [path for path, (p, _) in world.rows.items() if p == place] or ["elsewhere.parquet"]
+            named = [(files[number % len(files)], position) for number, position in rest[0]]
+            delete = table.delete_positions(named, partition=_in(place), spec_id=1, sequence=sequence)
+            world.positional.append((delete, named))
+    return world
+
+
+# ---- what is shared
+
+
+def _opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The delete files that are opened from now on."""
+    real, paths = DataReader.open, []
+
+    def noted(self: DataReader, file: LiveFile, **options: Any) -> Any:
+        if file.content is not FileContent.DATA:
+            paths.append(file.path)
+        return real(self, file, **options)
+
+    monkeypatch.setattr(DataReader, "open", noted)
+    return paths
+
+
+def _merged(table: Table, shared: SharedDeletes, *inputs: LiveFile, **options: Any) -> MergeResult:
+    result = merge_task(_task(table, inputs, table.deletes, **options), table.layout(), {}, shared)
+    assert result.error is None
+    return result
+
+
+def test_a_delete_file_is_read_once_for_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path)
+    files = [table.append([{"id": 10 * number + index, "name": ""} for index in range(4)]) for number in range(3)]
+    table.delete_equal([{"id": 1}, {"id": 21}], [long(1, "id")])
+    table.delete_positions([(file.path, 3) for file in files])
+    opened, shared = _opened(monkeypatch), SharedDeletes()
+    results = [_merged(table, shared, file) for file in files]
+    assert [[row["id"] for row in rows_of(result.outputs)] for result in results] == [[0, 2], [10, 11, 12], [20, 22]]
+    assert sorted(opened) == sorted(delete.path for delete in table.deletes)
+
+
+def test_a_set_serves_a_task_whose_inputs_are_newer_than_some_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path)
+    old = table.append([{"id": 1, "name": "old"}, {"id": 2, "name": "old"}])
+    first = table.delete_equal([{"id": 1}], [long(1, "id")])
+    new = table.append([{"id": 1, "name": "new"}, {"id": 2, "name": "new"}])
+    second = table.delete_equal([{"id": 2}], [long(1, "id")])
+    opened, shared = _opened(monkeypatch), SharedDeletes()
+    assert _merged(table, shared, old).rows_written == 0
+    assert [row["id"] for row in rows_of(_merged(table, shared, new).outputs)] == [1]
+    assert opened == [first.path, second.path]
+
+
+def test_a_set_does_not_serve_a_task_of_an_older_snapshot(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    file = table.append([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    table.delete_equal([{"id": 1}], [long(1, "id")])
+    newer = table.delete_equal([{"id": 2}], [long(1, "id")])
+    shared = SharedDeletes()
+    assert _merged(table, shared, file).rows_written == 0
+    table.deletes.remove(newer)
+    assert [row["id"] for row in rows_of(_merged(table, shared, file).outputs)] == [2]
+
+
+def test_keys_that_are_many_for_one_task_are_held_once_a_second_task_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletes, "_MANY_KEYS", 10)
+    table = Table(tmp_path)
+    files = [table.append([{"id": number, "name": ""}, {"id": -1, "name": ""}]) for number in range(4)]
+    table.delete_equal([{"id": index} for index in range(1_000)], [long(1, "id")])
+    opened, shared = _opened(monkeypatch), SharedDeletes()
+    assert [_merged(table, shared, file).rows_deleted_by_equality for file in files] == [1, 1, 1, 1]
+    # Once beside the rows of the first task, once for the set.
+    assert len(opened) == 2
+
+
+def test_what_a_task_cannot_use_is_let_go_before_it_reads(tmp_path: Path) -> None:
+    table, other = Table(tmp_path / "one"), Table(tmp_path / "other")
+    for each in (table, other):
+        each.append([{"id": 1, "name": "a"}])
+    table.delete_equal([{"id": index} for index in range(50_000)], [long(1, "id")])
+    shared = SharedDeletes()
+    _merged(table, shared, *table.inputs)
+    held = shared.nbytes
+    assert held > 50_000 * 8
+    assert _merged(table, shared, *table.inputs).peak_memory_bytes >= held
+    _merged(other, shared, *other.inputs)
+    assert shared.nbytes == 0
+
+
+def test_a_set_that_the_next_task_has_no_memory_for_is_let_go(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.append([{"id": index, "name": "a"} for index in range(20_000)])
+    table.delete_equal([{"id": index} for index in range(0, 20_000, 2)], [long(1, "id")])
+    shared = SharedDeletes()
+    _merged(table, shared, *table.inputs)
+    assert shared.nbytes > 0
+    assert _merged(table, shared, *table.inputs, memory=MIB // 8).rows_deleted_by_equality == 10_000
+    assert shared.nbytes == 0
+
+
+def test_a_failed_task_leaves_nothing(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    file = table.append([{"id": 1, "name": "a"}])
+    table.delete_equal([{"id": 1}], [long(1, "id")])
+    shared = SharedDeletes()
+    _merged(table, shared, file)
+    Path(file.path).unlink()
+    assert merge_task(_task(table, [file], table.deletes), table.layout(), {}, shared).error is not None
+    assert shared.nbytes == 0
+
+
+@pytest.mark.parametrize(("extra", "oldest", "served"), [(3, 3, True), (3, 4, True), (4, 3, False)])
+def test_files_too_old_for_the_inputs_may_be_in_the_set(extra: int, oldest: int, served: bool) -> None:
+    own, other = DeleteFile("own", 1, 1, 5), DeleteFile("other", 1, 1, extra)
+    wanted = KeyFiles("kind", frozenset({own}), oldest)
+    assert wanted.served_by(frozenset({own, other})) is served
+    assert not wanted.served_by(frozenset({other}))
+
+
+# ---- position deletes of many data files
+
+
+def test_of_a_large_position_delete_only_row_groups_that_may_name_an_input_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(positions, "kept_for_others", lambda *_: {})
+    monkeypatch.setattr(deletes, "kept_for_others", lambda *_: {})
+    table = Table(tmp_path)
+    files = [table.append([{"id": 10 * number + index, "name": ""} for index in range(6)]) for number in range(8)]
+    named = [(file.path, position) for file in sorted(files, key=lambda each: each.path) for position in (0, 5)]
+    path = _rewritten_in_groups(table.delete_positions(named), 4)
+    groups: list[list[int]] = []
+    real = pa.parquet.ParquetFile.iter_batches
+
+    def noted(self: Any, *args: Any, **options: Any) -> Any:
+        if self.schema_arrow.names == ["file_path", "pos"]:
+            groups.append(options["row_groups"])
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", noted)
+    order = sorted(files, key=lambda each: each.path)
+    result = _merged(table, SharedDeletes(), order[2], order[3], order[7])
+    assert Path(path).exists()
+    assert [row["id"] % 10 for row in rows_of(result.outputs)] == [1, 2, 3, 4] * 3
+    assert groups == [[1], [3]]
+
+
+def _rewritten_in_groups(delete: LiveFile, rows: int) -> str:
+    """The same delete file with row groups of so many rows; its footer says the same number of rows."""
+    content = pa.parquet.read_table(delete.path)
+    pa.parquet.write_table(content, delete.path, row_group_size=rows, store_schema=False)
+    return delete.path
+
+
+# ---- memory
+
+
+def test_what_a_set_says_of_its_size_is_what_it_takes() -> None:
+    count = 1_000_000
+    keys = pa.array(np.arange(count, dtype=np.int64))
+    memory = PeakMemory()
+    keyset = KeySet([keys], np.full(count, 5, dtype=np.int64))
+    # What it takes while it is built is more, and within what is estimated before.
+    assert count * 24 < keyset.nbytes < memory.peak_bytes() < count * 120

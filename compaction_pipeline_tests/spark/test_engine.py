@@ -1,0 +1,155 @@
+"""The engines: the same results in this process and on Spark; a failed task is a result; secrets stay out of plans and logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline.spark.engine import SparkMergeEngine
+from compaction_pipeline.spark.java import find_java
+from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+from compaction_pipeline_tests.merging.files import Table
+
+
+def _table(folder: Path) -> Table:
+    table = Table(folder)
+    for start in (0, 5):
+        table.append([{"id": start + index, "name": "x"} for index in range(5)])
+    return table
+
+
+def test_a_failed_task_is_a_result_and_the_others_go_on(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    good = table.task()
+    bad = replace(good, task_id="bad", work=replace(good.work, inputs=(replace(good.work.inputs[0], path=str(tmp_path / "gone.parquet")),)))
+    results = {result.task_id: result for result in InProcessMergeEngine().merge([bad, good], table.layout(), {})}
+    assert "gone.parquet: missing" in (results["bad"].error or "")
+    assert results["task-1"].error is None
+
+
+class _Refusing(SparkSessions):
+    """A Spark that answers every job with this error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(SparkSettings())
+        self._text = text
+
+    def session(self) -> Any:
+        return self
+
+    def slots(self) -> int:
+        return 1
+
+    def range(self, *_: int) -> Any:
+        raise RuntimeError(self._text)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "Job aborted due to stage failure: Lost task 0.0: org.apache.spark.api.python.PythonException: Traceback:\n"
+            "  File \"x.py\", line 1, in <module>\n    import numpy\nModuleNotFoundError: No module named 'numpy'\n\n"
+            "\tat org.apache.spark.api.python.BasePythonRunner.run(Runner.scala:1)\n",
+            "ModuleNotFoundError: No module named 'numpy'",
+        ),
+        ("Connection refused\nand more", "Connection refused"),
+    ],
+)
+def test_what_spark_says_becomes_the_line_that_matters(tmp_path: Path, said: str, reason: str) -> None:
+    table = _table(tmp_path)
+    [result] = SparkMergeEngine(_Refusing(said)).merge([table.task()], table.layout(), {})
+    assert result.error == f"Spark could not run the task: {reason}"
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions]:
+    home = tmp_path_factory.mktemp("spark-home")
+    events = tmp_path_factory.mktemp("events")
+    extra = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
+    started = SparkSessions(SparkSettings(master="local[2]", home=str(home), extra=extra))
+    yield started
+    started.stop()
+
+
+@pytest.mark.spark
+def test_spark_merges_as_this_process_does(tmp_path: Path, sessions: SparkSessions) -> None:
+    table = _table(tmp_path)
+    tasks = [replace(table.task(), task_id=f"task-{number}") for number in range(3)]
+    bad = replace(tasks[0], task_id="bad", work=replace(tasks[0].work, inputs=(replace(tasks[0].work.inputs[0], path="/gone.parquet"),)))
+    results = {result.task_id: result for result in SparkMergeEngine(sessions).merge([*tasks, bad], table.layout(), {})}
+    assert set(results) == {"task-0", "task-1", "task-2", "bad"}
+    assert "missing" in (results["bad"].error or "")
+    local = table.merge()
+    for task in tasks:
+        result = results[task.task_id]
+        assert result.error is None
+        assert (result.rows_written, result.digest_written) == (local.rows_written, local.digest_written)
+
+
+@pytest.mark.spark
+def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _table(tmp_path)
+    tasks = [replace(table.task(), task_id=name) for name in ("dies", "lives")]
+    # A FileIO that kills its process stands for the kernel's out-of-memory killer.
+    killer = tmp_path / "killer_io.py"
+    killer.write_text("import os\nos._exit(9)\n")
+    session = sessions.session()
+    session.sparkContext.addPyFile(str(killer))
+    engine = SparkMergeEngine(sessions)
+    [died] = list(engine.merge(tasks[:1], table.layout(), {"py-io-impl": "killer_io.Killer"}))
+    [lived] = list(engine.merge(tasks[1:], table.layout(), {}))
+    assert "worker died" in (died.error or "")
+    assert lived.error is None
+
+
+_ON_CONNECT = """
+import json, pickle, sys
+from compaction_pipeline.spark.engine import SparkMergeEngine
+from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+
+with open(sys.argv[1], "rb") as file:
+    task, layout = pickle.load(file)
+sessions = SparkSessions(SparkSettings(remote="local[2]", home=sys.argv[2]))
+[result] = SparkMergeEngine(sessions).merge([task], layout, {})
+sessions.stop()
+print(json.dumps([result.error, result.rows_written, str(result.digest_written)]))
+"""
+
+
+@pytest.mark.spark
+def test_spark_connect_merges_as_this_process_does(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    given = tmp_path / "task.pickle"
+    given.write_bytes(pickle.dumps((table.task(), table.layout())))
+    # A process of its own: PySpark is either a client or a driver. The server's workers are this interpreter.
+    environment = {**os.environ, "JAVA_HOME": find_java(os.environ, tmp_path).path, "PYSPARK_PYTHON": sys.executable}
+    child = subprocess.run(
+        [sys.executable, "-c", _ON_CONNECT, str(given), str(tmp_path)], capture_output=True, text=True, timeout=600, env=environment
+    )
+    assert child.returncode == 0, child.stderr
+    local = table.merge()
+    assert json.loads(child.stdout.splitlines()[-1]) == [None, local.rows_written, str(local.digest_written)]
+
+
+@pytest.mark.spark
+def test_no_secret_stands_in_a_plan_or_in_the_event_log(tmp_path: Path, sessions: SparkSessions) -> None:
+    table = _table(tmp_path)
+    secret = "s3cr3t-t0ken-value"
+    engine = SparkMergeEngine(sessions)
+    [result] = list(engine.merge([table.task()], table.layout(), {"s3.secret-access-key": secret}))
+    assert result.error is None
+    folder = Path(sessions.settings.extra["spark.eventLog.dir"].removeprefix("file://"))
+    texts = [path.read_text() for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc")]
+    assert any("MapInArrow" in text for text in texts)
+    assert not any(secret in text for text in texts)
