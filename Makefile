@@ -78,12 +78,13 @@ test: $(STAMP) ## every stage, in this order; one that fails hides none behind i
 	if [ -n "$$failed" ]; then echo "make test: these stages failed:$$failed" >&2; exit 1; fi; \
 	echo "make test: every stage passed"
 
-lint: $(STAMP) ## ruff, mypy, layers
+lint: $(STAMP) ## ruff, mypy, layers, pages
 	@echo "== lint"
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "ruff format would change files: run '$(BIN)/ruff format .'" >&2; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/mkdocs build --strict --quiet
 
 test-fast: $(STAMP) ## tests without Spark, servers or browsers: under a minute
 	@echo "== fast tests"

@@ -26,35 +26,81 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="COMPACTION_", frozen=True, extra="ignore")
 
-    home: Path = Field(default_factory=lambda: Path.home() / ".compaction_pipeline", description="folder of our own files")
-    state_url: str | None = Field(default=None, description="SQLAlchemy URL of the state database; default: SQLite under home")
-    spark_master: str = Field(default="local[*]", description="Spark master where no remote is set")
-    spark_remote: str | None = Field(default=None, description="Spark Connect server, sc://host:port")
+    home: Path = Field(
+        default_factory=lambda: Path.home() / ".compaction_pipeline",
+        description="The folder of our own files. Only their owner may read them (folder 0700, SQLite state database and its copies 0600), "
+        "because the state database holds the catalogs' credentials.",
+    )
+    state_url: str | None = Field(
+        default=None,
+        description="The state database, as SQLAlchemy names it: `postgresql://user@host/db`, or `sqlite:////path/state.db` in a folder "
+        "that exists. After an update of the program run `compaction-pipeline state upgrade`.",
+    )
+    spark_master: str = Field(
+        default="local[*]",
+        description="The Spark master that merges run on: `local[*]`, `local[N]`, `spark://host:port`, `yarn` or `k8s://…`.",
+    )
+    spark_remote: str | None = Field(
+        default=None, description="The Spark Connect server that merges run on, `sc://host:port`. It wins over COMPACTION_SPARK_MASTER."
+    )
     merge_engine: Literal["spark", "in-process"] = Field(
-        default="spark", description="in-process merges in this process, one task at a time, without Spark: tests and tiny set-ups"
+        default="spark",
+        description="`in-process` merges one task at a time without Spark, in the process that asks: for tests and tiny set-ups.",
     )
-    record_ttl_days: int = Field(default=30, ge=1, le=36_500, description="records and ended tasks are kept this long")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    queue_slots: int = Field(default=1_000, ge=1, le=1_000_000, description="tasks of one group that may be planned and not yet merged")
+    record_ttl_days: int = Field(default=30, ge=1, le=36_500, description="Records and ended tasks are kept this many days.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="Log messages below this level are left out."
+    )
+    queue_slots: int = Field(
+        default=1_000, ge=1, le=1_000_000, description="At most this many tasks of one group are planned and not yet merged."
+    )
     task_slots: int = Field(
-        default_factory=lambda: os.cpu_count() or 1, ge=1, le=1_000_000, description="tasks that one process hands to Spark at a time"
+        default_factory=lambda: os.cpu_count() or 1,
+        ge=1,
+        le=1_000_000,
+        description="One process hands at most this many tasks to Spark at a time.",
     )
-    linger_seconds: float = Field(default=20, ge=0, le=86_400, description="compact_job ends after its queue was empty this long")
-    drain_seconds: float = Field(default=3_600, ge=1, le=86_400, description="compact_job polls no longer than this")
-    sensor_interval_seconds: int = Field(default=30, ge=1, le=86_400, description="snapshot, fragmentation and commit sensors")
-    keeper_interval_seconds: int = Field(default=5, ge=1, le=86_400, description="keeper sensor")
-    catalog_interval_seconds: int = Field(default=180, ge=1, le=86_400, description="listing of registered catalogs")
-    connect_seconds: float = Field(default=5, gt=0, le=600, description="a catalog accepts a connection within")
-    spark_connect_seconds: float = Field(default=20, gt=0, le=600, description="a Spark elsewhere answers a first time within")
-    read_seconds: float = Field(default=12, gt=0, le=3_600, description="a catalog goes on with an answer within")
-    commit_seconds: float = Field(default=60, gt=0, le=3_600, description="a catalog answers a commit within")
+    linger_seconds: float = Field(
+        default=20, ge=0, le=86_400, description="`compact_job` ends when its queue has been empty for this many seconds."
+    )
+    drain_seconds: float = Field(default=3_600, ge=1, le=86_400, description="`compact_job` takes no new task after this many seconds.")
+    sensor_interval_seconds: int = Field(
+        default=30,
+        ge=1,
+        le=86_400,
+        description="Seconds between two ticks of `snapshot_sensor`, of `fragmentation_sensor` and of `commit_sensor`.",
+    )
+    keeper_interval_seconds: int = Field(default=5, ge=1, le=86_400, description="Seconds between two ticks of `keeper_sensor`.")
+    catalog_interval_seconds: int = Field(default=180, ge=1, le=86_400, description="Seconds between two ticks of `catalog_sensor`.")
+    connect_seconds: float = Field(
+        default=5,
+        gt=0,
+        le=600,
+        description="A REST catalog, or a SQL catalog on PostgreSQL, must accept a connection within this many seconds. "
+        "A REST catalog that does not is left alone for 10 s.",
+    )
+    spark_connect_seconds: float = Field(
+        default=20, gt=0, le=600, description="A Spark elsewhere (`spark://`, `sc://`) must give its first answer within this many seconds."
+    )
+    read_seconds: float = Field(
+        default=12, gt=0, le=3_600, description="A request to a catalog fails when the catalog is silent for this many seconds."
+    )
+    commit_seconds: float = Field(
+        default=60,
+        gt=0,
+        le=3_600,
+        description="A catalog must answer a commit within this many seconds. After that the commit's outcome is unknown, "
+        "and the next command or tick finds it out from the table.",
+    )
     asset_prefix: str = Field(
-        default="", pattern=r"^([A-Za-z0-9_]+(/[A-Za-z0-9_]+)*)?$", description="prefix of every asset key, levels separated by /"
+        default="",
+        pattern=r"^([A-Za-z0-9_]+(/[A-Za-z0-9_]+)*)?$",
+        description="A prefix of every Dagster asset key, for example `platform/compaction`.",
     )
     asset_owners: str = Field(
         default="team:data-platform",
         pattern=rf"^({_OWNER}(,{_OWNER})*)?$",
-        description="owners of every asset in Dagster: team:name or an e-mail address, several separated by commas; empty: none",
+        description="The owners of every Dagster asset, several separated by commas; an empty text means none.",
     )
 
     @property

@@ -22,7 +22,7 @@ def make_test(folder: Path, failing: str) -> subprocess.CompletedProcess[str]:
     """`make test` with an environment whose programs do nothing."""
     programs = folder / "venv" / "bin"
     programs.mkdir(parents=True)
-    for name in ("python", "ruff", "mypy", "lint-imports"):
+    for name in ("python", "ruff", "mypy", "lint-imports", "mkdocs"):
         (programs / name).write_text(_PROGRAM)
         (programs / name).chmod(0o755)
     for name in ("Makefile", "uv.lock", "pyproject.toml", "setup.py"):

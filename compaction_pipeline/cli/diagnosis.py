@@ -120,7 +120,7 @@ def dagster_home_finding(home: str | None, problem: Callable[[str], str | None])
 
 def settings_findings(unknown: Sequence[str]) -> list[Finding]:
     """A warning per environment variable that has no effect; nothing when there is none."""
-    mend = "correct its name, or unset it; the README lists every setting"
+    mend = "correct its name, or unset it; docs/settings.md lists every setting"
     return [Finding("settings", Soundness.WARNING, sentence, mend) for sentence in unknown]
 
 

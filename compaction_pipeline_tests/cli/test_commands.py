@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.cli.main import app
-from compaction_pipeline.cli.properties_table import BEGIN, END, properties_table
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import TaskStatus
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
@@ -328,8 +327,3 @@ def test_leftovers_on_real_storage_go_and_live_files_stay(desk: Desk) -> None:
     assert [Path(path.removeprefix("file://")) for path in done.leftovers[identifier]] == [leftover]
     assert live.exists()
     assert len(desk.ids(table)) == 24
-
-
-def test_the_readme_s_table_of_properties_is_current() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert readme[readme.index(BEGIN) : readme.index(END) + len(END)] == properties_table()

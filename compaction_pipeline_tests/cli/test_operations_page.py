@@ -1,13 +1,8 @@
-"""`docs/operations.md` tells of every exit code and every reason: its tables are made here, of the enums themselves.
-
-With `COMPACTION_TEST_WRITE_DOCS=1` they are written, without that they are compared.
-"""
+"""`docs/operations.md` tells of every exit code and every reason: its tables are made here, from the enums themselves."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
@@ -15,10 +10,7 @@ from compaction_pipeline.cli.compaction_answer import exit_code_of_plan
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.core.errors import CompactionError, ErrorCode
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReason, PlanReasonCode
-
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "operations.md"
-HOW = "write the page with COMPACTION_TEST_WRITE_DOCS=1, read the difference and commit it"
+from compaction_pipeline_tests.written_pages import ROOT, check_part, table
 
 EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
     ExitCode.DONE: ("done, or nothing to do", "nothing"),
@@ -119,11 +111,6 @@ def kinds(kind: type[CompactionError]) -> list[type[CompactionError]]:
     return [kind, *(below for child in kind.__subclasses__() for below in kinds(child))]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def tables() -> Mapping[str, str]:
     """What stands between the marks of the page, by their names."""
     return {
@@ -141,13 +128,7 @@ def tables() -> Mapping[str, str]:
 
 @pytest.mark.parametrize("name", ["exit codes", "plan reasons", "error reasons"])
 def test_the_page_tells_of_every_exit_code_and_every_reason(name: str) -> None:
-    begin, end = f"<!-- {name}: made by compaction_pipeline_tests/cli/test_operations_page.py, do not edit -->\n", f"<!-- /{name} -->"
-    page = PAGE.read_text()
-    start, stop = page.index(begin) + len(begin), page.index(end)
-    made = tables()[name] + "\n"
-    if os.environ.get("COMPACTION_TEST_WRITE_DOCS"):
-        PAGE.write_text(page[:start] + made + page[stop:])
-    assert PAGE.read_text()[start : start + len(made)] + page[stop : stop + len(end)] == made + end, HOW
+    check_part("docs/operations.md", name, __file__, tables()[name])
 
 
 def test_the_readme_leads_to_the_page() -> None:

@@ -1,7 +1,7 @@
 """Properties of a table that rule its compaction: keys, defaults, rules and how they are resolved.
 
 Keys are Amoro's where Amoro has one. Precedence: table property, then the catalog's `table.`-prefixed property, then the
-default. The README's table is generated from `PROPERTIES`.
+default. The table in `docs/settings.md` is generated from `PROPERTIES`.
 """
 
 from __future__ import annotations
@@ -114,9 +114,33 @@ _MOST, _MOST_BYTES = 2**31 - 1, 2**60
 _BYTES_RULE = "≥ 1 and ≤ 2^60"
 
 PROPERTIES: tuple[Property, ...] = (
-    Property("self-optimizing.enabled", "enabled", _boolean, "true or false", lambda v: True, "true", "false: measured, never compacted"),
-    Property("self-optimizing.group", "group", str.strip, "not empty", bool, "default", "resource group; it is the queue"),
-    Property("self-optimizing.priority", "priority", int, "a whole number of 32 bits", _whole(-_MOST, _MOST), "0", "higher goes first"),
+    Property(
+        "self-optimizing.enabled",
+        "enabled",
+        _boolean,
+        "true or false",
+        lambda v: True,
+        "true",
+        "false: the table is measured, but never compacted",
+    ),
+    Property(
+        "self-optimizing.group",
+        "group",
+        str.strip,
+        "not empty",
+        bool,
+        "default",
+        "the resource group; the table's tasks wait in the queue of this name",
+    ),
+    Property(
+        "self-optimizing.priority",
+        "priority",
+        int,
+        "a whole number of 32 bits",
+        _whole(-_MOST, _MOST),
+        "0",
+        "tasks of a table with a higher number are merged first",
+    ),
     Property(
         "self-optimizing.target-size",
         "target_size_bytes",
@@ -124,7 +148,7 @@ PROPERTIES: tuple[Property, ...] = (
         _BYTES_RULE,
         _whole(1, _MOST_BYTES),
         "134217728",
-        "size of a right file; without it `write.target-file-size-bytes`",
+        "the size that merged files should have, in bytes; where it is not set, `write.target-file-size-bytes` counts",
     ),
     Property(
         "self-optimizing.fragment-ratio",
@@ -133,7 +157,7 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 2 and < 2^31",
         _whole(2, _MOST),
         "8",
-        "a small file is ≤ target-size / ratio",
+        "a file is small when it has at most target-size / ratio bytes",
     ),
     Property(
         "self-optimizing.min-target-size-ratio",
@@ -142,7 +166,7 @@ PROPERTIES: tuple[Property, ...] = (
         "> 0 and ≤ 1",
         lambda v: isinstance(v, float) and 0 < v <= 1,
         "0.75",
-        "an undersized file is larger than a small one and ≤ ratio × target-size",
+        "a file that is not small is undersized when it has at most ratio × target-size bytes",
     ),
     Property(
         "self-optimizing.minor.trigger.file-count",
@@ -151,7 +175,7 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 2 and < 2^31",
         _whole(2, _MOST),
         "12",
-        "small data files, or small delete files, of a node that make a minor due",
+        "a MINOR is due when a node has this many small data files, or this many small delete files",
     ),
     Property(
         "self-optimizing.minor.trigger.total-size",
@@ -160,7 +184,7 @@ PROPERTIES: tuple[Property, ...] = (
         _BYTES_RULE,
         _whole(1, _MOST_BYTES),
         "target-size",
-        "bytes of small files of a node that make a minor due",
+        "a MINOR is due when a node's small data files, or its small delete files, have this many bytes together",
     ),
     Property(
         "self-optimizing.minor.trigger.interval",
@@ -169,7 +193,7 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 0 and < 2^63 ms",
         _not_negative,
         "3600000",
-        "since the node's last minor, with ≥ 2 small files",
+        "a MINOR is due this many ms after the node's last one, when the node has at least two small files",
     ),
     Property(
         "self-optimizing.min-plan-interval",
@@ -178,7 +202,7 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 0 and < 2^63 ms",
         _not_negative,
         "60000",
-        "between two plans of a table",
+        "sensors plan a table at most once in this many ms",
     ),
     Property(
         "self-optimizing.major.trigger.duplicate-ratio",
@@ -187,7 +211,7 @@ PROPERTIES: tuple[Property, ...] = (
         "> 0 and finite",
         _positive,
         "0.1",
-        "deleted rows / rows of one file that make a major due",
+        "a MAJOR is due when this share of one file's rows is deleted",
     ),
     Property(
         "self-optimizing.full.trigger.interval",
@@ -196,7 +220,7 @@ PROPERTIES: tuple[Property, ...] = (
         "a whole number of ms < 2^63; negative is off",
         lambda v: True,
         "-1",
-        "since the node's last full; negative: off",
+        "a FULL is due this many ms after the node's last one; a negative number switches this off",
     ),
     Property(
         "self-optimizing.max-task-size-bytes",
@@ -205,7 +229,7 @@ PROPERTIES: tuple[Property, ...] = (
         _BYTES_RULE,
         _whole(1, _MOST_BYTES),
         "134217728",
-        "a task reads at most max(target-size, this)",
+        "a task reads at most this many bytes, or target-size where that is larger",
     ),
     Property(
         "self-optimizing.execute.num-retries",
@@ -214,7 +238,7 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 0 and ≤ 1000",
         _whole(0, 1000),
         "3",
-        "attempts of a task after the first",
+        "a task that fails is tried again at most this many times",
     ),
     Property(
         "self-optimizing.commit.interval",
@@ -223,7 +247,7 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 0 and < 2^63 ms",
         _not_negative,
         "300000",
-        "Prepared tasks of a table are committed together this often",
+        "merged tasks of a table are committed together, once in this many ms",
     ),
     Property(
         "compaction.task.memory",
@@ -232,7 +256,7 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 134217728 (128 MiB) and ≤ 2^60",
         _whole(128 * MIB, _MOST_BYTES),
         "1073741824",
-        "bound of one task's memory, whatever its deletes",
+        "one task uses at most this many bytes of memory, however many deletes it applies",
     ),
     Property(
         "compaction.conversions.enabled",
@@ -241,7 +265,7 @@ PROPERTIES: tuple[Property, ...] = (
         "true or false",
         lambda v: True,
         "true",
-        "false: deletes of large files wait for a major or full, and every commit of ours is a replace, which streaming readers skip",
+        "false: deletes of large files wait for a MAJOR or a FULL, and every snapshot of ours is a `replace`, which streaming readers skip",
     ),
     Property(
         "compaction.respec.quiet-interval",
@@ -250,7 +274,7 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 0 and < 2^63 ms",
         _not_negative,
         "86400000",
-        "a full moves rows to the current partition spec only after this long without deletes of an old one",
+        "a FULL moves rows to the current partition spec only when no delete of an older spec was committed for this many ms",
     ),
     Property(
         "self-optimizing.quota",
@@ -259,7 +283,7 @@ PROPERTIES: tuple[Property, ...] = (
         "> 0 and finite",
         _positive,
         "0.5",
-        "≤ 1 a share of the group's slots, > 1 a number of slots",
+        "how much of its group's slots a table may use: up to 1 a share of them, above 1 a number of slots",
     ),
 )
 

@@ -1,0 +1,67 @@
+"""`docs/settings.md` lists every property of a table and every setting: its tables are made here, from the code that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args, get_origin
+
+import annotated_types
+from pydantic.fields import FieldInfo
+
+from compaction_pipeline.core.model.properties import PROPERTIES
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.written_pages import check_part, table
+
+PAGE = "docs/settings.md"
+
+# What a machine decides, and what a pattern says in words.
+DEFAULTS: Mapping[str, str] = {
+    "home": "`~/.compaction_pipeline`",
+    "task_slots": "number of cores",
+    "state_url": "SQLite in COMPACTION_HOME",
+}
+RULES: Mapping[str, str] = {
+    "home": "a folder",
+    "state_url": "a URL",
+    "spark_master": "an address that Spark can parse",
+    "spark_remote": "`sc://host:port`",
+    "asset_prefix": "levels of letters, digits and `_`, separated by `/`",
+    "asset_owners": "`team:name` or an e-mail address each",
+}
+
+
+def default_of(name: str, field: FieldInfo) -> str:
+    if name in DEFAULTS:
+        return DEFAULTS[name]
+    return "none" if field.default in (None, "") else f"`{field.default}`"
+
+
+def rule_of(name: str, field: FieldInfo) -> str:
+    if name in RULES:
+        return RULES[name]
+    if get_origin(field.annotation) is Literal:
+        return " or ".join(f"`{choice}`" for choice in get_args(field.annotation))
+    bounds = []
+    for bound in field.metadata:
+        if isinstance(bound, annotated_types.Ge):
+            bounds.append(f"≥ {bound.ge}")
+        elif isinstance(bound, annotated_types.Gt):
+            bounds.append(f"> {bound.gt}")
+        elif isinstance(bound, annotated_types.Le):
+            bounds.append(f"≤ {bound.le}")
+    assert bounds, f"RULES says nothing of {name}"
+    return " and ".join(bounds)
+
+
+def test_the_page_lists_every_property() -> None:
+    rows = [(f"`{item.key}`", item.default_text, item.rule, item.meaning) for item in PROPERTIES]
+    check_part(PAGE, "properties", __file__, table(("property", "default", "rule", "meaning"), rows))
+
+
+def test_the_page_lists_every_setting() -> None:
+    rows = [
+        (f"`COMPACTION_{name.upper()}`", default_of(name, field), rule_of(name, field), field.description or "")
+        for name, field in Settings.model_fields.items()
+    ]
+    assert all(row[-1] for row in rows), "a setting has no description"
+    check_part(PAGE, "settings", __file__, table(("variable", "default", "rule", "meaning"), rows))
