@@ -10,87 +10,144 @@ from compaction_pipeline.cli.compaction_answer import exit_code_of_plan
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.core.errors import CompactionError, ErrorCode
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReason, PlanReasonCode
+from compaction_pipeline.core.model.task import EndReason
 from compaction_pipeline_tests.written_pages import ROOT, check_part, table
 
 EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
-    ExitCode.DONE: ("done, or nothing to do", "nothing"),
-    ExitCode.FAILED: ("failed; for certain nothing was committed", "read the sentence; most failures pass, so run the command again"),
+    ExitCode.DONE: (
+        "The work is done, or there was nothing to do; the reason says which.",
+        "Nothing. With `FILES_IN_USE` another process works on the table: run the command again later.",
+    ),
+    ExitCode.FAILED: (
+        "The command failed. For certain nothing was committed.",
+        "Read the sentence. Most failures pass, so run the command again.",
+    ),
     ExitCode.BAD_INPUT: (
-        "an argument, a setting or a property breaks a rule, or something is not there",
-        "correct it as the sentence says",
+        "An argument, a setting or a property breaks a rule, or something that was named does not exist.",
+        "Correct it as the sentence says.",
     ),
     ExitCode.PARTLY_COMMITTED: (
-        "some tasks were committed, others failed or met a conflict",
-        "run the command again: it plans what is left",
+        "Some tasks were committed; others failed or met a conflict.",
+        "Run the command again: it plans what is left.",
     ),
-    ExitCode.REFUSED: ("the table, or what its files hold, is never compacted as it is", "see the reason; nothing changes by trying again"),
+    ExitCode.REFUSED: (
+        "The table is not compacted as it is: its kind is not supported, its files break a rule of the format, its catalog is only "
+        "observed, or a person paused it.",
+        "Read the reason. Trying again changes nothing.",
+    ),
     ExitCode.OUTCOME_UNKNOWN: (
-        "the catalog's answer to a commit got lost",
-        "run the command again, or wait for a tick: the table tells how it ended; delete nothing",
+        "The catalog's answer to a commit got lost.",
+        "Run the command again, or wait for a tick: the program reads the table and finds out. Delete nothing.",
     ),
-    ExitCode.INTERRUPTED: ("Ctrl-C or SIGTERM", "run the command again: what was merged is kept and committed first"),
+    ExitCode.INTERRUPTED: (
+        "Ctrl-C or SIGTERM ended the command.",
+        "Run the command again: it first commits what was merged.",
+    ),
 }
 
 PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
-    PlanReasonCode.PLANNED: ("there is work, and it was planned", "nothing; how it ended is told by the exit code"),
-    PlanReasonCode.NOT_FRAGMENTED: ("no partition is due", "nothing; `--type` ignores thresholds"),
-    PlanReasonCode.NO_GAIN: ("work would leave as many files as there are", "nothing"),
+    PlanReasonCode.PLANNED: ("There is work, and it was planned.", "Nothing. The exit code tells how the work ended."),
+    PlanReasonCode.NOT_FRAGMENTED: ("No partition is due.", "Nothing. `--type` ignores thresholds."),
+    PlanReasonCode.NO_GAIN: ("Work would leave as many files and deletes as there are.", "Nothing."),
     PlanReasonCode.LIVE_TWICE: (
-        "a file is in the table more than once: of a data file, every reader sees the rows twice",
-        "find the writer that did it; roll the table back, or overwrite those rows with the engine that writes the table",
+        "A file is in the table more than once. Every reader sees the rows of such a data file twice.",
+        "Find the writer that did it. Roll the table back, or overwrite those rows with the engine that writes the table.",
     ),
     PlanReasonCode.MIN_PLAN_INTERVAL: (
-        "the table was planned less than `self-optimizing.min-plan-interval` ago",
-        "wait; `compact` does not wait for it",
+        "The table was planned less than `self-optimizing.min-plan-interval` ago.",
+        "Wait. `compact` does not wait for it.",
     ),
-    PlanReasonCode.FILES_IN_USE: ("another process, or merged work that waits for its commit, holds the files", "run again a little later"),
+    PlanReasonCode.FILES_IN_USE: (
+        "Another process works on the files, or they were merged and wait for their commit.",
+        "Run the command again a little later.",
+    ),
     PlanReasonCode.OVER_BUDGET: (
-        "the group's quota is used up by what is planned and not yet merged",
-        "wait, or raise `self-optimizing.quota` or COMPACTION_QUEUE_SLOTS",
+        "Tasks that are planned and not yet merged use up the group's quota.",
+        "Wait, or raise `self-optimizing.quota` or `COMPACTION_QUEUE_SLOTS`.",
     ),
-    PlanReasonCode.NOT_REQUESTED: ("none of the partitions asked for has files", "correct `--where`"),
-    PlanReasonCode.EMPTY_TABLE: ("the table has no files", "nothing"),
-    PlanReasonCode.DISABLED: ("`self-optimizing.enabled` is false", "set it to true; `--type` compacts once all the same"),
-    PlanReasonCode.PAUSED: ("a person paused the table, or all", "`resume`"),
-    PlanReasonCode.OBSERVED: ("its catalog was added with `--observe`", "remove the catalog and add it again without `--observe`"),
+    PlanReasonCode.NOT_REQUESTED: ("None of the partitions that were asked for has files.", "Correct `--where`."),
+    PlanReasonCode.EMPTY_TABLE: ("The table has no files.", "Nothing."),
+    PlanReasonCode.DISABLED: ("`self-optimizing.enabled` is false.", "Set it to true. `--type` compacts once all the same."),
+    PlanReasonCode.PAUSED: ("A person paused the table, or all tables.", "Run `compaction-pipeline resume`."),
+    PlanReasonCode.OBSERVED: (
+        "The table's catalog was added with `--observe`.",
+        "Remove the catalog, and add it again without `--observe`.",
+    ),
     PlanReasonCode.REFUSED: (
-        "a kind of table or file that is not supported, or files that break a rule of the format",
-        "see the reason; the table is looked at again when it changes",
+        "The kind of table or of its files is not supported, or the files break a rule of the format.",
+        "Read the reason. The program looks at the table again when it changes.",
     ),
     PlanReasonCode.INVALID_PROPERTY: (
-        "a property of the table or catalog is out of bounds",
-        "correct it; `table show` lists those in force",
+        "A property of the table or of the catalog breaks its rule.",
+        "Correct it. `table show` lists the properties in force.",
     ),
     PlanReasonCode.NO_ACCESS: (
-        "the storage, or the catalog, does not let us in: a right, key, token, region or bucket is wrong",
-        "correct it outside of the table; nothing was used up meanwhile",
+        "The storage or the catalog does not let the program in: a right, key, token, region or bucket is wrong.",
+        "Correct it there. No task lost an attempt meanwhile.",
     ),
     PlanReasonCode.BEING_READ: (
-        "the table's files are not read yet, or moved while they were",
-        "run again; `table show` says what keeps them",
+        "The table's files have not been read yet, or they changed while they were read.",
+        "Run the command again. `table show` says what keeps the files from being read.",
     ),
-    PlanReasonCode.FAILING: ("its tasks used up their retries less than an hour ago", "mend the reason, then `compact`"),
+    PlanReasonCode.FAILING: (
+        "Tasks of the node used up their attempts less than an hour ago.",
+        "Mend what the reason names, then run `compact`.",
+    ),
 }
 
 ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
-    ErrorCode.INVALID_INPUT: ("an argument, a setting or a property of a catalog breaks a rule", "correct it as the sentence says"),
-    ErrorCode.NOT_FOUND: ("a catalog, table, partition or record that is not there", "correct its name; `table list` shows what there is"),
-    ErrorCode.REFUSED: ("a kind of table that is never compacted", "see the reason"),
-    ErrorCode.MERGE_FAILED: ("a merge could not read or write its files", "see the reason; run the command again"),
-    ErrorCode.CONFLICT: ("the table moved in a way that makes the work wrong", "run the command again: it plans anew"),
-    ErrorCode.OUTCOME_UNKNOWN: ("the catalog's answer to a commit got lost", "run the command again; delete nothing"),
+    ErrorCode.INVALID_INPUT: ("An argument, a setting or a property of a catalog breaks a rule.", "Correct it as the sentence says."),
+    ErrorCode.NOT_FOUND: (
+        "A catalog, table, partition or record does not exist.",
+        "Correct its name. `table list` shows the tables that there are.",
+    ),
+    ErrorCode.REFUSED: ("The kind of table is never compacted.", "Read the reason."),
+    ErrorCode.MERGE_FAILED: ("A merge could not read or write its files.", "Read the reason, and run the command again."),
+    ErrorCode.CONFLICT: (
+        "The table changed in a way that makes the work wrong.",
+        "Run the command again: it plans anew.",
+    ),
+    ErrorCode.OUTCOME_UNKNOWN: ("The catalog's answer to a commit got lost.", "Run the command again. Delete nothing."),
     ErrorCode.UNAVAILABLE: (
-        "a database, catalog, storage or Spark did not answer, or a file of metadata is missing or corrupt",
-        "see that it runs; restore the file, or roll the table back, where the sentence says so",
+        "A database, a catalog, a storage or Spark did not answer, or a file of metadata is missing or corrupt.",
+        "See that it runs. Where the sentence says so, restore the file or roll the table back.",
     ),
-    ErrorCode.NO_ACCESS: ("a right is missing, or a key, token, region or bucket is wrong", "correct it; nothing was used up meanwhile"),
+    ErrorCode.NO_ACCESS: (
+        "A right is missing, or a key, token, region or bucket is wrong.",
+        "Correct it. No task lost an attempt meanwhile.",
+    ),
     ErrorCode.COMMIT_REFUSED: (
-        "the catalog said no to a commit: for certain nothing was committed",
-        "see to its rights and its log, then run again: what was merged is kept",
+        "The catalog refused a commit. For certain nothing was committed.",
+        "See to the rights of its credentials and to its log, then run the command again: merged tasks are kept.",
     ),
-    ErrorCode.RACES_LOST: ("other writers were faster each time", "run again, when less is written: what was merged is kept"),
-    ErrorCode.INTERRUPTED: ("Ctrl-C or SIGTERM", "run the command again"),
-    ErrorCode.UNEXPECTED: ("a fault of ours, or of a library", "run it with `--verbose` and report what it says"),
+    ErrorCode.RACES_LOST: (
+        "Other writers committed first, at each try.",
+        "Run the command again when less is written: merged tasks are kept.",
+    ),
+    ErrorCode.INTERRUPTED: ("Ctrl-C or SIGTERM ended the command.", "Run the command again."),
+    ErrorCode.UNEXPECTED: ("The program, or a library, has a fault.", "Run the command with `--verbose`, and report what it says."),
+}
+
+END_REASONS: Mapping[EndReason, tuple[str, str]] = {
+    EndReason.MERGED: ("The attempt merged its files, and they were proved.", "Nothing."),
+    EndReason.FAILED: ("The attempt failed. It is tried again, as often as the table allows.", "Read the sentence beside it."),
+    EndReason.REFUSED: (
+        "The files break a rule of the format, or are not supported. No further attempt can merge them.",
+        "Mend the files as the sentence says.",
+    ),
+    EndReason.NO_ACCESS: (
+        "The storage did not let the merge read or write. The task is canceled, and planned again when it may.",
+        "Correct the right or the key.",
+    ),
+    EndReason.DIGEST_MISMATCH: (
+        "The merge wrote other rows than it read. Its files were deleted, and no row is lost.",
+        "Keep the input files, and report the sentence.",
+    ),
+    EndReason.LOST: ("The process that merged gave no sign of life for a minute.", "Nothing; the task is back in the queue."),
+    EndReason.INTERRUPTED: ("The process that merged was told to end.", "Nothing; the task is back in the queue."),
+    EndReason.CONFLICT: ("The table changed, and the commit left this task out.", "Nothing; its node is planned again."),
+    EndReason.REPLACED: ("A newer plan took the task's files.", "Nothing."),
+    EndReason.GIVEN_UP: ("The process that planned the task ended before anybody began it.", "Nothing; its node is planned again."),
 }
 
 
@@ -123,10 +180,14 @@ def tables() -> Mapping[str, str]:
             ("reason", "exit code", "means", "what to do"),
             [(f"`{code.value}`", exit_of_error(code), *ERROR_REASONS[code]) for code in ErrorCode],
         ),
+        "end reasons": table(
+            ("reason", "means", "what to do"),
+            [(f"`{reason.value}`", *END_REASONS[reason]) for reason in EndReason],
+        ),
     }
 
 
-@pytest.mark.parametrize("name", ["exit codes", "plan reasons", "error reasons"])
+@pytest.mark.parametrize("name", ["exit codes", "plan reasons", "error reasons", "end reasons"])
 def test_the_page_tells_of_every_exit_code_and_every_reason(name: str) -> None:
     check_part("docs/operations.md", name, __file__, tables()[name])
 
