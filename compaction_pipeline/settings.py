@@ -28,8 +28,8 @@ class Settings(BaseSettings):
 
     home: Path = Field(
         default_factory=lambda: Path.home() / ".compaction_pipeline",
-        description="The folder of our own files. Only their owner may read them (folder 0700, SQLite state database and its copies 0600), "
-        "because the state database holds the catalogs' credentials.",
+        description="The folder of the program's own files. Only their owner may read them (folder 0700, SQLite state database and its "
+        "copies 0600), because the state database holds the catalogs' credentials.",
     )
     state_url: str | None = Field(
         default=None,

@@ -221,10 +221,10 @@ _COLUMNS = (
 
 _HEAD = """# Faults, what you see of them, and what they leave behind
 
-This page is written by a test (`compaction_pipeline_tests/interop/test_faults.py`), which fails when the program does something else.
-The table lies on a real S3 and in Iceberg's own REST catalog; a proxy in front of each makes the faults. Each fault lasts while `compact`
-and then `table list` run, and is gone when `compact` runs again an hour later, and upkeep a day after that. **In every case all rows were
-exactly as before**: after the fault, after the next run and after upkeep.
+A test writes this page (`compaction_pipeline_tests/interop/test_faults.py`), and fails when the program does something else. The
+table lies on a real S3 and in Iceberg's own REST catalog, and a proxy in front of each makes the faults. Each fault lasts while
+`compact` and then `table list` run. It is over when `compact` runs again an hour later, and when upkeep runs a day after that. **In
+every case all rows were exactly as before**: after the fault, after the next run and after upkeep.
 
-*Unlisted files* lie in the table's folder and in none of its snapshots; no reader sees them. Exit codes: 0 done, 1 failed, 2 bad input,
-3 partly committed, 4 refused, 5 outcome unknown. PORT, ID, UUID, TIME and N stand for what differs from run to run."""
+*Unlisted files* are files in the table's folder that no snapshot lists; no reader sees them. PORT, ID, UUID, TIME and N stand for
+what differs from run to run. [Operations](operations.md) explains exit codes and reasons."""

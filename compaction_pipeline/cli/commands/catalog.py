@@ -32,9 +32,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 @catalogs.command(epilog=GLOBAL_HELP)
 def add(
     context: typer.Context,
-    name: str = typer.Argument(help="Our name of the catalog, the first level of TABLE."),
-    properties: list[str] = typer.Option([], "--property", "-p", metavar="KEY=VALUE", help="A PyIceberg catalog property; repeat it."),
-    observe: bool = typer.Option(False, "--observe", help="Measure and plan, never execute. The right way to begin."),
+    name: str = typer.Argument(help="The name that the catalog gets here: the first level of TABLE."),
+    properties: list[str] = typer.Option(
+        [], "--property", "-p", metavar="KEY=VALUE", help="A property of PyIceberg's catalogs; may be repeated."
+    ),
+    observe: bool = typer.Option(False, "--observe", help="Only measure and plan its tables, never execute. Begin this way."),
 ) -> None:
     """Register a catalog that PyIceberg can open, and list its tables.
 

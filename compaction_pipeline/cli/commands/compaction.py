@@ -44,7 +44,7 @@ class TypeChoice(str, Enum):
     FULL = "full"
 
 
-_TYPE = typer.Option(None, "--type", case_sensitive=False, help="Only this kind of work, thresholds ignored; a gain is still needed.")
+_TYPE = typer.Option(None, "--type", case_sensitive=False, help="Do only this kind of work and ignore thresholds; a gain is still needed.")
 _SNAPSHOT_PROPERTY = typer.Option(
     [],
     "--snapshot-property",

@@ -25,7 +25,7 @@ commands.add_typer(records, name="record")
 def list_(
     context: typer.Context,
     table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table."),
-    limit: int = typer.Option(20, "--limit", "-n", min=1, max=1_000_000, help="Newest so many."),
+    limit: int = typer.Option(20, "--limit", "-n", min=1, max=1_000_000, help="Show at most this many, the newest first."),
 ) -> None:
     """List records, newest first.
 

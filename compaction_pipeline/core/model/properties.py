@@ -265,7 +265,7 @@ PROPERTIES: tuple[Property, ...] = (
         "true or false",
         lambda v: True,
         "true",
-        "false: deletes of large files wait for a MAJOR or a FULL, and every snapshot of ours is a `replace`, which streaming readers skip",
+        "false: deletes of large files wait for a MAJOR or a FULL, and every snapshot is then a `replace`, which streaming readers skip",
     ),
     Property(
         "compaction.respec.quiet-interval",
