@@ -45,13 +45,15 @@ def row(parameter: Any) -> tuple[str, str]:
         shown = f"`{name}`" if parameter.required else f"`[{name}]`"
     else:
         names = ", ".join([*parameter.opts, *parameter.secondary_opts])
-        kind = parameter.type_descriptor.annotation
-        choices = "\\|".join(choice.value for choice in kind) if isinstance(kind, type) and issubclass(kind, Enum) else ""
-        value = "" if parameter.is_flag else f" {parameter.metavar or choices or parameter.name.upper()}"
+        value = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
         shown = f"`{names}{value}`"
-    default = parameter.default
-    shown_default = f" Default: {default}." if isinstance(default, int) and not isinstance(default, bool) else ""
-    return shown, f"{parameter.help}{shown_default}"
+    kind, default = parameter.type_descriptor.annotation, parameter.default
+    notes = [parameter.help]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        notes.append(f"One of: {', '.join(choice.value for choice in kind)}.")
+    if isinstance(default, int) and not isinstance(default, bool):
+        notes.append(f"Default: {default}.")
+    return shown, " ".join(notes)
 
 
 def test_the_page_tells_of_every_command() -> None:

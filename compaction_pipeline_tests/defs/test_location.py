@@ -83,3 +83,18 @@ def test_a_prefix_that_no_asset_key_can_have_is_refused_in_words(prefix: str, mo
     monkeypatch.setenv("COMPACTION_ASSET_PREFIX", prefix)
     with pytest.raises(ConfigError, match="COMPACTION_ASSET_PREFIX is"):
         load_settings()
+
+
+def test_the_page_of_dagster_tells_of_all_that_the_location_offers() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text()
+    repository = defs.get_repository_def()
+    graph = repository.asset_graph
+    names = {
+        *(key.path[-1] for key in graph.get_all_asset_keys()),
+        *(check.name for check in graph.asset_check_keys),
+        *(sensor.name for sensor in repository.sensor_defs),
+        *(schedule.name for schedule in repository.schedule_defs),
+        *(job.name for job in repository.get_all_jobs() if not job.name.startswith("__")),
+    }
+    assert len(names) > 15
+    assert {name for name in names if f"`{name}`" not in page} == set()
