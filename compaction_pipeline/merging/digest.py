@@ -1,19 +1,14 @@
 """The proof that what was kept was written: an order-free digest of a bag of rows.
 
-A row's hash is a 64-bit hash chained over (field id, null flag, value) of every leaf, lists and maps with their lengths; each
-step is a bijection of the value for a given chain, so one changed value always changes its row's hash. The digest is (count, and
-the sums mod 2⁶⁴ of two mixes of the hash, one made from the other): sums, so that a doubled row shows, mixed after the chain, so
-that values swapped between rows show. A batch that goes from the reader to the writer untouched is hashed once (`SeenBatches`).
-
-Columns are views of Arrow's memory and are absorbed some thousand rows at a time, so that what a step makes stays in the CPU's
-cache: a pass over a column costs a quarter of a nanosecond per value there, and passes are what this module saves.
+The digest is (count, and the sums mod 2⁶⁴ of two mixes of each row's hash, one made from the other): sums, so that a duplicate row
+shows; mixed after the hash (`row_hashes`), so that values swapped between rows show. A batch that goes from the reader to the writer
+untouched is hashed once (`SeenBatches`).
 """
 
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,25 +17,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from compaction_pipeline.core.model.task import Digest
-from compaction_pipeline.merging.reading.evolution import children, field_id
+from compaction_pipeline.merging.reading.evolution import children
+from compaction_pipeline.merging.row_hashes import (
+    MASK_64,
+    NUMBER_ROWS,
+    SHIFT_A,
+    SHIFT_B,
+    STEP_ROWS,
+    ChainedHashes,
+    column_ids,
+    filled_indices,
+    missing_rows,
+    mix,
+)
 
-Words = NDArray[np.uint64]
-
-_CHAIN = np.uint64(0x9E3779B97F4A7C15)
 _FINAL_A = np.uint64(0xFF51AFD7ED558CCD)
 _FINAL_B = np.uint64(0xC4CEB9FE1A85EC53)
-_NULL = np.uint64(0xA4093822299F31D0)
-_FIELD = 0xD1342543DE82EF95
-_MASK = (1 << 64) - 1
-# Rows per step: a step's arrays stay in the CPU's cache.
-STEP_ROWS = 16384
-# Numbers of dictionary values are half as wide and looked up once: fewer, longer steps are faster.
-_NUMBER_ROWS = 4 * STEP_ROWS
-# Texts of at least so many words are rare enough to be hashed together whatever their lengths.
-_LONG_TEXT_WORDS = 12
-_SHIFT_IN, _SHIFT_A, _SHIFT_B = np.uint64(29), np.uint64(32), np.uint64(31)
-_SIXTY_FOUR = np.uint64(64)
-_TAIL_MASKS = np.array([(1 << 8 * length) - 1 for length in range(8)], dtype=np.uint64)
 
 
 class SeenBatches:
@@ -103,8 +95,8 @@ class RowDigest:
 
     def _sum(self, digest: Digest) -> None:
         self._rows += digest.rows
-        self._a = (self._a + digest.sum_a) & _MASK
-        self._b = (self._b + digest.sum_b) & _MASK
+        self._a = (self._a + digest.sum_a) & MASK_64
+        self._b = (self._b + digest.sum_b) & MASK_64
 
     @property
     def value(self) -> Digest:
@@ -113,18 +105,18 @@ class RowDigest:
 
 def _digest(batch: Any, keep: NDArray[np.bool_] | None) -> Digest:
     rows = a = b = 0
-    chained = _Chained(zip(column_ids(batch.schema), batch.columns, strict=True))
+    chained = ChainedHashes(zip(column_ids(batch.schema), batch.columns, strict=True))
     for start in range(0, batch.num_rows, STEP_ROWS):
         stop = min(start + STEP_ROWS, batch.num_rows)
         hashes = chained.hashes(start, stop)
         if keep is not None:
             hashes = hashes[keep[start:stop]]
         rows += len(hashes)
-        _mix(hashes, _FINAL_A, _SHIFT_A)
+        mix(hashes, _FINAL_A, SHIFT_A)
         a += int(hashes.sum(dtype=np.uint64))
-        _mix(hashes, _FINAL_B, _SHIFT_B)
+        mix(hashes, _FINAL_B, SHIFT_B)
         b += int(hashes.sum(dtype=np.uint64))
-    return Digest(rows, a & _MASK, b & _MASK)
+    return Digest(rows, a & MASK_64, b & MASK_64)
 
 
 def same_rows(batch: Any, other: Any) -> bool:
@@ -151,20 +143,15 @@ def _same_by_dictionary(one: Any, two: Any) -> bool:
         return bool(one.null_count == len(one) == two.null_count)
     if _memory(one.indices) == _memory(two.indices) and one.dictionary.equals(two.dictionary):
         return True
-    missing = _missing(one)
+    missing = missing_rows(one)
     if missing is not None and not np.array_equal(missing, two.is_null().to_numpy(zero_copy_only=False)):
         return False
     renumbered = pc.index_in(one.dictionary, two.dictionary).fill_null(-1).to_numpy(zero_copy_only=False)
-    indices, others = _filled_indices(one), _filled_indices(two)
+    indices, others = filled_indices(one), filled_indices(two)
     if missing is not None:
         indices, others = indices[~missing], others[~missing]
-    steps = [slice(start, start + _NUMBER_ROWS) for start in range(0, len(indices), _NUMBER_ROWS)]
+    steps = [slice(start, start + NUMBER_ROWS) for start in range(0, len(indices), NUMBER_ROWS)]
     return all(np.array_equal(renumbered.take(indices[step]), others[step]) for step in steps)
-
-
-def _filled_indices(array: Any) -> NDArray[Any]:
-    indices: NDArray[Any] = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
-    return indices
 
 
 def _memory(array: Any) -> tuple[Any, ...]:
@@ -181,307 +168,3 @@ def _memory(array: Any) -> tuple[Any, ...]:
         inner = [array.values]
     buffers = tuple(None if buffer is None else (buffer.address, buffer.size) for buffer in array.buffers())
     return (len(array), array.offset, buffers, *(_memory(each) for each in inner))
-
-
-def row_hashes(batch: Any, seed: int = 0) -> Words:
-    """One 64-bit hash per row of a record batch."""
-    return hash_columns(zip(column_ids(batch.schema), batch.columns, strict=True), batch.num_rows, seed)
-
-
-def column_ids(schema: Any) -> list[int]:
-    """The field ids of a schema's columns at the top; of a column without one its number."""
-    return [field_id(field) or index for index, field in enumerate(schema)]
-
-
-def hash_columns(columns: Iterable[tuple[int, Any]], length: int, seed: int = 0) -> Words:
-    """One 64-bit hash per row, chained over (id, Arrow array) in the order given."""
-    chained = _Chained(columns, seed)
-    if length <= STEP_ROWS:
-        return chained.hashes(0, length)
-    hashes = np.empty(length, dtype=np.uint64)
-    for start in range(0, length, STEP_ROWS):
-        stop = min(start + STEP_ROWS, length)
-        hashes[start:stop] = chained.hashes(start, stop)
-    return hashes
-
-
-def _mix(words: Words, factor: Any, shift: Any) -> None:
-    np.multiply(words, factor, out=words)
-    words ^= words >> shift
-
-
-def _absorb(chain: Words, values: Words, factor: Any = _CHAIN) -> None:
-    np.bitwise_xor(chain, values, out=chain)
-    _mix(chain, factor, _SHIFT_IN)
-
-
-class _Chained:
-    """Columns of equally many rows; `hashes` chains a stretch of their rows."""
-
-    def __init__(self, columns: Iterable[tuple[int, Any]], seed: int = 0) -> None:
-        self._seed = np.uint64(seed & _MASK)
-        # The column's id is in its factor, which must be odd for a step to be a bijection.
-        self._columns = [
-            (_column(array, number), np.uint64((number * _FIELD + 0x452821E638D01377) & _MASK | 1)) for number, array in columns
-        ]
-
-    def hashes(self, start: int, stop: int) -> Words:
-        """An array of its own: the caller may change it."""
-        chain = np.full(stop - start, self._seed, dtype=np.uint64)
-        for column, factor in self._columns:
-            column.absorb(chain, start, stop, factor)
-        return chain
-
-
-class _Column(ABC):
-    """A view of an Arrow array whose rows can be absorbed a stretch at a time."""
-
-    def __init__(self, array: Any) -> None:
-        self.missing = _missing(array)
-
-    @abstractmethod
-    def parts(self, start: int, stop: int) -> Sequence[Words]:
-        """The words of each row, the first of all rows, then the second; not to be changed, undefined in a NULL's place."""
-
-    def absorb(self, chain: Words, start: int, stop: int, factor: Any) -> None:
-        """Absorb a stretch of rows. A NULL's place is taken by a constant that is added behind the step, not inside as a value is."""
-        missing = None if self.missing is None else self.missing[start:stop]
-        for words in self.parts(start, stop):
-            _absorb(chain, words if missing is None else np.where(missing, np.uint64(0), words), factor)
-        if missing is not None:
-            chain ^= missing * _NULL
-
-
-def _missing(array: Any) -> NDArray[np.bool_] | None:
-    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-
-
-def _column(array: Any, number: int) -> _Column:
-    arrow = array.type
-    types = pa.types
-    if isinstance(arrow, pa.BaseExtensionType):
-        return _column(array.storage, number)
-    if types.is_dictionary(arrow):
-        if array.dictionary.null_count:
-            return _column(array.dictionary_decode(), number)
-        return _Dictionary(array, number)
-    if types.is_struct(arrow):
-        return _Struct(array, number)
-    if types.is_list(arrow) or types.is_large_list(arrow):
-        return _List(array, [(number, array.values)])
-    if types.is_map(arrow):
-        return _List(array, [(number, array.keys), (number + 1, array.items)])
-    if types.is_boolean(arrow):
-        return _Numbers(array, array.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8))
-    if types.is_fixed_size_binary(arrow) or types.is_decimal(arrow):
-        return _Fixed(array)
-    if types.is_string(arrow) or types.is_binary(arrow) or types.is_large_string(arrow) or types.is_large_binary(arrow):
-        return _Texts(array)
-    return _Numbers(array, _bits(array))
-
-
-def _bits(array: Any) -> NDArray[Any]:
-    """Fixed-width values as their bits (so −0.0 ≠ 0.0 and every NaN is itself)."""
-    buffer = array.buffers()[1]
-    if buffer is None:
-        return np.zeros(len(array), dtype=np.uint64)
-    return np.frombuffer(buffer, dtype=f"<u{array.type.bit_width // 8}", count=len(array) + array.offset)[array.offset :]
-
-
-class _Numbers(_Column):
-    def __init__(self, array: Any, bits: NDArray[Any]) -> None:
-        super().__init__(array)
-        self._bits = bits
-
-    def parts(self, start: int, stop: int) -> Sequence[Words]:
-        return [self._bits[start:stop].astype(np.uint64, copy=False)]
-
-
-class _Fixed(_Column):
-    """Decimals and fixed-length bytes: as many words as they are long."""
-
-    def __init__(self, array: Any) -> None:
-        super().__init__(array)
-        width = array.type.bit_width // 8 if pa.types.is_decimal(array.type) else array.type.byte_width
-        buffer = array.buffers()[1]
-        if buffer is None or not width or not len(array):
-            self._rows: NDArray[Any] = np.zeros((len(array), 8), dtype=np.uint8)
-            return
-        raw = np.frombuffer(buffer, dtype=np.uint8, count=(len(array) + array.offset) * width)
-        self._rows = raw.reshape(-1, width)[array.offset :]
-
-    def parts(self, start: int, stop: int) -> Sequence[Words]:
-        rows = self._rows[start:stop]
-        width = rows.shape[1]
-        padded = -(-width // 8) * 8
-        if padded != width:
-            wide = np.zeros((len(rows), padded), dtype=np.uint8)
-            wide[:, :width] = rows
-            rows = wide
-        return list(rows.view("<u8").T)
-
-
-class _Dictionary(_Column):
-    """Hashes the values once and finds each row's by its number: the same words as of the values themselves."""
-
-    def __init__(self, array: Any, number: int) -> None:
-        super().__init__(array)
-        count = len(array.dictionary)
-        # One word more: where all rows are NULL, the dictionary may be empty.
-        self._words = [np.append(words, np.uint64(0)) for words in _column(array.dictionary, number).parts(0, count)]
-        self._indices = _filled_indices(array)
-
-    def parts(self, start: int, stop: int) -> Sequence[Words]:
-        indices = self._indices[start:stop]
-        return [words.take(indices) for words in self._words]
-
-
-class _Struct(_Column):
-    def __init__(self, array: Any, number: int) -> None:
-        super().__init__(array)
-        fields = children(array.type)
-        self._chained = _Chained([(field_id(field) or index, array.field(index)) for index, field in enumerate(fields)], number)
-
-    def parts(self, start: int, stop: int) -> Sequence[Words]:
-        return [self._chained.hashes(start, stop)]
-
-
-class _List(_Column):
-    """Hash of a list or map: its length, then its elements' hashes in order (place by place, over the lists that are that long)."""
-
-    def __init__(self, array: Any, inner: Sequence[tuple[int, Any]]) -> None:
-        super().__init__(array)
-        self._offsets = _offsets_of(array)
-        self._elements = _Chained(inner)
-
-    def parts(self, start: int, stop: int) -> Sequence[Words]:
-        offsets = self._offsets[start : stop + 1].astype(np.int64)
-        lengths = _lengths(offsets, self.missing, start, stop)
-        hashes = lengths.astype(np.uint64)
-        low, high = int(offsets[0]), int(offsets[-1])
-        if high == low:
-            return [hashes]
-        elements = self._elements.hashes(low, high)
-        first = offsets[:-1] - low
-        active = np.flatnonzero(lengths > 0)
-        place = 0
-        while len(active):
-            part = hashes[active]
-            _absorb(part, elements[first[active] + place])
-            hashes[active] = part
-            place += 1
-            active = active[lengths[active] > place]
-        return [hashes]
-
-
-def _offsets_of(array: Any) -> NDArray[Any]:
-    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) or pa.types.is_large_list(array.type)
-    buffer = array.buffers()[1]
-    if buffer is None or buffer.size == 0:
-        return np.zeros(len(array) + 1, dtype=np.int64)
-    offsets = np.frombuffer(buffer, dtype=np.int64 if large else np.int32, count=len(array) + array.offset + 1)
-    return offsets[array.offset :]
-
-
-def _lengths(offsets: NDArray[Any], missing: NDArray[np.bool_] | None, start: int, stop: int) -> NDArray[Any]:
-    lengths = np.diff(offsets)
-    if missing is not None:
-        lengths[missing[start:stop]] = 0
-    return lengths
-
-
-class _Texts(_Column):
-    """Hash of a text: its length, its whole 8-byte words in order, then the bytes left over."""
-
-    def __init__(self, array: Any) -> None:
-        super().__init__(array)
-        self._offsets = _offsets_of(array)
-        self._data = array.buffers()[2]
-
-    def parts(self, start: int, stop: int) -> Sequence[Words]:
-        offsets = self._offsets[start : stop + 1]
-        lengths = _lengths(offsets, self.missing, start, stop)
-        low, high = int(offsets[0]), int(offsets[-1])
-        if high == low:
-            return [lengths.astype(np.uint64)]
-        start_word = low >> 3
-        words = _aligned_words(self._data, start_word, high)
-        # Narrow offsets stay narrow here: half the memory per pass. What is left is small: a stretch of some thousand texts.
-        position = offsets[:-1] - offsets.dtype.type(start_word << 3)
-        shortest, longest = int(lengths.min()) >> 3, int(lengths.max()) >> 3
-        if shortest == longest or shortest >= _LONG_TEXT_WORDS:
-            return [_texts(words, position, lengths, min(shortest, _LONG_TEXT_WORDS))]
-        # Texts of equally many words are hashed together: no text drops out on the way, so nothing is gathered anew per word.
-        count = np.minimum(lengths >> 3, _LONG_TEXT_WORDS)
-        hashes = np.empty(len(lengths), dtype=np.uint64)
-        for kind in np.flatnonzero(np.bincount(count)):
-            rows = np.flatnonzero(count == kind)
-            hashes[rows] = _texts(words, position.take(rows), lengths.take(rows), int(kind))
-        return [hashes]
-
-
-def _texts(words: Words, position: NDArray[Any], lengths: NDArray[Any], count: int) -> Words:
-    """Hashes of texts of `count` whole words each (of at least so many, where it is the limit); `position` in bytes."""
-    hashes = lengths.astype(np.uint64)
-    # A word that begins anywhere is joined from two aligned ones; all words of one text are shifted alike.
-    index = (position >> 3).astype(np.int64)
-    right = ((position & 7) << 3).astype(np.uint64)
-    left = _SIXTY_FOUR - right
-    last = len(words) - 1
-    if count == _LONG_TEXT_WORDS:
-        full = (lengths >> 3).astype(np.int64)
-        _absorb_full_words(hashes, words, index, right, left, full)
-        index += full
-        count = 0
-    here = words.take(index, mode="clip")
-    for place in range(1, count + 1):
-        following = words[min(place, last) :].take(index, mode="clip")
-        _absorb(hashes, _joined(here, following, right, left))
-        here = following
-    # Clipped: behind the last word of all there is nothing that a mask would keep.
-    tail = _joined(here, words[min(count + 1, last) :].take(index, mode="clip"), right, left)
-    # The bytes behind the text's end are its neighbour's.
-    tail &= _TAIL_MASKS.take(lengths & 7)
-    _absorb(hashes, tail)
-    return hashes
-
-
-def _absorb_full_words(hashes: Words, words: Words, index: NDArray[np.int64], right: Words, left: Words, full: NDArray[np.int64]) -> None:
-    """Absorb the whole words of every string, place by place; `hashes` is changed."""
-    active: NDArray[np.int64] | None = None
-    chain, place = hashes, 0
-    longest, shortest = int(full.max()), int(full.min())
-    here = words[index] if longest else words
-    while place < longest:
-        if place >= shortest:
-            # Strings that ended drop out; the rest go on in arrays of their own.
-            going = np.flatnonzero(full > place)
-            if active is not None:
-                hashes[active] = chain
-            active = going if active is None else active[going]
-            chain, index, right, left, full, here = hashes[active], index[going], right[going], left[going], full[going], here[going]
-            shortest = int(full.min())
-        following = words[index + (place + 1)]
-        _absorb(chain, _joined(here, following, right, left))
-        here = following
-        place += 1
-    if active is not None:
-        hashes[active] = chain
-
-
-def _joined(here: Words, following: Words, right: Words, left: Words) -> Words:
-    low = here >> right
-    # NumPy's shift by 64 gives 0, as it must where a word begins at an aligned one.
-    low |= following << left
-    return low
-
-
-def _aligned_words(buffer: Any, start_word: int, end: int) -> Words:
-    """The buffer's bytes from `start_word` × 8 to `end` as words, one word of padding behind."""
-    count = -(-end // 8) - start_word
-    if buffer.size >= (start_word + count + 1) * 8 and buffer.address % 8 == 0:
-        return np.frombuffer(buffer, dtype="<u8", count=count + 1, offset=start_word * 8)
-    padded = np.zeros((count + 1) * 8, dtype=np.uint8)
-    raw = np.frombuffer(buffer, dtype=np.uint8)[start_word * 8 : end]
-    padded[: len(raw)] = raw
-    return padded.view("<u8")

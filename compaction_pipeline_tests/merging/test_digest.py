@@ -15,7 +15,9 @@ from pyiceberg.transforms import IdentityTransform
 
 from compaction_pipeline.core.model.task import Digest, EndReason
 from compaction_pipeline.merging import digest as digest_module
-from compaction_pipeline.merging.digest import RowDigest, SeenBatches, row_hashes
+from compaction_pipeline.merging import row_hashes as row_hashes_module
+from compaction_pipeline.merging.digest import RowDigest, SeenBatches
+from compaction_pipeline.merging.row_hashes import row_hashes
 from compaction_pipeline.merging.writing.write import DataWriter
 from compaction_pipeline_tests.merging.files import Table
 
@@ -80,7 +82,7 @@ def test_the_rows_of_a_step_hash_as_they_do_alone(rows: list[dict[str, Any]], st
     batch = pa.Table.from_pylist(rows, _SCHEMA).combine_chunks().to_batches()[0].slice(offset)
     alone = [int(row_hashes(pa.RecordBatch.from_pylist([row], schema=_SCHEMA))[0]) for row in batch.to_pylist()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digest_module, "STEP_ROWS", step)
+        patch.setattr(row_hashes_module, "STEP_ROWS", step)
         assert row_hashes(batch).tolist() == alone
 
 

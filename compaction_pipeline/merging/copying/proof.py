@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from compaction_pipeline.core.errors import DigestMismatch
 from compaction_pipeline.core.model.task import Digest
-from compaction_pipeline.merging.digest import RowDigest, column_ids, same_rows
+from compaction_pipeline.merging.digest import RowDigest, same_rows
 from compaction_pipeline.merging.reading.evolution import children
+from compaction_pipeline.merging.row_hashes import column_ids
 
 _MASK = (1 << 64) - 1
 _VERBATIM = -1

@@ -19,8 +19,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField, PrimitiveType, StructType
 
 from compaction_pipeline.core.errors import MergeRefused
-from compaction_pipeline.merging.digest import hash_columns
 from compaction_pipeline.merging.reading.read import TableShape
+from compaction_pipeline.merging.row_hashes import hash_columns
 
 _NAN_BITS = 0x7FF8000000000000
 # Bytes per key beside its columns: hash, sequence, the index's slots, and the copies while it is built.
