@@ -16,6 +16,7 @@ from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_FIELD
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
@@ -87,7 +88,7 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
     writer = PositionDeleteWriter(files, names, shape.layout.properties)
     matched = RowDigest()
     outputs: list[OutputFile] = []
-    rows_read = by_position = by_equality = 0
+    rows_read, gone = 0, DeletedRows()
     for file in work.inputs:
         with reader.open(file) as opened:
             masks = deletes.of(file, opened)
@@ -95,15 +96,9 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
             for position, batch in opened.batches(masks.projections):
                 positional, equal = masks.deleted(position, batch)
                 rows_read += batch.num_rows
-                gone = np.zeros(batch.num_rows, dtype=bool)
-                if positional is not None:
-                    gone |= positional
-                    by_position += int(positional.sum())
-                if equal is not None:
-                    by_equality += int((equal & ~gone).sum())
-                    gone |= equal
-                if gone.any():
-                    found.append(np.flatnonzero(gone).astype(np.int64) + position)
+                deleted = gone.among(batch.num_rows, positional, equal)
+                if deleted is not None:
+                    found.append(np.flatnonzero(deleted).astype(np.int64) + position)
             for positions in found:
                 paths = pa.repeat(pa.scalar(file.path, pa.string()), len(positions))
                 matched.add(pa.RecordBatch.from_arrays([paths, pa.array(positions, pa.int64())], schema=_ARROW))
@@ -114,8 +109,8 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
         task.attempt_id or "",
         tuple(outputs),
         rows_read,
-        by_position,
-        by_equality,
+        gone.by_position,
+        gone.by_equality,
         sum(output.record_count for output in outputs),
         matched.value,
         writer.digest.value,

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
@@ -26,6 +25,7 @@ from compaction_pipeline.merging.copying.footer import DamagedPages
 from compaction_pipeline.merging.copying.merge import CopyMerge
 from compaction_pipeline.merging.copying.proof import CopyProof
 from compaction_pipeline.merging.copying.source import CopyLimits
+from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
@@ -136,7 +136,7 @@ def _merge_inputs(
         limits = CopyLimits.of(work.target_size_bytes, writer.limit_bytes) if copies else CopyLimits.nothing()
         merge = CopyMerge(reader, deletes, schema, progress, writer, read, limits)
         outputs = merge.merge(work.inputs)
-        return _result(task, outputs, (merge.rows_read, merge.by_position, merge.by_equality), read.value, writer.digest.value)
+        return _result(task, outputs, merge.rows_read, merge.deleted, read.value, writer.digest.value)
     return _merge_rows(task, shape, files, names, reader, deletes, progress, router, sizing)
 
 
@@ -172,7 +172,7 @@ def _merge_rows(
         seen,
     )
     read = RowDigest(seen)
-    rows_read = by_position = by_equality = 0
+    rows_read, gone = 0, DeletedRows()
     try:
         for file in work.inputs:
             with reader.open(file) as opened:
@@ -185,16 +185,8 @@ def _merge_rows(
                     projected = output.apply(batch)
                     positional, equal = masks.deleted(position, batch)
                     rows_read += batch.num_rows
-                    keep = None
-                    if positional is not None or equal is not None:
-                        gone = np.zeros(batch.num_rows, dtype=bool)
-                        if positional is not None:
-                            gone |= positional
-                            by_position += int(positional.sum())
-                        if equal is not None:
-                            by_equality += int((equal & ~gone).sum())
-                            gone |= equal
-                        keep = ~gone if gone.any() else None
+                    deleted = gone.among(batch.num_rows, positional, equal)
+                    keep = None if deleted is None else ~deleted
                     # Digested before the rows are filtered, assembled or sorted: a mistake of any of these shows.
                     read.add(projected, keep)
                     progress.rows_seen += batch.num_rows
@@ -209,14 +201,15 @@ def _merge_rows(
         raise
     finally:
         router.close()
-    return _result(task, outputs, (rows_read, by_position, by_equality), read.value, writer.digest.value)
+    return _result(task, outputs, rows_read, gone, read.value, writer.digest.value)
 
 
 def _result(
-    task: CompactionTask, outputs: tuple[OutputFile, ...], counts: tuple[int, int, int], read: Digest, written: Digest
+    task: CompactionTask, outputs: tuple[OutputFile, ...], rows_read: int, deleted: DeletedRows, read: Digest, written: Digest
 ) -> MergeResult:
     rows = sum(output.record_count for output in outputs)
-    return proven(MergeResult(task.task_id, task.attempt_id or "", outputs, *counts, rows, read, written))
+    by_position, by_equality = deleted.by_position, deleted.by_equality
+    return proven(MergeResult(task.task_id, task.attempt_id or "", outputs, rows_read, by_position, by_equality, rows, read, written))
 
 
 def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
@@ -19,14 +18,14 @@ from compaction_pipeline.merging.copying.chunks import Piece
 from compaction_pipeline.merging.copying.footer import Group
 from compaction_pipeline.merging.copying.proof import CopyProof, Part, kept_rows, part_of
 from compaction_pipeline.merging.copying.source import CopyLimits, CopySource, Way
+from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows, Mask
 from compaction_pipeline.merging.deletes.deletes import FileMasks, TaskDeletes
 from compaction_pipeline.merging.reading.evolution import Projection
 from compaction_pipeline.merging.reading.read import DataReader, OpenFile
 from compaction_pipeline.merging.writing.metrics import NanCounter
 from compaction_pipeline.merging.writing.write import Progress
 
-_Mask = NDArray[np.bool_]
-_Masks = tuple[_Mask | None, _Mask | None]
+Masks = tuple[Mask | None, Mask | None]
 # Once so many row groups in a row were touched, keys and values are read at once: the next are most likely touched too.
 _TOUCHED_IN_A_ROW = 3
 _LOOK_AGAIN = 16
@@ -46,8 +45,7 @@ class CopyMerge:
         limits: CopyLimits,
     ) -> None:
         self.rows_read = 0
-        self.by_position = 0
-        self.by_equality = 0
+        self.deleted = DeletedRows()
         self.writer = writer
         self.read = read
         self.schema = schema
@@ -98,7 +96,7 @@ class CopyMerge:
             begun = group.number + 1
         each.decode(range(begun, opened.parquet.metadata.num_row_groups))
 
-    def _touched(self, each: _FileMerge, group: Group) -> tuple[bool, _Masks | None]:
+    def _touched(self, each: _FileMerge, group: Group) -> tuple[bool, Masks | None]:
         """(Whether a delete touches the row group, or may; its masks where they are known)."""
         if any(mask is not None and mask.any() for mask in each.masks.marked(group.first, group.rows)):
             return True, None
@@ -137,14 +135,14 @@ class _FileMerge:
         fields = [self._merge.schema.fields[top] for top in columns]
         return self._reader.projection(self._opened, self._file, fields, keep_dictionaries=True)
 
-    def probed(self, group: Group) -> _Masks:
+    def probed(self, group: Group) -> Masks:
         """Which rows of the group are deleted, from the key columns alone."""
         found = [self.masks.deleted(*each) for each in self._opened.batches(self.masks.projections, _only(group))]
         return _joined([positional for positional, _ in found]), _joined([equal for _, equal in found])
 
     # ---- rows
 
-    def decode(self, groups: range, known: _Masks | None = None) -> None:
+    def decode(self, groups: range, known: Masks | None = None) -> None:
         """Read rows, leave out the deleted ones. `known`: the masks of these row groups, where they were found already."""
         if not groups:
             return
@@ -155,19 +153,10 @@ class _FileMerge:
                 positional, equal = (None if mask is None else mask[position - start :][: batch.num_rows] for mask in known)
             else:
                 positional, equal = self.masks.deleted(position, batch)
-            keep = None
-            if positional is not None or equal is not None:
-                gone = np.zeros(batch.num_rows, dtype=bool)
-                if positional is not None:
-                    gone |= positional
-                    merge.by_position += int(positional.sum())
-                if equal is not None:
-                    merge.by_equality += int((equal & ~gone).sum())
-                    gone |= equal
-                keep = ~gone if gone.any() else None
-            self._add_rows(self._output.apply(batch), keep)
+            deleted = merge.deleted.among(batch.num_rows, positional, equal)
+            self._add_rows(self._output.apply(batch), None if deleted is None else ~deleted)
 
-    def _add_rows(self, projected: Any, keep: _Mask | None) -> None:
+    def _add_rows(self, projected: Any, keep: Mask | None) -> None:
         merge, first = self._merge, self._merge.next_row
         rows = projected if keep is None else kept_rows(projected, keep)
         # Apart, since those without a dictionary are encoded first.
@@ -240,6 +229,6 @@ def _only(group: Group) -> range:
     return range(group.number, group.number + 1)
 
 
-def _joined(masks: Sequence[_Mask | None]) -> _Mask | None:
+def _joined(masks: Sequence[Mask | None]) -> Mask | None:
     present = [mask for mask in masks if mask is not None]
     return np.concatenate(present) if present else None

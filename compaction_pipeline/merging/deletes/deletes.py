@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from compaction_pipeline.core.files.delete_index import DeleteIndex
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.task import TaskWork
+from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.keys import HashFilter, KeyColumns, KeySet, KeySetBuilder, hashes_of
-from compaction_pipeline.merging.deletes.positions import Bits, Mask, deleted_positions, kept_for_others
+from compaction_pipeline.merging.deletes.positions import Bits, deleted_positions, kept_for_others
 from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, KeyFiles, SharedDeletes
 from compaction_pipeline.merging.deletes.spill import PartedRows
 from compaction_pipeline.merging.reading.evolution import Projection

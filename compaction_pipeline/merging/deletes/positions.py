@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pyiceberg.types import LongType, NestedField, StringType
 
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, PathPositions, SharedDeletes
 from compaction_pipeline.merging.reading.read import DataReader, OpenFile
 
@@ -24,8 +25,6 @@ PATH_FIELD = NestedField(2147483546, "file_path", StringType(), required=True)
 POSITION_FIELD = NestedField(2147483545, "pos", LongType(), required=True)
 _POSITION_BYTES = 40
 """What a position takes in memory while its file is read whole."""
-
-Mask = NDArray[np.bool_]
 
 
 class Bits:
