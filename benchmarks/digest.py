@@ -27,9 +27,10 @@ from measure import MB, alternating, load_average, median, positive
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, Digest
 from compaction_pipeline.merging.copying import assemble, assembled_file, merge
-from compaction_pipeline.merging.copying.assemble import Assembler, Segment
+from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.chunks import Piece
 from compaction_pipeline.merging.copying.proof import CopyProof, Part, ReadRows
+from compaction_pipeline.merging.copying.segments import Segment
 from compaction_pipeline.merging.copying.source import CopySource
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 

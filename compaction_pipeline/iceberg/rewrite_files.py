@@ -179,7 +179,32 @@ class Transaction:
             return path
 
         writer = ManifestWriter(io, metadata, snapshot_id, sequence_number, new_path)
-        inherited = self._manifests_of(parent)
+        kept, groups, removed = self._entries_after(change, self._manifests_of(parent), snapshot_id)
+        manifests = [*self._written_groups(writer, groups), *kept]
+        snapshot = Snapshot(
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=parent.snapshot_id if parent else None,
+            manifest_list=locations.new_metadata_location(manifest_list_name(snapshot_id, self._attempt, self._name)),
+            sequence_number=sequence_number,
+            # Never before the head's: a reader that travels by time must not see them out of order.
+            timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
+            summary=_summary(change, removed, parent, self._changed_partitions(change)),
+            schema_id=metadata.current_schema_id,
+        )
+        written.append(snapshot.manifest_list)
+        self._on_step("before-manifest-list")
+        write_manifests(io, metadata, snapshot, manifests)
+        self._on_step("after-manifest-list")
+        updates = (
+            AddSnapshotUpdate(snapshot=snapshot),
+            _main_at(snapshot_id, metadata),
+        )
+        return StagedSnapshot(snapshot, updates, tuple(manifests), tuple(written))
+
+    def _entries_after(
+        self, change: SnapshotChange, inherited: Sequence[ManifestFile], snapshot_id: int
+    ) -> tuple[Sequence[ManifestFile], Mapping[tuple[ManifestContent, int], list[ManifestEntry]], Sequence[DataFile | CarriedFile]]:
+        """(Manifests that stay as they are, entries to be written by content and spec, files that were removed)."""
         going_from: dict[str, set[str]] = defaultdict(set)
         for file in change.removed:
             going_from[self._moved.get(file.path, file.manifest_path)].add(file.path)
@@ -210,6 +235,12 @@ class Transaction:
                     paths.discard(entry.data_file.file_path)
             if paths:
                 raise ValueError(f"{manifest.manifest_path} does not list {min(paths)} as live: read the table again")
+        return kept, groups, removed
+
+    def _written_groups(
+        self, writer: ManifestWriter, groups: Mapping[tuple[ManifestContent, int], list[ManifestEntry]]
+    ) -> Sequence[ManifestFile]:
+        """Write manifests of these entries, and remember which manifest a live file moved to."""
         manifests = []
         for (content, spec_id), entries in groups.items():
             for start in range(0, len(entries), _ENTRIES_PER_MANIFEST):
@@ -221,26 +252,7 @@ class Transaction:
                     if entry.status != ManifestEntryStatus.DELETED:
                         self._moved[entry.data_file.file_path] = manifest.manifest_path
                 self._on_step("after-manifest")
-        manifests.extend(kept)
-        snapshot = Snapshot(
-            snapshot_id=snapshot_id,
-            parent_snapshot_id=parent.snapshot_id if parent else None,
-            manifest_list=locations.new_metadata_location(manifest_list_name(snapshot_id, self._attempt, self._name)),
-            sequence_number=sequence_number,
-            # Never before the head's: a reader that travels by time must not see them out of order.
-            timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
-            summary=_summary(change, removed, parent, self._changed_partitions(change)),
-            schema_id=metadata.current_schema_id,
-        )
-        written.append(snapshot.manifest_list)
-        self._on_step("before-manifest-list")
-        write_manifests(io, metadata, snapshot, manifests)
-        self._on_step("after-manifest-list")
-        updates = (
-            AddSnapshotUpdate(snapshot=snapshot),
-            _main_at(snapshot_id, metadata),
-        )
-        return StagedSnapshot(snapshot, updates, tuple(manifests), tuple(written))
+        return manifests
 
     def _changed_partitions(self, change: SnapshotChange) -> int:
         changed = {(file.spec_id, repr(file.partition)) for file in change.removed}

@@ -55,19 +55,7 @@ def write_parquet_file(
     do not fit.
     """
     schema = _file_schema(table, content, equality_ids, schema_id)
-    missing = [column.name for column in schema.fields if column.name not in rows.column_names and column.required]
-    if missing:
-        raise ConfigError(f"file {name!r} lacks the required columns {missing}: add them to the rows")
-    target = schema_to_pyarrow(schema)
-    rows = pa.table(
-        [
-            rows.column(column.name).cast(column.type) if column.name in rows.column_names else pa.nulls(len(rows), column.type)
-            for column in target
-        ],
-        schema=target,
-    )
-    if content is FileContent.POSITION_DELETES:
-        rows = rows.sort_by([("file_path", "ascending"), ("pos", "ascending")])
+    rows = _fitted(rows, schema, content, name)
     path = load_location_provider(table.metadata.location, table.metadata.properties).new_data_location(f"{name}.parquet")
     output = table.io.new_output(path)
     with output.create(overwrite=True) as stream:
@@ -105,6 +93,24 @@ def write_parquet_file(
         split_offsets=tuple(statistics["split_offsets"] or ()),
         referenced_data_file=referenced_data_file,
     )
+
+
+def _fitted(rows: pa.Table, schema: Schema, content: FileContent, name: str) -> pa.Table:
+    """The rows with exactly the columns of the schema, sorted where they are positions. ConfigError for rows that do not fit."""
+    missing = [column.name for column in schema.fields if column.name not in rows.column_names and column.required]
+    if missing:
+        raise ConfigError(f"file {name!r} lacks the required columns {missing}: add them to the rows")
+    target = schema_to_pyarrow(schema)
+    rows = pa.table(
+        [
+            rows.column(column.name).cast(column.type) if column.name in rows.column_names else pa.nulls(len(rows), column.type)
+            for column in target
+        ],
+        schema=target,
+    )
+    if content is FileContent.POSITION_DELETES:
+        rows = rows.sort_by([("file_path", "ascending"), ("pos", "ascending")])
+    return rows
 
 
 def _file_schema(table: Table, content: FileContent, equality_ids: Sequence[int], schema_id: int | None) -> Schema:

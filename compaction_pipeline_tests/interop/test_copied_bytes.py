@@ -7,8 +7,9 @@ import pytest
 
 from compaction_pipeline.core.model.task import CompactionType
 from compaction_pipeline.merging.copying import assemble
-from compaction_pipeline.merging.copying.assemble import Assembler, Segment
+from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.levels import DEFAULT_LEVEL
+from compaction_pipeline.merging.copying.segments import Segment
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files
 from compaction_pipeline_tests.reference_reader import local_path
 

@@ -9,7 +9,7 @@ straight to the file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from compaction_pipeline.merging.copying.chunks import Piece, Template, footer_o
 from compaction_pipeline.merging.copying.footer import Chunk
 from compaction_pipeline.merging.copying.levels import DEFAULT_LEVEL, best_level
 from compaction_pipeline.merging.copying.proof import CopyProof, Part, checksum, handed_digest, part_of
+from compaction_pipeline.merging.copying.segments import Segment, SegmentsAhead
 from compaction_pipeline.merging.memory import release_while_tight
 from compaction_pipeline.merging.reading.evolution import Projection, arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
@@ -34,44 +35,6 @@ from compaction_pipeline.merging.writing.write import MIB, FileSizing, OutputNam
 # Per column, of rows that are encoded before their row group is full: three pages of the usual size. The start of an encoder costs as
 # much as a page.
 _AHEAD_BYTES = 3 * MIB
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Consecutive rows of one source. A top-level column is either in `pieces` (a piece per leaf) or in every one of `parts`.
-
-    `nans` are the NaN of the columns in `pieces`: by column, then by field id. `file_bytes` is what the rows take in the source.
-    """
-
-    rows: int
-    file_bytes: float
-    pieces: Mapping[int, tuple[Piece, ...]] = field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
-    nans: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of memory."""
-        pages = sum(len(piece.data) for pieces in self.pieces.values() for piece in pieces)
-        return pages + sum(int(part.batch.nbytes) for part in self.parts)
-
-    @property
-    def unpacked_bytes(self) -> int:
-        """Bytes of memory of a reader that decompressed the pages."""
-        pages = sum(piece.chunk.uncompressed for pieces in self.pieces.values() for piece in pieces)
-        return pages + sum(int(part.batch.nbytes) for part in self.parts)
-
-    @property
-    def can_be_cut(self) -> bool:
-        """Whether it is decoded in whole, every part with all of the rows."""
-        return not self.pieces and all(part.batch.num_rows == self.rows for part in self.parts)
-
-    def split(self, rows: int) -> tuple[Segment, Segment]:
-        """The first rows and the others, of a segment that can be cut."""
-        share = self.file_bytes / max(self.rows, 1)
-        first = tuple(replace(part, batch=part.batch.slice(0, rows)) for part in self.parts)
-        rest = tuple(replace(part, batch=part.batch.slice(rows)) for part in self.parts)
-        return Segment(rows, share * rows, parts=first), Segment(self.rows - rows, share * (self.rows - rows), parts=rest)
 
 
 class Assembler:
@@ -114,7 +77,7 @@ class Assembler:
         self._next_row = 0
         self._held: list[Segment] = []
         self._held_rows = 0
-        self._ahead = _Ahead()
+        self._ahead = SegmentsAhead()
         self._held_bytes = 0
         self._held_unpacked_bytes = 0
         self._held_file_bytes = 0.0
@@ -233,7 +196,7 @@ class Assembler:
     def _encode_ahead(self) -> None:
         """Encode the columns without a dictionary of the last decoded rows now: they are still in the CPU's cache, and their pages are
         smaller to hold than they are."""
-        ahead, self._ahead = self._ahead, _Ahead()
+        ahead, self._ahead = self._ahead, SegmentsAhead()
         dictionaries = self.dictionary_columns()
         if not ahead.columns or any(self.wants_dictionary(top, dictionaries) for top in ahead.columns):
             return
@@ -274,7 +237,7 @@ class Assembler:
             # Beside pages each column would be encoded by itself.
             self._encode_ahead()
         file = self._opened()
-        segments, self._held, self._ahead = self._held, [], _Ahead()
+        segments, self._held, self._ahead = self._held, [], SegmentsAhead()
         self._held_rows, self._held_bytes, self._held_unpacked_bytes, self._held_file_bytes = 0, 0, 0, 0.0
         rows = sum(segment.rows for segment in segments)
         content = _Group(self, segments, self._next_row)
@@ -326,28 +289,6 @@ class Assembler:
             self._source.add_bytes(number, first, group.rows, len(pages), checksum(pages))
             pieces[number] = Piece(pages, chunk, group.rows)
         return pieces
-
-
-@dataclass
-class _Ahead:
-    """The last segments that are held, so far as they are decoded in whole and the same columns of all get no dictionary."""
-
-    columns: tuple[int, ...] = ()
-    parts: list[Part] = field(default_factory=list)
-    held_bytes: int = 0
-
-    @property
-    def segments(self) -> int:
-        return len(self.parts)
-
-    def note(self, segment: Segment, plain: Part | None) -> None:
-        """Another segment is held; `plain` is its part without dictionaries."""
-        columns = plain.columns if plain is not None else ()
-        if columns != self.columns:
-            self.columns, self.parts, self.held_bytes = columns, [], 0
-        if plain is not None:
-            self.parts.append(plain)
-            self.held_bytes += int(plain.batch.nbytes)
 
 
 class _Group:
