@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.core.errors import CompactionError, ErrorCode
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
@@ -67,8 +68,8 @@ class CompactionAnswer:
     dry_run: bool = False
     paused: bool = False
     records: tuple[str, ...] = ()
-    failed: Mapping[str, str] = field(default_factory=dict)
-    conflict_reasons: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[TaskId, str] = field(default_factory=dict)
+    conflict_reasons: Mapping[TaskId, str] = field(default_factory=dict)
     error: str | None = None
 
 

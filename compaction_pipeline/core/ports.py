@@ -15,6 +15,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.lifecycle.holders import LeaseHolder
 from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import InUse, NodeFigures, NodeMetrics, NodeVerdict, PlanReason
 from compaction_pipeline.core.model.record import CommitFigures, CompactionRecord
@@ -87,8 +88,8 @@ class CommitOutcome:
     """
 
     state: CommitState
-    committed: tuple[str, ...] = ()
-    conflicts: Mapping[str, str] = field(default_factory=dict)
+    committed: tuple[TaskId, ...] = ()
+    conflicts: Mapping[TaskId, str] = field(default_factory=dict)
     snapshot_before: int | None = None
     snapshot_after: int | None = None
     figures: CommitFigures = CommitFigures()
@@ -100,10 +101,10 @@ class CommitOutcome:
 class Committer(Protocol):
     """Puts Prepared tasks of one table in, as `design/commit` rules. The caller holds the table's commit lease."""
 
-    def commit(self, table: TableIdentifier, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+    def commit(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
         """Validate at each attempt, salvage, commit. Raises NotFoundError when the table is gone, TableRefused when refused."""
 
-    def settle(self, table: TableIdentifier, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+    def settle(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
         """Find out from the table how an earlier commit of this record ended, without writing.
 
         UNKNOWN only while it may still land (see "Outcomes").
@@ -116,10 +117,10 @@ class Committer(Protocol):
         live on under another.
         """
 
-    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str], record_ids: Sequence[str] = ()) -> Sequence[str]:
+    def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
         """Files on storage whose names carry one of these task ids, or, manifests and manifest lists, one of these records'."""
 
-    def may_land(self, table: TableIdentifier, record_ids: Sequence[str]) -> Sequence[str]:
+    def may_land(self, table: TableIdentifier, record_ids: Sequence[RecordId]) -> Sequence[str]:
         """Those of these records of which an attempt was built on what is the head now: a late request of it would land."""
 
     def check_writable(self, table: TableIdentifier) -> None:
@@ -298,21 +299,21 @@ class FileStore(Protocol):
 class TaskStore(Protocol):
     """Tasks, the only place where a status is written; each change by compare-and-set after `core.lifecycle` allowed it."""
 
-    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[str], now: datetime) -> bool:
+    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime) -> bool:
         """One transaction: cancel `replaces` (all must still be Pending), insert `tasks` as Pending.
 
         False when one of `replaces` was polled meanwhile: nothing changed.
         """
 
     def poll(
-        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[str] | None = None
+        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[TaskId] | None = None
     ) -> CompactionTask | None:
         """Claim the next Pending task (priority, then age), of these ids only where given. None when there is none."""
 
-    def waits(self, queue: str | None, task_ids: Sequence[str] | None = None) -> bool:
+    def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
         """Whether any Pending task waits that such a poll could claim."""
 
-    def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
+    def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[str]:
         """Renew leases; answers the attempts that are still held."""
 
     def complete(self, result: MergeResult, now: datetime) -> TaskStatus:
@@ -321,31 +322,31 @@ class TaskStore(Protocol):
     def release_expired(self, now: datetime) -> Sequence[str]:
         """Executing attempts whose lease ended: PENDING again, or FAILED when retries are used up. Answers the task ids."""
 
-    def fail(self, task_id: str, end_reason: EndReason, reason: str, now: datetime) -> None:
+    def fail(self, task_id: TaskId, end_reason: EndReason, reason: str, now: datetime) -> None:
         """EXECUTING or PREPARED → FAILED (conflict, table gone)."""
 
-    def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime) -> Sequence[str]:
+    def cancel(self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime) -> Sequence[TaskId]:
         """Pending ones → CANCELED; answers those canceled."""
 
-    def claim(self, table: TableIdentifier, record_id: str, task_ids: Sequence[str] | None = None) -> Sequence[CompactionTask]:
+    def claim(self, table: TableIdentifier, record_id: RecordId, task_ids: Sequence[TaskId] | None = None) -> Sequence[CompactionTask]:
         """Put `record_id` on Prepared tasks without one (all of the table, or these).
 
         A group is claimed only when none of its tasks is Pending or Executing.
         """
 
-    def unclaim(self, record_id: str) -> None:
+    def unclaim(self, record_id: RecordId) -> None:
         """Take the record off tasks that are still Prepared: the commit was for certain not made."""
 
-    def commit(self, task_ids: Sequence[str], now: datetime) -> None:
+    def commit(self, task_ids: Sequence[TaskId], now: datetime) -> None:
         """PREPARED → COMMITTED."""
 
-    def task(self, task_id: str) -> CompactionTask: ...
+    def task(self, task_id: TaskId) -> CompactionTask: ...
 
     def tasks(
         self,
         table: TableIdentifier | None = None,
         statuses: Sequence[TaskStatus] | None = None,
-        record_id: str | None = None,
+        record_id: RecordId | None = None,
         limit: int | None = None,
     ) -> Sequence[CompactionTask]:
         """Newest first."""
@@ -360,7 +361,7 @@ class TaskStore(Protocol):
 
     def in_use(self, table: TableIdentifier) -> InUse: ...
 
-    def attempts(self, task_id: str) -> Sequence[TaskAttempt]: ...
+    def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]: ...
 
     def expire(self, before: datetime) -> int:
         """Remove finished tasks that ended before; answers how many."""
@@ -370,8 +371,8 @@ class TaskStore(Protocol):
 class TaskAttempt:
     """One try of a task: who held it, and why it ended."""
 
-    attempt_id: str
-    task_id: str
+    attempt_id: AttemptId
+    task_id: TaskId
     number: int
     owner: str
     started_at: datetime
@@ -386,7 +387,7 @@ class RecordStore(Protocol):
     def save(self, record: CompactionRecord) -> None:
         """Insert or replace."""
 
-    def record(self, record_id: str) -> CompactionRecord:
+    def record(self, record_id: RecordId) -> CompactionRecord:
         """NotFoundError when unknown."""
 
     def records(
@@ -397,7 +398,7 @@ class RecordStore(Protocol):
     def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
         """Ended records that Dagster was not told of, oldest first."""
 
-    def mark_mirrored(self, record_ids: Sequence[str]) -> None: ...
+    def mark_mirrored(self, record_ids: Sequence[RecordId]) -> None: ...
 
     def expire(self, before: datetime, kept: Collection[str] = ()) -> int:
         """Remove records that ended before, those of `kept` (ids) apart; answers how many."""

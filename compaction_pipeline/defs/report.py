@@ -13,6 +13,7 @@ import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import PlanReasonCode
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
@@ -88,7 +89,7 @@ class RunReport:
         if time.monotonic() >= self._evaluate_from:
             self._evaluate()
 
-    def task_failures(self, failed: Mapping[str, str]) -> None:
+    def task_failures(self, failed: Mapping[TaskId, str]) -> None:
         """Tasks that used up their retries (task id → reason)."""
         for task_id, reason in failed.items():
             self._fail(f"task {task_id}", reason)

@@ -30,6 +30,7 @@ from compaction_pipeline.core.errors import (
     StorageUnavailable,
     TableRefused,
 )
+from compaction_pipeline.core.model.ids import RecordId, TaskId
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask
@@ -91,7 +92,7 @@ class IcebergCommitter:
         self._sleep = sleep
         self._jitter = jitter
 
-    def commit(self, table: TableIdentifier, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+    def commit(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
         """Validate at each attempt, salvage, commit.
 
         Raises NotFoundError when the table is gone, TableRefused when refused, StorageUnavailable when for certain nothing
@@ -99,7 +100,7 @@ class IcebergCommitter:
         """
         return _Commit(self._catalogs, table, record_id, tasks, self._on_step, self._sleep, self._jitter).run()
 
-    def settle(self, table: TableIdentifier, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+    def settle(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
         """Find out from the table how an earlier commit of this record ended, without writing.
 
         UNKNOWN only while it may still land: an attempt left its manifest list behind and main still stands where that attempt
@@ -135,7 +136,7 @@ class IcebergCommitter:
             deleted.append(path)
         return tuple(deleted)
 
-    def leftovers(self, table: TableIdentifier, task_ids: Sequence[str], record_ids: Sequence[str] = ()) -> Sequence[str]:
+    def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
         """Files in the data location whose names carry one of these task ids, and in the metadata location one of these records'."""
         loaded = self._catalogs.load(table)
         location = data_location(loaded.metadata)
@@ -145,7 +146,7 @@ class IcebergCommitter:
             )
             return (*data, *(metadata_files(loaded, frozenset(record_ids)) if record_ids else ()))
 
-    def may_land(self, table: TableIdentifier, record_ids: Sequence[str]) -> Sequence[str]:
+    def may_land(self, table: TableIdentifier, record_ids: Sequence[RecordId]) -> Sequence[str]:
         """Those of these records of which an attempt was built on what is the head now: a late request of it would land."""
         loaded = self._catalogs.load(table)
         with translated(f"the files of table {table}"):
@@ -188,7 +189,7 @@ class _Commit:
         self,
         catalogs: Catalogs,
         table: TableIdentifier,
-        record_id: str,
+        record_id: RecordId,
         tasks: Sequence[CompactionTask],
         on_step: Callable[[str], None],
         sleep: Callable[[float], None],
@@ -364,10 +365,10 @@ class _Commit:
 
     def _prepare(
         self, tasks: Sequence[CompactionTask], loaded: Table, head: HeadFiles
-    ) -> tuple[dict[str, tuple[TaskOutput, ...]], dict[str, str]]:
+    ) -> tuple[dict[TaskId, tuple[TaskOutput, ...]], dict[TaskId, str]]:
         """Outputs by task id as this head describes them, and the tasks whose outputs do not fit it."""
-        prepared: dict[str, tuple[TaskOutput, ...]] = {}
-        unfit: dict[str, str] = {}
+        prepared: dict[TaskId, tuple[TaskOutput, ...]] = {}
+        unfit: dict[TaskId, str] = {}
         for task in tasks:
             if task.table_uuid != str(loaded.metadata.table_uuid):
                 unfit[task.task_id] = f"the table was dropped and created again since the plan (uuid {task.table_uuid} is gone)"
@@ -379,7 +380,9 @@ class _Commit:
                 unfit[task.task_id] = str(error)
         return prepared, unfit
 
-    def _changes(self, decision: CommitDecision, outputs: Mapping[str, Sequence[TaskOutput]], head: HeadFiles) -> Sequence[SnapshotChange]:
+    def _changes(
+        self, decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]], head: HeadFiles
+    ) -> Sequence[SnapshotChange]:
         # Tasks come oldest first: where two plans named one key, the younger one's value stands. A repeated attempt says the same.
         asked = {key: value for task in self._tasks for key, value in task.snapshot_properties.items()}
         properties = {**asked, RECORD_ID_PROPERTY: self._record_id}

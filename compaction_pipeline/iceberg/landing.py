@@ -15,6 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.model.data_file import OutputFile
+from compaction_pipeline.core.model.ids import RecordId
 from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
 from compaction_pipeline.core.ports import CommitOutcome, CommitState
@@ -27,7 +28,7 @@ from compaction_pipeline.iceberg.rewrite_files import Transaction, name_in
 from compaction_pipeline.iceberg.scan import manifests_of
 
 
-def settled(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+def settled(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
     """How an earlier commit of this record ended; UNKNOWN while an attempt of it may still land."""
     landed = landed_by_record(loaded, record_id, tasks)
     if landed is not None:
@@ -47,7 +48,7 @@ def settled(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> C
     return CommitOutcome(CommitState.NOTHING, reason="no snapshot carries the record or lists an output of it, and none can any more")
 
 
-def landed_by_record(loaded: Table, record_id: str, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
+def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
     """How an earlier commit of this record ended, when a snapshot carries it; None when none does."""
     metadata = loaded.metadata
     ours = [one for one in metadata.snapshots if one.summary is not None and one.summary[RECORD_ID_PROPERTY] == record_id]
@@ -95,7 +96,7 @@ def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
         return any(manifest.manifest_path in written for snapshot in newer for manifest in manifests_of(snapshot, fresh.io))
 
 
-def parents_of_attempts(loaded: Table, record_ids: Collection[str]) -> Mapping[str, set[int | None]]:
+def parents_of_attempts(loaded: Table, record_ids: Collection[RecordId]) -> Mapping[str, set[int | None]]:
     """The snapshots that attempts of these records were built on, from the manifest lists that they left and no snapshot names."""
     named = {snapshot.manifest_list.rsplit("/", 1)[-1] for snapshot in loaded.metadata.snapshots if snapshot.manifest_list}
     parents: dict[str, set[int | None]] = {}
@@ -114,7 +115,7 @@ def parents_of_attempts(loaded: Table, record_ids: Collection[str]) -> Mapping[s
     return parents
 
 
-def metadata_files(loaded: Table, record_ids: Collection[str]) -> Sequence[str]:
+def metadata_files(loaded: Table, record_ids: Collection[RecordId]) -> Sequence[str]:
     """Paths of the manifests and manifest lists that commits of these records wrote, live ones included."""
     metadata = loaded.metadata
     location = metadata.properties.get("write.metadata.path", f"{metadata.location.rstrip('/')}/metadata")

@@ -15,6 +15,7 @@ from compaction_pipeline.core.errors import (
     CommitConflict,
 )
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.record import CommitFigures
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
 from compaction_pipeline.iceberg.failures import translated
@@ -88,7 +89,7 @@ def _check_on_storage(io: FileIO, output: OutputFile) -> None:
         raise CommitConflict(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
 
 
-def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[str, Sequence[TaskOutput]]) -> CommitFigures:
+def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]]) -> CommitFigures:
     by_path = {file.path: file for file in files}
     inputs = [by_path[file.path] for task in decision.merges for file in task.work.inputs]
     merged = [output.live for task in decision.merges for output in outputs[task.task_id]]

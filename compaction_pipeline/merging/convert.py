@@ -106,7 +106,7 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
             outputs.append(writer.write(file, np.concatenate(found)))
     return MergeResult(
         task.task_id,
-        task.attempt_id or "",
+        task.current_attempt_id,
         tuple(outputs),
         rows_read,
         gone.by_position,

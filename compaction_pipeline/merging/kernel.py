@@ -84,12 +84,12 @@ def merge_task(
 
 
 def _failed(task: CompactionTask, reason: str, end_reason: EndReason = EndReason.FAILED) -> MergeResult:
-    return MergeResult(task.task_id, task.attempt_id or "", end_reason=end_reason, error=reason)
+    return MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=reason)
 
 
 def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared: SharedDeletes) -> MergeResult:
     if task.work.action is TaskAction.DROP_DELETES:
-        return MergeResult(task.task_id, task.attempt_id or "")
+        return MergeResult(task.task_id, task.current_attempt_id)
     shape = TableShape.of(layout)
     names = _names(task, layout)
     if task.work.action is TaskAction.CONVERT:
@@ -209,7 +209,7 @@ def _result(
 ) -> MergeResult:
     rows = sum(output.record_count for output in outputs)
     by_position, by_equality = deleted.by_position, deleted.by_equality
-    return proven(MergeResult(task.task_id, task.attempt_id or "", outputs, rows_read, by_position, by_equality, rows, read, written))
+    return proven(MergeResult(task.task_id, task.current_attempt_id, outputs, rows_read, by_position, by_equality, rows, read, written))
 
 
 def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:

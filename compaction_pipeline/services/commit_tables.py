@@ -24,6 +24,7 @@ from compaction_pipeline.core.errors import (
 )
 from compaction_pipeline.core.lifecycle.holders import held_in_words
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
+from compaction_pipeline.core.model.ids import RecordId, TaskId
 from compaction_pipeline.core.model.node import node_key
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
@@ -121,7 +122,7 @@ class CommitTables:
             return False
         return any(task.work.node in held and task.record_id is None for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)))
 
-    def commit(self, table: TableIdentifier, task_ids: Sequence[str] | None = None, run_id: str | None = None) -> Commit:
+    def commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None = None, run_id: str | None = None) -> Commit:
         """Commit what is Prepared on a table now (these tasks only, where given)."""
         with self._lease(table, self._new_owner()) as held:
             if not held:
@@ -137,7 +138,7 @@ class CommitTables:
         """A commit of the table that may still land, as far as was found out; None when there is none."""
         return next((record for record in self._records.records(table, unsettled=True) if record.status is RecordStatus.UNKNOWN), None)
 
-    def records_of(self, task_ids: Sequence[str]) -> Sequence[CompactionRecord]:
+    def records_of(self, task_ids: Sequence[TaskId]) -> Sequence[CompactionRecord]:
         """The ended records that these tasks went into, whoever made them; oldest first."""
         tasks = [self._tasks.task(task_id) for task_id in task_ids]
         records = [self._records.record(record_id) for record_id in dict.fromkeys(task.record_id for task in tasks if task.record_id)]
@@ -161,8 +162,8 @@ class CommitTables:
                     settled += self._settle_table(table)[0]
         return settled
 
-    def _commit(self, table: TableIdentifier, task_ids: Sequence[str] | None, run_id: str | None) -> Commit:
-        record_id = self._new_id()
+    def _commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
+        record_id = RecordId(self._new_id())
         tasks = self._tasks.claim(table, record_id, task_ids)
         self._on_step("claimed-for-commit")
         if not tasks:
@@ -260,7 +261,7 @@ class CommitTables:
         )
         return self._closed(record)
 
-    def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[str, str]:
+    def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[TaskId, str]:
         """Why tasks of the same plans were never merged; whoever looks at the record should not think that all went in."""
         plans = {task.plan_id for task in tasks}
         failed = [task for task in self._tasks.tasks(table, (TaskStatus.FAILED,)) if task.plan_id in plans and task.record_id is None]
@@ -296,7 +297,7 @@ class CommitTables:
             except CompactionError as error:
                 log.warning("table=%s task=%s its files stay for now: %s", record.table, task_id, error)
 
-    def _files_kept(self, record: CompactionRecord, now: datetime) -> frozenset[str]:
+    def _files_kept(self, record: CompactionRecord, now: datetime) -> frozenset[TaskId]:
         """Tasks whose files a late request would need; upkeep removes them when none can come any more."""
         records = [record, *(other for other in self._records.records(record.table) if other.record_id != record.record_id)]
         return frozenset(task_id for one in records if may_arrive(one, now, self._late) for task_id in one.task_ids)

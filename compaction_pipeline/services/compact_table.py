@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, StorageUnavailable
 from compaction_pipeline.core.lifecycle.holders import LeaseHolder, held_in_words
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
@@ -55,16 +56,16 @@ class Compaction:
     plan: CompactionPlan
     records: tuple[CompactionRecord, ...] = ()
     tasks: tuple[CompactionTask, ...] = ()
-    failed: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[TaskId, str] = field(default_factory=dict)
     waiting: str | None = None
-    refused: frozenset[str] = frozenset()
+    refused: frozenset[TaskId] = frozenset()
 
     @property
     def committed(self) -> tuple[str, ...]:
         return tuple(task_id for record in self.records for task_id in record.committed_task_ids)
 
     @property
-    def conflicts(self) -> Mapping[str, str]:
+    def conflicts(self) -> Mapping[TaskId, str]:
         return {task_id: reason for record in self.records for task_id, reason in record.conflicts.items()}
 
     @property
@@ -90,7 +91,7 @@ class _Done:
     on_commit: Callable[[CompactionRecord], None]
     records: list[CompactionRecord] = field(default_factory=list)
     tasks: list[CompactionTask] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[TaskId, str] = field(default_factory=dict)
 
     def add(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> None:
         """One more record, and those of its tasks that were not planned here."""
@@ -236,7 +237,7 @@ class CompactTable:
         refused = frozenset(task_id for task_id in done.failed if self._is_refused(task_id))
         return Compaction(table, plan, tuple(done.records), tuple(done.tasks), done.failed, None if done.records else waiting, refused)
 
-    def _is_refused(self, task_id: str) -> bool:
+    def _is_refused(self, task_id: TaskId) -> bool:
         """As its last attempt found, whichever process made it."""
         return self._tasks.task(task_id).end_reason is EndReason.REFUSED
 
@@ -276,7 +277,7 @@ class CompactTable:
         until: Callable[[], bool],
         on_plan: Callable[[Sequence[CompactionTask]], None],
         on_result: Callable[[CompactionTask, TaskStatus], None],
-    ) -> dict[str, str]:
+    ) -> dict[TaskId, str]:
         """Merge what others planned and nobody merges: who asks wants it now, no tick may ever come, and its files cannot be planned
         again. Whoever planned it waits for this process, as it would for any that polls."""
         waiting = self._tasks.tasks(table, (TaskStatus.PENDING,))
@@ -296,11 +297,11 @@ class CompactTable:
         return self._commit_own(table, prepared, run_id)
 
     def _drain_own(
-        self, ids: Sequence[str], until: Callable[[], bool], on_result: Callable[[CompactionTask, TaskStatus], None]
-    ) -> dict[str, str]:
+        self, ids: Sequence[TaskId], until: Callable[[], bool], on_result: Callable[[CompactionTask, TaskStatus], None]
+    ) -> dict[TaskId, str]:
         """Merge these tasks; one that another process polled is waited for until it ends. Answers the final failures."""
         owner = self._new_owner()
-        failed: dict[str, str] = {}
+        failed: dict[TaskId, str] = {}
         while not until():
             try:
                 drained = self._dispatch_tasks.drain(owner, task_ids=ids, until=until, on_result=on_result)
@@ -321,7 +322,7 @@ class CompactTable:
         failures = [task for task in ended if task.status is TaskStatus.FAILED and task.record_id is None]
         return {**failed, **{task.task_id: task.reason or "" for task in failures}}
 
-    def _commit_own(self, table: TableIdentifier, ids: Sequence[str] | None, run_id: str | None) -> Commit:
+    def _commit_own(self, table: TableIdentifier, ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
         """Commit these tasks, waiting for another process that is committing the table."""
         commit = self._commit_tables.commit(table, ids, run_id)
         for _ in range(BUSY_WAITS):

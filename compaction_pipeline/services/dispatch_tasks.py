@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
+from compaction_pipeline.core.model.ids import AttemptId, TaskId
 from compaction_pipeline.core.model.plan import PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult, TaskStatus
@@ -34,8 +35,8 @@ INTERRUPTED = "interrupted"
 class Dispatch:
     """What a drain did: ids of Prepared tasks, reasons of failed attempts by task id, tasks polled."""
 
-    prepared: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
+    prepared: list[TaskId] = field(default_factory=list)
+    failed: dict[TaskId, str] = field(default_factory=dict)
     polled: int = 0
 
 
@@ -52,7 +53,7 @@ class _Ended:
 class _Drain:
     """What the slots of one drain share: what is still wanted, who merges, and the ends of attempts on their way to the caller."""
 
-    def __init__(self, owner: str, queue: str | None, task_ids: Sequence[str] | None, most: int | None, slots: int) -> None:
+    def __init__(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None, most: int | None, slots: int) -> None:
         self.owner = owner
         self.queue = queue
         self.done = Dispatch()
@@ -65,7 +66,7 @@ class _Drain:
         self._idle = [False] * slots
         self._file_io: dict[TableIdentifier, tuple[datetime, Mapping[str, str]]] = {}
 
-    def wanted(self) -> Iterator[Sequence[str] | None]:
+    def wanted(self) -> Iterator[Sequence[TaskId] | None]:
         """The tasks to poll among, a batch at a time: most polls find one in the first."""
         if self._ids is None:
             yield None
@@ -141,7 +142,7 @@ class DispatchTasks:
         owner: str,
         *,
         queue: str | None = None,
-        task_ids: Sequence[str] | None = None,
+        task_ids: Sequence[TaskId] | None = None,
         until: Callable[[], bool] = lambda: False,
         most: int | None = None,
         linger: timedelta = timedelta(0),
@@ -281,7 +282,7 @@ class DispatchTasks:
     def _work(self, drain: _Drain, task: CompactionTask) -> _Ended:
         """Merge a polled task and report it, with a heartbeat of its own beside."""
         self._on_step("claimed")
-        with self._heartbeat(partial(self._renew, [task.attempt_id or ""])):
+        with self._heartbeat(partial(self._renew, [task.current_attempt_id])):
             return self._reported(task, self._merged(drain, task))
 
     def _give_back(self, owner: str, error: BaseException) -> None:
@@ -298,13 +299,13 @@ class DispatchTasks:
             return
         for task in held:
             try:
-                ended = MergeResult(task.task_id, task.attempt_id or "", end_reason=end_reason, error=reason)
+                ended = MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=reason)
                 status = self._tasks.complete(ended, self._clock())
                 log.info("table=%s task=%s attempt=%s %s, now %s", task.table, task.task_id, task.attempt_id, reason, status.value)
             except CompactionError as failure:
                 log.warning("table=%s task=%s attempt=%s not given back: %s", task.table, task.task_id, task.attempt_id, failure)
 
-    def _renew(self, attempt_ids: Sequence[str]) -> None:
+    def _renew(self, attempt_ids: Sequence[AttemptId]) -> None:
         self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
     def _merged(self, drain: _Drain, task: CompactionTask) -> MergeResult:
@@ -323,7 +324,7 @@ class DispatchTasks:
         except Exception as error:
             log.exception("table=%s the merge engine failed", task.table)
             reason = f"{type(error).__name__}: {error}"
-        return MergeResult(task.task_id, task.attempt_id or "", error=reason)
+        return MergeResult(task.task_id, task.current_attempt_id, error=reason)
 
     def _reported(self, task: CompactionTask, result: MergeResult) -> _Ended:
         self._on_step("merged")
@@ -373,7 +374,7 @@ def why_ended(error: BaseException) -> str:
     return f"its process failed: {type(error).__name__}: {error}" if isinstance(error, Exception) else INTERRUPTED
 
 
-def failures_in_words(failed: Mapping[str, str], limit: int = 3) -> str:
+def failures_in_words(failed: Mapping[TaskId, str], limit: int = 3) -> str:
     """The reasons of failed attempts as one sentence, for a run or a command that ends red."""
     shown = "; ".join(f"{task_id}: {reason}" for task_id, reason in list(failed.items())[:limit])
     more = len(failed) - limit

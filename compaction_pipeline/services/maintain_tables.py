@@ -196,7 +196,7 @@ def _name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
-def _carries(name: str, task_ids: Collection[str]) -> bool:
+def _carries(name: str, ids: Collection[str]) -> bool:
     """Whether a name holds one of the ids whole: `p-1` is no part of `a-p-12-x.parquet`, which is another task's file."""
     parts = name.rsplit(".", 1)[0].split("-")
-    return any("-".join(parts[start:end]) in task_ids for start in range(len(parts)) for end in range(start + 1, len(parts) + 1))
+    return any("-".join(parts[start:end]) in ids for start in range(len(parts)) for end in range(start + 1, len(parts) + 1))

@@ -17,6 +17,7 @@ from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, 
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
 from compaction_pipeline.core.lifecycle.holders import held_in_words
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import (
     Budget,
@@ -354,7 +355,7 @@ class PlanTables:
         plan_id = self._new_id()
         return [
             CompactionTask(
-                task_id=f"{plan_id}-{number:05d}",
+                task_id=TaskId(f"{plan_id}-{number:05d}"),
                 plan_id=plan_id,
                 table=state.table,
                 table_uuid=state.table_uuid,

@@ -14,6 +14,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.fragmentation.health import SETTLED, HealthStatus, node_health
 from compaction_pipeline.core.model.bloom_filters import not_honoured
 from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.ids import RecordId
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import NodeMetrics, PlanReason, PlanReasonCode
 from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
@@ -239,7 +240,7 @@ class ReadHistory:
             self._tables.state(table)
         return found
 
-    def record(self, record_id: str) -> RecordDetail:
+    def record(self, record_id: RecordId) -> RecordDetail:
         """One record with its tasks; NotFoundError when unknown. A unique beginning of the id is enough."""
         record = self._record(record_id)
         tasks = []
@@ -250,7 +251,7 @@ class ReadHistory:
                 continue  # Finished tasks expire on their own; the record's figures stay.
         return RecordDetail(record, tuple(tasks), {task.task_id: tuple(self._tasks.attempts(task.task_id)) for task in tasks})
 
-    def _record(self, record_id: str) -> CompactionRecord:
+    def _record(self, record_id: RecordId) -> CompactionRecord:
         try:
             return self._records.record(record_id)
         except NotFoundError:

@@ -86,7 +86,7 @@ def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, st
 
 
 def _failed(task: CompactionTask, reason: str) -> MergeResult:
-    return MergeResult(task.task_id, task.attempt_id or "", error=reason)
+    return MergeResult(task.task_id, task.current_attempt_id, error=reason)
 
 
 def _spark_reason(error: Exception) -> str:

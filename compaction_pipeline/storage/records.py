@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import Engine, delete, func, select, update
 
 from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.model.ids import RecordId
 from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.storage import schema
@@ -40,7 +41,7 @@ class SqlRecordStore:
                 .on_conflict_do_update(index_elements=["record_id"], set_=values)
             )
 
-    def record(self, record_id: str) -> CompactionRecord:
+    def record(self, record_id: RecordId) -> CompactionRecord:
         with reading(self._engine) as connection:
             found: CompactionRecord | None = connection.execute(select(_record.value).where(_record.record_id == record_id)).scalar()
         if found is None:
@@ -65,7 +66,7 @@ class SqlRecordStore:
         with reading(self._engine) as connection:
             return tuple(connection.execute(query.order_by(_record.created_at, _record.record_id).limit(limit)).scalars())
 
-    def mark_mirrored(self, record_ids: Sequence[str]) -> None:
+    def mark_mirrored(self, record_ids: Sequence[RecordId]) -> None:
         with writing(self._engine) as connection:
             for batch in batches(record_ids):
                 connection.execute(update(schema.record).where(_record.record_id.in_(batch)).values(mirrored=True))

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, Select, insert, select, update
 
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
 from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
+from compaction_pipeline.core.model.ids import AttemptId, TaskId
 from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches
@@ -41,7 +42,7 @@ class Overtaken(CompactionError):
     """A task that a plan replaces, or a file that it takes, went to another meanwhile: roll back."""
 
 
-def cancel_replaced(connection: Connection, replaces: Sequence[str], now: datetime) -> None:
+def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: datetime) -> None:
     rows = {row.task_id: row for row in locked_rows(connection, replaces)}
     for task_id in replaces:
         row = rows.get(task_id)
@@ -106,7 +107,7 @@ def open_inputs(identifier: str) -> Select[Any]:
     )
 
 
-def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[str] | None, locked: bool = False) -> list[Row[Any]]:
+def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[TaskId] | None, locked: bool = False) -> list[Row[Any]]:
     """The first Pending task; of these ids the first of each batch.
 
     The highest priority is looked up first, so that both looks follow the index: sorting all that wait would make polls cost more
@@ -114,7 +115,7 @@ def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[
     """
     columns = (_task.task_id, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
 
-    def first(batch: Sequence[str] | None) -> Select[Any]:
+    def first(batch: Sequence[TaskId] | None) -> Select[Any]:
         wanted = _task.status == TaskStatus.PENDING
         if queue is not None:
             wanted &= _task.queue == queue
@@ -153,22 +154,22 @@ def close_attempt(connection: Connection, row: Row[Any], end_reason: EndReason, 
     connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason))
 
 
-def task_id_of_attempt(attempt_id: str) -> Any:
+def task_id_of_attempt(attempt_id: AttemptId) -> Any:
     return select(schema.attempt.c.task_id).where(schema.attempt.c.attempt_id == attempt_id).scalar_subquery()
 
 
-def locked_row(connection: Connection, task_id: str) -> Row[Any] | None:
+def locked_row(connection: Connection, task_id: TaskId) -> Row[Any] | None:
     return connection.execute(select(schema.task).where(_task.task_id == task_id).with_for_update()).first()
 
 
-def row_of(connection: Connection, task_id: str) -> Row[Any]:
+def row_of(connection: Connection, task_id: TaskId) -> Row[Any]:
     row = connection.execute(select(schema.task).where(_task.task_id == task_id)).first()
     if row is None:
         raise unknown_task(task_id)
     return row
 
 
-def locked_rows(connection: Connection, task_ids: Iterable[str]) -> list[Row[Any]]:
+def locked_rows(connection: Connection, task_ids: Iterable[TaskId]) -> list[Row[Any]]:
     # Always locked in the order of their ids: two transactions then wait for each other, never in a circle.
     rows: list[Row[Any]] = []
     for batch in batches(sorted(set(task_ids))):
@@ -177,7 +178,7 @@ def locked_rows(connection: Connection, task_ids: Iterable[str]) -> list[Row[Any
     return rows
 
 
-def unknown_task(task_id: str) -> NotFoundError:
+def unknown_task(task_id: TaskId) -> NotFoundError:
     return NotFoundError(f"task {task_id!r} is not known; ended tasks are removed after COMPACTION_RECORD_TTL_DAYS")
 
 

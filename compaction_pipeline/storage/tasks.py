@@ -17,6 +17,7 @@ from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.lifecycle.timeouts import expires_at
 from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
+from compaction_pipeline.core.model.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.model.plan import InUse
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult, TaskStatus
@@ -57,7 +58,7 @@ class SqlTaskStore:
 
     # ---- planning ----
 
-    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[str], now: datetime) -> bool:
+    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime) -> bool:
         for task in tasks:
             allowed(TaskStatus.INIT, TaskStatus.PENDING if task.status is TaskStatus.INIT else task.status)
         try:
@@ -95,7 +96,7 @@ class SqlTaskStore:
     # ---- attempts ----
 
     def poll(
-        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[str] | None = None
+        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[TaskId] | None = None
     ) -> CompactionTask | None:
         with reading(self._engine) as connection:
             # Most polls find nothing; they must not stand in line for SQLite's one write lock.
@@ -125,11 +126,11 @@ class SqlTaskStore:
             )
             return task_of_row(row_of(connection, row.task_id))
 
-    def waits(self, queue: str | None, task_ids: Sequence[str] | None = None) -> bool:
+    def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
         with reading(self._engine) as connection:
             return bool(first_pending(connection, queue, task_ids))
 
-    def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
+    def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[str]:
         held: list[str] = []
         with writing(self._engine) as connection:
             for attempt_id in sorted(attempt_ids):
@@ -184,7 +185,7 @@ class SqlTaskStore:
                     released.append(row.task_id)
         return tuple(released)
 
-    def attempts(self, task_id: str) -> Sequence[TaskAttempt]:
+    def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]:
         columns = schema.attempt.c
         with reading(self._engine) as connection:
             rows = connection.execute(select(schema.attempt).where(columns.task_id == task_id).order_by(columns.number)).all()
@@ -195,7 +196,7 @@ class SqlTaskStore:
 
     # ---- ends ----
 
-    def fail(self, task_id: str, end_reason: EndReason, reason: str, now: datetime) -> None:
+    def fail(self, task_id: TaskId, end_reason: EndReason, reason: str, now: datetime) -> None:
         with writing(self._engine) as connection:
             row = row_of(connection, task_id)
             if row.status is TaskStatus.PENDING:
@@ -206,7 +207,7 @@ class SqlTaskStore:
             must_move(connection, row, TaskStatus.FAILED, ended)
             close_attempt(connection, row, end_reason, reason, now)
 
-    def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime) -> Sequence[str]:
+    def cancel(self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime) -> Sequence[TaskId]:
         canceled = []
         ended = {"end_reason": end_reason, "reason": reason, "ended_at": now}
         with writing(self._engine) as connection:
@@ -222,7 +223,7 @@ class SqlTaskStore:
 
     # ---- commits ----
 
-    def claim(self, table: TableIdentifier, record_id: str, task_ids: Sequence[str] | None = None) -> Sequence[CompactionTask]:
+    def claim(self, table: TableIdentifier, record_id: RecordId, task_ids: Sequence[TaskId] | None = None) -> Sequence[CompactionTask]:
         with writing(self._engine) as connection:
             lock(connection, f"tasks {table}")
             unfinished = connection.execute(
@@ -246,12 +247,12 @@ class SqlTaskStore:
                     claimed.append(replace(task_of_row(row), record_id=record_id))
         return tuple(sorted(claimed, key=lambda task: (task.created_at, task.task_id)))
 
-    def unclaim(self, record_id: str) -> None:
+    def unclaim(self, record_id: RecordId) -> None:
         with writing(self._engine) as connection:
             held = update(schema.task).where(_task.record_id == record_id, _task.status == TaskStatus.PREPARED)
             connection.execute(held.values(record_id=None))
 
-    def commit(self, task_ids: Sequence[str], now: datetime) -> None:
+    def commit(self, task_ids: Sequence[TaskId], now: datetime) -> None:
         with writing(self._engine) as connection:
             rows = locked_rows(connection, task_ids)
             missing = sorted(set(task_ids) - {row.task_id for row in rows})
@@ -264,7 +265,7 @@ class SqlTaskStore:
 
     # ---- questions ----
 
-    def task(self, task_id: str) -> CompactionTask:
+    def task(self, task_id: TaskId) -> CompactionTask:
         with reading(self._engine) as connection:
             return task_of_row(row_of(connection, task_id))
 
@@ -272,7 +273,7 @@ class SqlTaskStore:
         self,
         table: TableIdentifier | None = None,
         statuses: Sequence[TaskStatus] | None = None,
-        record_id: str | None = None,
+        record_id: RecordId | None = None,
         limit: int | None = None,
     ) -> Sequence[CompactionTask]:
         query = select(schema.task).order_by(_task.created_at.desc(), _task.task_id.desc())

@@ -9,6 +9,7 @@ from compaction_pipeline.cli.commands.table import node_value, table_value
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import nodes_table, queue_line, record_table, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.model.ids import RecordId
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionTask
 
@@ -49,7 +50,7 @@ def show(context: typer.Context, record: str = typer.Argument(help="The record's
       compaction-pipeline record show 3f0c2b7a
     """
     with Session(context) as session:
-        detail = session.services.read_history.record(record)
+        detail = session.services.read_history.record(RecordId(record))
         session.output.answer(
             {**_dictionary(plain(detail.record)), "tasks": [task_value(task) for task in detail.tasks], "attempts": plain(detail.attempts)},
             record_table(detail.record),

@@ -14,6 +14,7 @@ from compaction_pipeline.core.commit.dangling_deletes import dangling_deletes, i
 from compaction_pipeline.core.commit.head import DataIndex, HeadFiles
 from compaction_pipeline.core.commit.validation import OutputsOf, PathsIn, validate
 from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
 
 
@@ -24,7 +25,7 @@ class CommitDecision:
     merges: tuple[CompactionTask, ...]
     drops: tuple[CompactionTask, ...]
     conversions: tuple[CompactionTask, ...]
-    conflicts: Mapping[str, str]
+    conflicts: Mapping[TaskId, str]
     dropped_by_replace: tuple[LiveFile, ...]
     dropped_by_overwrite: tuple[LiveFile, ...]
 
@@ -95,7 +96,7 @@ def _releasing(
     data: DataIndex,
     paths_in: PathsIn,
     readable: frozenset[str],
-    conflicts: dict[str, str],
+    conflicts: dict[TaskId, str],
 ) -> list[CompactionTask]:
     """The largest set of conversions each of which lets all its delete files go; the others are put among `conflicts`.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from compaction_pipeline.core.commit.head import HeadFiles, bucket_of, is_global, is_partition_scoped, within_bounds
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
 
 PathsIn = Callable[[LiveFile], "frozenset[str] | None"]
@@ -20,9 +21,9 @@ OutputsOf = Callable[[CompactionTask], Sequence[LiveFile]]
 """A task's outputs as they would be live, with the sequence number that each would get and the head's partition values."""
 
 
-def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> Mapping[str, str]:
+def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> Mapping[TaskId, str]:
     """Reasons by task id of the tasks that may not be committed; every other one may, in any subset."""
-    conflicts: dict[str, str] = {}
+    conflicts: dict[TaskId, str] = {}
     taken: dict[str, str] = {}
     for task in tasks:
         reason = _reason(task, head, outputs_of, paths_in)

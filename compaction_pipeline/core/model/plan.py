@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import Enum
 
 from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionType, TaskWork
@@ -42,8 +43,8 @@ class InUse:
 
     paths: frozenset[str] = frozenset()
     exclusive_nodes: frozenset[TableNode] = frozenset()
-    pending: Mapping[str, str] = field(default_factory=dict)
-    pending_groups: Mapping[str, str] = field(default_factory=dict)
+    pending: Mapping[str, TaskId] = field(default_factory=dict)
+    pending_groups: Mapping[TaskId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ class CompactionPlan:
     tasks: tuple[TaskWork, ...]
     reason: PlanReason
     verdicts: tuple[NodeVerdict, ...] = ()
-    replaces: tuple[str, ...] = ()
+    replaces: tuple[TaskId, ...] = ()
     predicted_files: int = 0
     predicted_delete_files: int = 0
     predicted_bytes: int = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from compaction_pipeline.core.model.ids import RecordId, TaskId
 from compaction_pipeline.core.model.table import TableIdentifier
 from compaction_pipeline.core.model.task import CompactionType
 
@@ -56,15 +57,15 @@ class CompactionRecord:
     `queue_ms` is the longest that a task waited, `merge_ms` what all merges took together, `commit_ms` from claim to end.
     """
 
-    record_id: str
+    record_id: RecordId
     table: TableIdentifier
     status: RecordStatus
     created_at: datetime
-    task_ids: tuple[str, ...]
+    task_ids: tuple[TaskId, ...]
     types: tuple[CompactionType, ...] = ()
     node_keys: tuple[str, ...] = ()
-    committed_task_ids: tuple[str, ...] = ()
-    conflicts: Mapping[str, str] = field(default_factory=dict)
+    committed_task_ids: tuple[TaskId, ...] = ()
+    conflicts: Mapping[TaskId, str] = field(default_factory=dict)
     snapshot_before: int | None = None
     snapshot_after: int | None = None
     figures: CommitFigures = CommitFigures()
@@ -80,7 +81,7 @@ class CompactionRecord:
     reason: str | None = None
     run_id: str | None = None
     answered: bool = False
-    failed: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[TaskId, str] = field(default_factory=dict)
 
     @property
     def left_out(self) -> str | None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import Enum
 
 from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
+from compaction_pipeline.core.model.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.table import TableIdentifier
 
@@ -117,8 +118,8 @@ class MergeResult:
     rows_written and digest_read = digest_written; for CONVERT rows_written are positions written.
     """
 
-    task_id: str
-    attempt_id: str
+    task_id: TaskId
+    attempt_id: AttemptId
     outputs: tuple[OutputFile, ...] = ()
     rows_read: int = 0
     rows_deleted_by_position: int = 0
@@ -148,7 +149,7 @@ class CompactionTask:
     `snapshot_properties` go into the summary of the snapshots that the task is committed with, whoever commits it.
     """
 
-    task_id: str
+    task_id: TaskId
     plan_id: str
     table: TableIdentifier
     table_uuid: str
@@ -163,7 +164,7 @@ class CompactionTask:
     work: TaskWork
     status: TaskStatus = TaskStatus.PENDING
     attempt: int = 0
-    attempt_id: str | None = None
+    attempt_id: AttemptId | None = None
     owner: str | None = None
     lease_expires_at: datetime | None = None
     started_at: datetime | None = None
@@ -171,5 +172,10 @@ class CompactionTask:
     end_reason: EndReason | None = None
     reason: str | None = None
     result: MergeResult | None = None
-    record_id: str | None = None
+    record_id: RecordId | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def current_attempt_id(self) -> AttemptId:
+        """The attempt that holds the task; empty when none does."""
+        return self.attempt_id or AttemptId("")

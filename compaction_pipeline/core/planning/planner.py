@@ -14,6 +14,7 @@ from datetime import datetime
 from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
 from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import (
     Budget,
@@ -215,7 +216,7 @@ class Planning:
                 decision.code = PlanReasonCode.OVER_BUDGET
                 decision.text += f"; waits, the queue's quota leaves {count_text(max(self._budget.task_slots, 0), 'task slot')}"
 
-    def _replaces(self, planned: Sequence[TaskWork]) -> tuple[str, ...]:
+    def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
         pending, groups = self._in_use.pending, self._in_use.pending_groups
         taken = {pending[file.path] for work in planned for file in work.inputs if file.path in pending}
         named = {groups[task_id] for task_id in taken if task_id in groups}
