@@ -9,7 +9,7 @@ from compaction_pipeline.core.model.plan import NodeVerdict, PlanReasonCode
 
 
 class HealthStatus(str, Enum):
-    """HEALTHY: nothing to gain. DUE: work is planned. WAITING: due, and something holds it. REFUSED: never. FAILING: work failed."""
+    """HEALTHY: nothing to gain. DUE: work is planned, or runs. WAITING: due, but held. REFUSED: never. FAILING: work failed."""
 
     HEALTHY = "HEALTHY"
     DUE = "DUE"
@@ -43,7 +43,8 @@ def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing
         return Health(HealthStatus.REFUSED, text)
     if code is PlanReasonCode.INVALID_PROPERTY:
         return Health(HealthStatus.FAILING, text)
-    if code is PlanReasonCode.PLANNED:
+    if code is PlanReasonCode.PLANNED or (code is PlanReasonCode.FILES_IN_USE and verdict.type is None):
+        # Without a type nothing is due beside the tasks that hold the node's files.
         return Health(HealthStatus.DUE, text)
     if code in SETTLED or verdict.type is None:
         return Health(HealthStatus.HEALTHY, text)

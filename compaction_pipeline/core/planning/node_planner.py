@@ -252,7 +252,8 @@ class PlannedPart:
             elif busy:
                 # Judged again until the tasks are gone: they may end without changing a file.
                 decision.code = PlanReasonCode.FILES_IN_USE
-                decision.text += f"; {busy} of {count_text(len(view.files.data), 'data file')} are in running or waiting tasks"
+                text = f"{busy} of {count_text(len(view.files.data), 'data file')} are in running or waiting tasks"
+                decision.text = text if busy == len(view.files.data) else f"{text}; of the others {decision.text}"
             elif copied and (due := self._due_with_copies(view)) is not None:
                 decision.code, decision.type, decision.text = PlanReasonCode.LIVE_TWICE, due.type, due.text
             elif decision.type or decision.minor_due:

@@ -53,6 +53,8 @@ def verdict(code: PlanReasonCode, kind: CompactionType | None = None) -> NodeVer
         (verdict(PlanReasonCode.NO_GAIN, CompactionType.FULL), HealthStatus.HEALTHY),
         (verdict(PlanReasonCode.PLANNED, CompactionType.MINOR), HealthStatus.DUE),
         (verdict(PlanReasonCode.OVER_BUDGET, CompactionType.MINOR), HealthStatus.WAITING),
+        (verdict(PlanReasonCode.FILES_IN_USE, CompactionType.MINOR), HealthStatus.WAITING),
+        (verdict(PlanReasonCode.FILES_IN_USE), HealthStatus.DUE),
         (verdict(PlanReasonCode.REFUSED), HealthStatus.REFUSED),
         (verdict(PlanReasonCode.INVALID_PROPERTY), HealthStatus.FAILING),
         (None, HealthStatus.WAITING),
