@@ -86,6 +86,15 @@ class Call:
         if cut:
             self._handler.close_connection = True
 
+    def answer_page(self, status: int, text: str) -> None:
+        """A page for people, as a proxy or a login server sends it."""
+        body = text.encode()
+        self._handler.send_response(status)
+        self._handler.send_header("Content-Type", "text/html")
+        self._handler.send_header("Content-Length", str(len(body)))
+        self._handler.end_headers()
+        self._handler.wfile.write(body)
+
     def hang(self) -> None:
         self._handler.rest.ended.wait(120)
         self._handler.close_connection = True

@@ -248,7 +248,7 @@ def catalog_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) 
     found = services.explore_catalogs.explore()
     text = f"{len(found.appeared)} table(s) appeared, {len(found.dropped)} dropped"
     if found.failed:
-        text += f"; {len(found.failed)} catalog(s) did not answer, e.g. {found.failed[0][0]}: {found.failed[0][1]}"
+        text += f"; {len(found.failed)} catalog(s) were not listed, e.g. {found.failed[0][0]}: {found.failed[0][1]}"
     return dg.SensorResult(skip_reason=text, dynamic_partitions_requests=_new_tables(context.instance, services))
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+from pydantic import ValidationError as Malformed
 from pyiceberg.catalog import Catalog, CatalogType, load_catalog
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
@@ -18,6 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from sqlalchemy import Engine, event, inspect, select, union
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
@@ -32,6 +35,10 @@ from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
 
 CATALOG_NAME_PROPERTY = "catalog-name"
 """Overrides the name handed to PyIceberg: SQL catalogs filter their rows by the name that the writing engine gave."""
+
+_HTTP = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
+_TELLS_TYPE = re.compile(r"https?:|thrift:|sqlite|postgresql", re.IGNORECASE)
+"""What PyIceberg knows a kind of catalog by."""
 
 _BUSY_TIMEOUT_MS = 30_000
 """How long a writer waits for another one's lock on a SQLite catalog: several processes commit at once."""
@@ -140,6 +147,12 @@ def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
     with translated(f"catalog {entry.name!r}"):
         try:
             catalog = load_catalog(name, **properties)
+        except Malformed:
+            # A REST catalog's answer, though pydantic calls it a ValueError too.
+            raise
+        except (ImportError, ArgumentError) as error:
+            _check_database(entry, error)
+            raise
         except ValueError as error:
             reason = "'uri' is missing: add -p uri=…" if "URI missing" in str(error) else f"{error}; correct its properties"
             raise ConfigError(f"catalog {entry.name!r} cannot be opened: {reason}") from error
@@ -170,8 +183,28 @@ def _limit_hive(catalog: Catalog, limits: RequestLimits) -> None:
 def _check_type(entry: CatalogEntry) -> None:
     kind = entry.properties.get("type")
     known = [one.value for one in CatalogType]
+    uri = entry.properties.get("uri")
     if kind is not None and kind.lower() not in known:
         raise ConfigError(f"catalog {entry.name!r}: 'type' is {kind!r} but must be one of {', '.join(known)}; correct it with -p type=…")
+    # The uri itself is not repeated: it may hold a password where we do not expect one.
+    if kind is not None and kind.lower() == CatalogType.REST.value and uri and not _HTTP.match(uri):
+        raise ConfigError(
+            f"catalog {entry.name!r}: the 'uri' of a REST catalog must begin with http:// or https:// and name a host; "
+            "correct it with -p uri=https://host/path"
+        )
+    if kind is None and "py-catalog-impl" not in entry.properties and uri and not _TELLS_TYPE.match(uri):
+        raise ConfigError(f"catalog {entry.name!r}: 'uri' does not tell the kind of catalog: add -p type=…, one of {', '.join(known)}")
+
+
+def _check_database(entry: CatalogEntry, error: Exception) -> None:
+    """Raise what a person should know of a database that cannot be opened, unless it is one of those that are supported."""
+    kind = entry.properties.get("type", CatalogType.SQL.value)
+    uri = entry.properties.get("uri", "")
+    if kind.lower() == CatalogType.SQL.value and not uri.startswith(("sqlite:", "sqlite+", "postgresql:", "postgresql+")):
+        raise ConfigError(
+            f"catalog {entry.name!r}: 'uri' must name a SQLite or a PostgreSQL database, sqlite:////path/catalog.db or "
+            "postgresql://user:password@host/database; no other is supported: correct it with -p uri=…"
+        ) from error
 
 
 def _check_database_file(entry: CatalogEntry) -> None:

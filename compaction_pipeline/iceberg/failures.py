@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pydantic import ValidationError as MalformedMetadata
+from pydantic import ValidationError as Malformed
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
@@ -20,11 +20,16 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationError,
 )
+from requests import HTTPError
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, is_waiting, storage_failure
 from compaction_pipeline.iceberg.extras import missing_extra
+from compaction_pipeline.iceberg.http_answers import HttpAnswer, http_answer
+
+_DENIED = (401, 403, 419)
+_CONFIGURATION = "ConfigResponse"
 
 
 @contextmanager
@@ -37,8 +42,9 @@ def translated(what: str) -> Iterator[None]:
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError) as error:
         raise NotFoundError(f"{what} does not exist: it was dropped, renamed or never there") from error
     except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError) as error:
-        raise AccessDenied(f"{what}: no permission: {_text(error)}; check the catalog's credentials and rights") from error
-    except (MalformedMetadata, ValidationError) as error:
+        said = http_answer(error) or _text(error)
+        raise AccessDenied(f"{what}: no permission: {said}; check the catalog's credentials and rights") from error
+    except (Malformed, ValidationError) as error:
         raise _malformed(what, error) from error
     except (NoSuchPropertyException, NotInstalledError, ImportError, ArgumentError, NoSuchModuleError) as error:
         if (extra := missing_extra(error)) is not None:
@@ -46,15 +52,17 @@ def translated(what: str) -> Iterator[None]:
                 f"{what} needs a package that is not installed: run `pip install 'compaction-pipeline[{extra}]'` ({_text(error)})"
             ) from error
         raise ConfigError(f"{what}: {_text(error)}; correct the catalog's properties") from error
+    except (RESTError, HTTPError) as error:
+        raise _of_rest(what, error) from error
     except OSError as error:
         raise _of_files(what, error) from error
     except DatabaseError as error:
         if "file is not a database" in str(error):
             raise ConfigError(f"{what}: the file that 'uri' names is not a database; correct the catalog's properties") from error
         raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
-    except RESTError as error:
-        raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
     except Exception as error:
+        if (answer := http_answer(error)) is not None:
+            raise _answered(what, answer) from error
         if type(error).__name__ == "TTransportException":
             # A Hive metastore's connection; its library is installed only where Hive is used.
             raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
@@ -62,6 +70,28 @@ def translated(what: str) -> Iterator[None]:
         raise StorageUnavailable(
             f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"
         ) from error
+
+
+def _of_rest(what: str, error: Exception) -> CompactionError:
+    answer = http_answer(error)
+    if answer is None:
+        return StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again")
+    return _answered(what, answer)
+
+
+def _answered(what: str, answer: HttpAnswer) -> CompactionError:
+    """What a REST catalog's answer means that is an error."""
+    if answer.status in _DENIED:
+        return AccessDenied(f"{what}: no permission: {answer}; check the catalog's credentials and rights")
+    if answer.status == 404 and answer.url.endswith("/v1/config"):
+        where = f"{what}: {answer}: the uri is not that of an Iceberg REST catalog"
+        # A catalog that knows no such warehouse answers this too, and says so.
+        if answer.said:
+            return ConfigError(f"{where}, or there is no such warehouse; correct 'uri' or 'warehouse'")
+        return ConfigError(f"{where}; correct 'uri', to which /v1/config is added")
+    if answer.status >= 500 or answer.status == 429:
+        return StorageUnavailable(f"{what} answered {answer}; see that it is well, and try again later")
+    return StorageUnavailable(f"{what} answered {answer}; see that the catalog's properties fit it, then try again")
 
 
 def _of_files(what: str, error: OSError) -> CompactionError:
@@ -79,9 +109,19 @@ def _of_files(what: str, error: OSError) -> CompactionError:
 
 def _malformed(what: str, error: Exception) -> CompactionError:
     """Metadata that is no JSON was damaged; any other was written by rules that we do not know."""
-    cause = error if isinstance(error, MalformedMetadata) else error.__cause__
-    if isinstance(cause, MalformedMetadata):
+    cause = error if isinstance(error, Malformed) else error.__cause__
+    if isinstance(cause, Malformed):
         first = cause.errors()[0]
+        if cause.title == _CONFIGURATION:
+            return ConfigError(
+                f"{what} answered something that is no Iceberg REST catalog's configuration: "
+                "check 'uri', or what stands between (a proxy, a login page)"
+            )
+        if cause.title.endswith("Response") and not _is_metadata(first["loc"], first["type"]):
+            return StorageUnavailable(
+                f"{what}: its REST catalog answered something that is no answer of an Iceberg REST catalog: "
+                "check 'uri', or what stands between (a proxy, a login page), then try again"
+            )
         if first["type"] == "json_invalid":
             return StorageUnavailable(f"{what}: its metadata file is corrupt: {first['msg']}; restore it or roll the table back")
         place = ".".join(str(part) for part in first["loc"]) or "document"
@@ -89,6 +129,11 @@ def _malformed(what: str, error: Exception) -> CompactionError:
     if isinstance(cause, json.JSONDecodeError):
         return StorageUnavailable(f"{what}: its metadata file is corrupt: {cause}; restore it or roll the table back")
     return TableRefused(f"{what}: its metadata cannot be read: {_text(error)}")
+
+
+def _is_metadata(place: tuple[int | str, ...], kind: str) -> bool:
+    """Whether it is the table's metadata inside of an answer that breaks a rule, rather than the answer itself."""
+    return place[:1] == ("metadata",) and (len(place) > 1 or kind != "missing")
 
 
 def _text(error: BaseException) -> str:

@@ -28,6 +28,8 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import ConnectionError, ConnectTimeout, Timeout
 from tenacity import stop_after_attempt
 
+from compaction_pipeline.iceberg.http_answers import shown_url
+
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
@@ -132,7 +134,8 @@ class BoundedAdapter(BaseAdapter):
         host = urlsplit(str(request.url)).netloc
         rest = _silent_until.get(host, 0.0) - time.monotonic()
         if rest > 0:
-            raise ConnectTimeout(f"{request.url} timed out a moment ago; it is asked again in {rest:.0f} s", request=request)
+            url = shown_url(str(request.url))
+            raise ConnectTimeout(f"{url} timed out a moment ago; it is asked again in {rest:.0f} s", request=request)
         if sends is not None:
             sends.statuses.append(None)
         seconds = self._limits.read_seconds if sends is None else self._limits.commit_seconds

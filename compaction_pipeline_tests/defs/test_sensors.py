@@ -152,7 +152,7 @@ def test_new_tables_become_partitions_when_their_catalog_is_listed(lake: Lake, t
 
 def test_a_catalog_that_does_not_answer_is_named_and_harms_nothing(lake: Lake, tick: Tick) -> None:
     (lake.folder / "catalog.db").unlink()
-    assert "1 catalog(s) did not answer, e.g. lake: " in reason(tick("catalog_sensor"))
+    assert "1 catalog(s) were not listed, e.g. lake: " in reason(tick("catalog_sensor"))
 
 
 def test_the_keeper_returns_lost_attempts(lake: Lake, services: Services, tick: Tick) -> None:

@@ -47,7 +47,7 @@ def list_(
     with Session(context) as session:
         explored = session.services.explore_catalogs.explore(catalog)
         for name, why in explored.failed:
-            session.output.say(f"warning: catalog {name} did not answer, its tables are shown as last seen: {why}")
+            session.output.say(f"warning: catalog {name} was not listed, its tables are shown as last seen: {why}")
         failed = session.refresh_all(catalog) if refresh else 0
         found = session.services.read_history.tables(catalog)
         session.output.answer([table_value(item) for item in found], tables_table(found) if found else "no tables")
