@@ -10,6 +10,7 @@
     │   ├── MergeRefused          and no other attempt ever will: what the files hold breaks a rule
     │   ├── DigestMismatch        rows on their way to the writer are not those that were read
     │   ├── FileUnreadable        a file is absent or damaged, as one look found
+    │   ├── FileGone              a file is absent, as two looks found: no other attempt of this task finds it
     │   ├── StoreBusy             the store did not answer as it should: the same may work in seconds
     │   └── MergeDenied           the store does not let us in
     ├── CommitConflict            the table moved: these tasks must be planned again
@@ -94,13 +95,18 @@ class DigestMismatch(MergeFailed):
 class FileUnreadable(MergeFailed):
     """A file is absent or damaged, as one look at `path` found: nobody is told to delete it before a second look found the same.
 
-    `advice` is what to do once it did.
+    `advice` is what to do once it did. `absent`: the store says that there is no such file.
     """
 
-    def __init__(self, message: str, path: str, advice: str) -> None:
+    def __init__(self, message: str, path: str, advice: str, *, absent: bool = False) -> None:
         super().__init__(message)
         self.path = path
         self.advice = advice
+        self.absent = absent
+
+
+class FileGone(MergeFailed):
+    """A file is absent, as two looks found: the task is given up, and its node planned anew later."""
 
 
 class StoreBusy(MergeFailed):

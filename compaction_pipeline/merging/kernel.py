@@ -15,7 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.errors import DigestMismatch, MergeDenied, MergeFailed, MergeRefused
+from compaction_pipeline.core.errors import DigestMismatch, FileGone, MergeDenied, MergeFailed, MergeRefused
 from compaction_pipeline.core.model.data_file import OutputFile
 from compaction_pipeline.core.model.table import TableLayout
 from compaction_pipeline.core.model.task import CompactionTask, Digest, EndReason, MergeResult, TaskAction
@@ -41,6 +41,7 @@ _END_REASONS: Mapping[type[MergeFailed], EndReason] = {
     MergeDenied: EndReason.NO_ACCESS,
     MergeRefused: EndReason.REFUSED,
     DigestMismatch: EndReason.DIGEST_MISMATCH,
+    FileGone: EndReason.FILE_GONE,
 }
 
 

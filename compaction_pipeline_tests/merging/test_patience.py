@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.errors import FileUnreadable, MergeFailed, StoreBusy
+from compaction_pipeline.core.errors import FileGone, FileUnreadable, MergeFailed, StoreBusy
 from compaction_pipeline.core.model.task import EndReason, MergeResult
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.file_access import FileAccess
@@ -86,6 +86,8 @@ def test_a_file_that_a_second_look_finds_broken_gets_the_advice(
     with pytest.raises(MergeFailed, match=reason) as raised:
         patiently(work, task_files, lambda seconds: None)
     assert _ADVICE in str(raised.value)
+    # Bytes may be read rightly another time; a file that is gone stays gone for this task.
+    assert isinstance(raised.value, FileGone) == (content is None)
 
 
 # ---- the same through a store

@@ -9,6 +9,8 @@ from __future__ import annotations
 from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.model.task import EndReason, TaskStatus
 
+_HOPELESS = (EndReason.REFUSED, EndReason.FILE_GONE)
+
 
 def max_attempts(properties: TableProperties) -> int:
     """Attempts that a task gets in all: the first one and its retries."""
@@ -21,7 +23,10 @@ def after_lost_attempt(attempt: int, max_attempts: int) -> TaskStatus:
 
 
 def after_attempt(attempt: int, max_attempts: int, end_reason: EndReason) -> TaskStatus:
-    """What a report makes of its task: PREPARED when merged, else what a lost attempt becomes; a refused task is given up at once."""
+    """What a report makes of its task: PREPARED when merged, else what a lost attempt becomes.
+
+    A task is given up at once where no other attempt can do better: what its files hold is refused, or one of them is gone.
+    """
     if end_reason is EndReason.MERGED:
         return TaskStatus.PREPARED
-    return TaskStatus.FAILED if end_reason is EndReason.REFUSED else after_lost_attempt(attempt, max_attempts)
+    return TaskStatus.FAILED if end_reason in _HOPELESS else after_lost_attempt(attempt, max_attempts)

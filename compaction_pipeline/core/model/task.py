@@ -52,6 +52,8 @@ class EndReason(str, Enum):
     FAILED = "FAILED"
     # What the files hold breaks a rule, or is not supported: no further attempt can merge them.
     REFUSED = "REFUSED"
+    # A file of the task is absent, as two looks found: another attempt of it would fail as well.
+    FILE_GONE = "FILE_GONE"
     # The store does not let us read or write; no fault of the task.
     NO_ACCESS = "NO_ACCESS"
     # Other rows would have been written than were read: nothing of it is used, and a check stays red.

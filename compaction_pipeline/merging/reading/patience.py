@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from compaction_pipeline.core.errors import FileUnreadable, MergeFailed, StoreBusy
+from compaction_pipeline.core.errors import FileGone, FileUnreadable, MergeFailed, StoreBusy
 from compaction_pipeline.merging.reading.file_access import FileAccess
 
 TRIES = 8
@@ -21,7 +21,7 @@ _Result = TypeVar("_Result")
 def patiently(work: Callable[[], _Result], files: FileAccess, sleep: Callable[[float], None]) -> _Result:
     """Do the work, again while the store is busy. What a try wrote is deleted before the next.
 
-    Raises MergeFailed as the work does; FileUnreadable only becomes advice to restore or delete the file after a second look.
+    Raises MergeFailed as the work does; FileUnreadable only becomes advice to restore or delete the file, or FileGone, after a second look.
     """
 
     def once() -> _Result:
@@ -48,7 +48,8 @@ def _after_second_look(first: FileUnreadable, files: FileAccess) -> MergeFailed:
     try:
         files.look_again(first.path)
     except FileUnreadable as second:
-        return MergeFailed(f"{second}; {second.advice}")
+        kind = FileGone if second.absent else MergeFailed
+        return kind(f"{second}; {second.advice}")
     except MergeFailed as other:
         return other
     return StoreBusy(f"{first}, but a second look found the file sound: it is read again")

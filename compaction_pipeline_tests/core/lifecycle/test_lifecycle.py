@@ -93,6 +93,7 @@ def test_retries_come_after_the_first_attempt() -> None:
     assert after_lost_attempt(3, 4) is TaskStatus.PENDING
     assert after_attempt(4, 4, EndReason.MERGED) is TaskStatus.PREPARED
     assert after_attempt(1, 4, EndReason.REFUSED) is TaskStatus.FAILED
+    assert after_attempt(1, 4, EndReason.FILE_GONE) is TaskStatus.FAILED
 
 
 def test_a_lease_ends_at_its_moment_and_outlives_several_lost_renewals() -> None:
