@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args, get_origin
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -19,6 +19,11 @@ log = logging.getLogger(__name__)
 # Other variables of ours: of the demo, and of the tests.
 _NOT_SETTINGS = ("COMPACTION_DEMO_", "COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
 _OWNER = r"(team:[^\s,][^,]*|[^\s,@:]+@[^\s,@.]+(\.[^\s,@.]+)+)"
+_FORMS = {
+    "asset_prefix": "levels of letters, digits and '_', separated by '/'",
+    "asset_owners": "team:name or an e-mail address, several separated by commas",
+}
+"""What a text must be that has a pattern, in words."""
 
 
 class Settings(BaseSettings):
@@ -132,4 +137,16 @@ def load_settings() -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "COMPACTION_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise ConfigError(f"{name} is {first['input']!r} but {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        raise ConfigError(f"{name} is {first['input']!r} but must be {_rule(str(first['loc'][0]))}; correct it, or unset it") from None
+
+
+def _rule(name: str) -> str:
+    """What the value of a setting must be, in words."""
+    field = Settings.model_fields[name]
+    if get_origin(field.annotation) is Literal:
+        return f"one of {', '.join(get_args(field.annotation))}"
+    if field.annotation not in (int, float):
+        return _FORMS[name]
+    kind = "a whole number" if field.annotation is int else "a number"
+    bounds = {key: getattr(rule, key) for rule in field.metadata for key in ("ge", "gt", "le") if hasattr(rule, key)}
+    return f"{kind} from {bounds['ge']} to {bounds['le']}" if "ge" in bounds else f"{kind} above {bounds['gt']}, at most {bounds['le']}"

@@ -116,7 +116,7 @@ class PlanTables:
         state = self._tables.state(table)
         if state.layout is None:
             raise NotFoundError(f"table {table} was not read yet: {state.problem or state.refusal or 'run refresh first'}")
-        return resolve_properties(state.layout.properties, self._catalogs.entry(table.catalog).properties)
+        return resolve_properties(state.layout.properties, self._catalogs.entry(table.catalog).properties, table)
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
         """Tables that time alone may have made due; the nodes of the others need not be looked at one by one."""

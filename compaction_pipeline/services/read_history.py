@@ -300,6 +300,8 @@ def _health(node: NodeState, state: TableState, observe: bool) -> tuple[HealthSt
     health = node_health(node.verdict, state.refusal, node.failing)
     if state.refusal is None and state.problem is not None:
         return HealthStatus.WAITING, state.problem
+    if node.verdict is None and health.status is HealthStatus.WAITING and observe:
+        return health.status, f"the catalog is only observed, so nothing is done: `plan {state.table}` shows what would be"
     if health.status is HealthStatus.DUE and _is_locked(state):
         return HealthStatus.WAITING, f"{health.reason}; the store does not let us write"
     if health.status is HealthStatus.DUE and _changed_since(node, state):
@@ -382,6 +384,6 @@ def _total(metrics: Iterable[NodeMetrics]) -> NodeMetrics:
 
 def _properties(state: TableState, entry: CatalogEntry) -> tuple[TableProperties | None, str | None]:
     try:
-        return resolve_properties(state.layout.properties if state.layout is not None else {}, entry.properties), None
+        return resolve_properties(state.layout.properties if state.layout is not None else {}, entry.properties, state.table), None
     except ConfigError as error:
         return None, str(error)

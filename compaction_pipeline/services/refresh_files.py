@@ -373,7 +373,7 @@ class RefreshFiles:
 
     def _property_problem(self, head: TableHead) -> str | None:
         try:
-            resolve_properties(head.layout.properties, self._catalogs.entry(head.table.catalog).properties)
+            resolve_properties(head.layout.properties, self._catalogs.entry(head.table.catalog).properties, head.table)
         except CompactionError as error:
             return str(error)
         return None

@@ -18,7 +18,7 @@ from compaction_pipeline.storage.tasks import SqlTaskStore
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """One store per port. `close` gives the database's connections back."""
+    """One store per port. `close` gives the database's connections back. `upgraded`: the database was of an older version until now."""
 
     catalogs: CatalogStore
     tables: TableStore
@@ -27,6 +27,7 @@ class Stores:
     records: RecordStore
     leases: LeaseStore
     close: Callable[[], None] = lambda: None
+    upgraded: bool = False
 
 
 def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -> Stores:
@@ -37,7 +38,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
     Raises ConfigError for a URL or a version that cannot be used, StorageUnavailable when the database does not answer.
     """
     engine = open_state(url, make_folder=make_folder)
-    migrate(engine, upgrade=upgrade)
+    upgraded = migrate(engine, upgrade=upgrade)
     return Stores(
         SqlCatalogStore(engine),
         SqlTableStore(engine),
@@ -46,4 +47,5 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlRecordStore(engine),
         SqlLeaseStore(engine),
         engine.dispose,
+        upgraded,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from compaction_pipeline.cli.diagnosis import Finding, Probe, Probes, Soundness, diagnose, is_sound, verdict
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
-from compaction_pipeline.settings import load_settings, unknown_settings
+from compaction_pipeline.settings import Settings, load_settings, unknown_settings
 
 
 def fails(message: str) -> Probe:
@@ -122,3 +122,30 @@ def test_a_variable_that_is_no_setting_is_told_in_the_log(monkeypatch: pytest.Mo
     load_settings()
     assert "COMPACTION_LINGER_SECOND is set" in caplog.text
     assert "did you mean COMPACTION_LINGER_SECONDS?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("COMPACTION_TASK_SLOTS", "abc", "a whole number from 1 to 1000000"),
+        ("COMPACTION_TASK_SLOTS", "1.5", "a whole number from 1 to 1000000"),
+        ("COMPACTION_READ_SECONDS", "soon", "a number above 0, at most 3600"),
+        ("COMPACTION_LINGER_SECONDS", "-1", "a number from 0 to 86400"),
+        ("COMPACTION_LOG_LEVEL", "loud", "one of DEBUG, INFO, WARNING, ERROR"),
+        ("COMPACTION_ASSET_PREFIX", "/a", "levels of letters, digits and '_', separated by '/'"),
+        ("COMPACTION_ASSET_OWNERS", "me@", "team:name or an e-mail address, several separated by commas"),
+    ],
+)
+def test_a_setting_that_breaks_its_rule_is_told_in_our_own_words(monkeypatch: pytest.MonkeyPatch, name: str, value: str, rule: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as raised:
+        load_settings()
+    assert str(raised.value) == f"{name} is {value!r} but must be {rule}; correct it, or unset it"
+
+
+@pytest.mark.parametrize("name", [name for name, field in Settings.model_fields.items() if field.metadata])
+def test_every_setting_with_a_rule_tells_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    variable = f"COMPACTION_{name.upper()}"
+    monkeypatch.setenv(variable, "/ no such value /")
+    with pytest.raises(ConfigError, match=f"{variable} is '/ no such value /' but must be .+; correct it, or unset it"):
+        load_settings()

@@ -598,8 +598,8 @@ def test_a_user_without_rights_is_told_which_and_harms_nothing() -> None:
         ({"COMPACTION_STATE_URL": "postgresql://me:hunter2@127.0.0.1:1/x"}, "postgresql+psycopg2://me:***@127.0.0.1:1/x did not answer", 1),
         ({"COMPACTION_STATE_URL": "sqlite:///{folder}/note.txt"}, "file is not a database", 1),
         ({"COMPACTION_HOME": "{folder}/note.txt/home"}, "cannot be made: Not a directory; set COMPACTION_HOME or", 1),
-        ({"COMPACTION_MERGE_ENGINE": "flink"}, "COMPACTION_MERGE_ENGINE is 'flink' but input should be 'spark' or 'in-process'", 2),
-        ({"COMPACTION_QUEUE_SLOTS": "0"}, "COMPACTION_QUEUE_SLOTS is '0' but input should be greater than or equal to 1", 2),
+        ({"COMPACTION_MERGE_ENGINE": "flink"}, "COMPACTION_MERGE_ENGINE is 'flink' but must be one of spark, in-process", 2),
+        ({"COMPACTION_QUEUE_SLOTS": "0"}, "COMPACTION_QUEUE_SLOTS is '0' but must be a whole number from 1 to 1000000", 2),
     ],
 )
 def test_a_set_up_that_cannot_work_is_told_by_name(

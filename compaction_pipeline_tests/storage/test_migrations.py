@@ -88,7 +88,9 @@ def test_a_newer_version_is_refused_with_both_versions(state_url: str) -> None:
 def test_an_older_sqlite_state_is_backed_up_and_migrated(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
     open_stores(url).catalogs.add(CatalogEntry("lake", {}))
-    migrate(open_state(url), scripts=newer(tmp_path), head=NEXT)
+    scripts = newer(tmp_path)
+    assert migrate(open_state(url), scripts=scripts, head=NEXT)
+    assert not migrate(open_state(url), scripts=scripts, head=NEXT)
     assert version(url) == NEXT
     copy = f"sqlite:///{tmp_path / f'state.db.backup-{HEAD}'}"
     assert version(copy) == HEAD

@@ -41,9 +41,10 @@ def upgrade(context: typer.Context) -> None:
     from compaction_pipeline.settings import load_settings
 
     settings = load_settings()
-    open_state_database(settings, upgrade=True)
+    upgraded = open_state_database(settings, upgrade=True).upgraded
     shown = masked_text(settings.state_database_url)
-    context.obj.answer({"state": shown, "upgraded": True}, f"the state database {shown} is of this version")
+    said = "was brought to this version" if upgraded else "is of this version: nothing had to be upgraded"
+    context.obj.answer({"state": shown, "upgraded": upgraded}, f"the state database {shown} {said}")
 
 
 @commands.command(epilog=GLOBAL_HELP)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from math import isfinite
 
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.model.table import TableIdentifier
 
 MIB = 1024 * 1024
 _NEVER_MS = 100 * 365 * 86_400_000
@@ -315,17 +316,20 @@ _CATALOG_PREFIX = "table."
 WRITE_TARGET_KEY = "write.target-file-size-bytes"
 
 
-def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:
-    """The properties in force. Raises ConfigError that names key, value and rule of the first bad one."""
+def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None = None) -> TableProperties:
+    """The properties in force, `of` this table.
+
+    Raises ConfigError that names the table, key, value and rule of the first bad one, who set it, and how to mend it.
+    """
     inherited = {key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(_CATALOG_PREFIX)}
     merged = {**inherited, **table}
     values: dict[str, object] = {}
     for item in PROPERTIES:
         if item.key in merged:
-            values[item.attribute] = _value(item, item.key, merged[item.key])
+            values[item.attribute] = _value(item, item.key, merged[item.key], item.key in table, of)
     if "target_size_bytes" not in values and WRITE_TARGET_KEY in merged:
         target = next(item for item in PROPERTIES if item.attribute == "target_size_bytes")
-        values["target_size_bytes"] = _value(target, WRITE_TARGET_KEY, merged[WRITE_TARGET_KEY])
+        values["target_size_bytes"] = _value(target, WRITE_TARGET_KEY, merged[WRITE_TARGET_KEY], WRITE_TARGET_KEY in table, of)
     values.setdefault("minor_total_size_bytes", values.get("target_size_bytes", TableProperties().target_size_bytes))
     known = {item.key for item in PROPERTIES}
     ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known]
@@ -334,11 +338,25 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str]) -> 
     return TableProperties(**values, ignored=ignored, unknown=unknown)  # type: ignore[arg-type]
 
 
-def _value(item: Property, key: str, text: str) -> object:
+def _value(item: Property, key: str, text: str, own: bool, of: TableIdentifier | None) -> object:
     try:
         value = item.read(text)
     except (ValueError, OverflowError):
-        raise ConfigError(f"'{key}' is {text!r} but must be {item.rule}") from None
+        raise ConfigError(_broken(key, repr(text), item.rule, own, of)) from None
     if not item.holds(value):
-        raise ConfigError(f"'{key}' is {text} but must be {item.rule}")
+        raise ConfigError(_broken(key, text, item.rule, own, of))
     return value
+
+
+def _broken(key: str, text: str, rule: str, own: bool, of: TableIdentifier | None) -> str:
+    """`own`: the table sets it, not its catalog."""
+    which = f"{of}: " if of is not None else ""
+    broken = f"{which}'{key}' is {text} but must be {rule}"
+    if own:
+        name = ".".join((*of.namespace, of.name)) if of is not None else "…"
+        return f"{broken}; the table sets it: ALTER TABLE {name} SET TBLPROPERTIES ('{key}' = '…')"
+    catalog = of.catalog if of is not None else "NAME"
+    return (
+        f"{broken}; the catalog sets it for all its tables, by -p {_CATALOG_PREFIX}{key}=…: "
+        f"`catalog remove {catalog}`, then `catalog add {catalog}` with a right value"
+    )

@@ -26,15 +26,15 @@ HEAD = "0006"
 SCRIPTS = Path(__file__).parent
 
 
-def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, head: str = HEAD) -> None:
-    """Bring the schema to `head`, where that is allowed; one SELECT when it is there already.
+def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, head: str = HEAD) -> bool:
+    """Bring the schema to `head`, where that is allowed; one SELECT when it is there already. Answers whether an older one was upgraded.
 
     ConfigError for a newer version, and for an older one on PostgreSQL without `upgrade`.
     """
     with reading(engine) as connection:
         stored = schema_version(connection)
     if stored == head:
-        return
+        return False
     # Half a second, for something that is needed once a version.
     from alembic.command import upgrade as alembic_upgrade
     from alembic.script import ScriptDirectory
@@ -55,11 +55,12 @@ def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, h
         stored = schema_version(connection)
         if stored == head:
             # Another process migrated it while this one waited.
-            return
+            return False
         if stored is not None and engine.dialect.name == "sqlite":
             _back_up(Path(engine.url.database or ""), stored)
         config.attributes["connection"] = connection
         alembic_upgrade(config, head)
+        return stored is not None
 
 
 def schema_version(connection: Connection) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties, resolve_properties
+from compaction_pipeline.core.model.table import TableIdentifier
 
 BAD = {
     "self-optimizing.enabled": ["yes", ""],
@@ -44,6 +45,20 @@ def test_a_value_out_of_bounds_names_key_value_and_rule(key: str, value: str) ->
     assert key in str(raised.value)
     assert value.strip() in str(raised.value)
     assert rule in str(raised.value)
+
+
+def test_a_value_out_of_bounds_names_the_table_who_set_it_and_how_to_mend_it() -> None:
+    key, orders = "self-optimizing.fragment-ratio", TableIdentifier("lake", ("shop",), "orders")
+    rule = f"lake.shop.orders: '{key}' is 1 but must be ≥ 2 and < 2^31; "
+    with pytest.raises(ConfigError) as of_table:
+        resolve_properties({key: "1"}, {f"table.{key}": "4"}, orders)
+    assert str(of_table.value) == f"{rule}the table sets it: ALTER TABLE shop.orders SET TBLPROPERTIES ('{key}' = '…')"
+    with pytest.raises(ConfigError) as of_catalog:
+        resolve_properties({}, {f"table.{key}": "1"}, orders)
+    assert str(of_catalog.value) == (
+        f"{rule}the catalog sets it for all its tables, by -p table.{key}=…: "
+        "`catalog remove lake`, then `catalog add lake` with a right value"
+    )
 
 
 def test_the_table_outranks_the_catalog_and_the_catalog_the_default() -> None:
