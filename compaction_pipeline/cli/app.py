@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
-from compaction_pipeline.cli.output import Output, Verbosity
+from compaction_pipeline.cli.output import ANSWERED, Output, Verbosity, as_text, error_value
 from compaction_pipeline.core.errors import CompactionError, ConfigError, ErrorCode
 
 _LOG_LEVEL = "COMPACTION_LOG_LEVEL"
@@ -35,6 +35,9 @@ GLOBAL_HELP = (
 
 COMMANDS: dict[str, Callable[[], typer.Typer]] = {}
 """Each command's name, in the order of the help, and how to import the application that holds it; `cli.main` fills it."""
+
+
+INTERRUPTED = "interrupted; run the command again"
 
 
 class Interrupted(Exception):
@@ -56,11 +59,10 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            with _ended_as_interrupted():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except KeyboardInterrupt:
             # Else the library below ends the process by itself, without a word.
-            raise Interrupted("interrupted; run the command again") from None
+            raise Interrupted(INTERRUPTED) from None
         except Exception as error:
             _drop_pydantic_s_words(error)
             raise
@@ -70,23 +72,26 @@ class Commands(TyperGroup):
         flags, others = _global_flags(given)
         output = _output(flags)
         try:
-            return self._run([*flags, *others], output, *rest, **extra)
+            with _ended_as_interrupted():
+                return self._run([*flags, *others], output, *rest, **extra)
         except CompactionError as error:
             code = exit_code_of(error)
-            output.error(str(error), code, error.code)
+            _tell(output, others, str(error), code, error.code)
             _explain(output)
             sys.exit(code)
-        except Interrupted as error:
-            output.error(str(error), ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED)
+        except (Interrupted, KeyboardInterrupt) as error:
+            _tell(output, others, str(error) or INTERRUPTED, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED)
             sys.exit(ExitCode.INTERRUPTED)
         except Exception as error:  # A fault of ours or of a library: still one sentence, the rest with --verbose.
-            output.error(f"{type(error).__name__}: {error} (run again with --verbose to see where)", ExitCode.FAILED, ErrorCode.UNEXPECTED)
+            message = f"{type(error).__name__}: {error} (run again with --verbose to see where)"
+            _tell(output, others, message, ExitCode.FAILED, ErrorCode.UNEXPECTED)
             _explain(output)
             sys.exit(ExitCode.FAILED)
 
     def _run(self, args: Sequence[str], output: Output, *rest: Any, **extra: Any) -> Any:
-        if not output.as_json:
+        if not output.as_json and sys.stderr.isatty():
             return super().main(args, *rest, **extra)
+        # Programs and logs get one sentence of a usage error too, in place of the box that is drawn for a person.
         extra["standalone_mode"] = False
         try:
             code = super().main(args, *rest, **extra)
@@ -95,6 +100,11 @@ class Commands(TyperGroup):
         except Exception as error:
             # Usage errors are of click or of typer's own copy of it, by version: known by what they can do.
             message = getattr(error, "format_message", None)
+            if type(error).__name__ == "Abort":
+                raise Interrupted(INTERRUPTED) from None
+            if type(error).__name__ == "NoArgsIsHelpError" and not output.as_json:
+                error.show()  # type: ignore[attr-defined]
+                sys.exit(ExitCode.BAD_INPUT)
             if message is None:
                 raise
             raise ConfigError(f"{message()} (see --help)") from None
@@ -134,6 +144,30 @@ def _output(flags: Sequence[str]) -> Output:
     if "--verbose" in flags:
         return Output("--json" in flags, Verbosity.VERBOSE)
     return Output("--json" in flags, Verbosity.QUIET if "--quiet" in flags else Verbosity.NORMAL)
+
+
+def _tell(output: Output, arguments: Sequence[str], message: str, code: ExitCode, reason_code: ErrorCode) -> None:
+    """Answer with an error. `compact --json` answers the same object whatever ended it."""
+    output.error(message, code, reason_code, _of_compact(arguments, message, code, reason_code) if output.as_json else None)
+
+
+def _of_compact(arguments: Sequence[str], message: str, code: ExitCode, reason_code: ErrorCode) -> object:
+    # Where it is needed: the help of a command needs none of it.
+    from compaction_pipeline.cli.compaction_answer import TableBefore, asked_table, ended_answer
+
+    if next((argument for argument in arguments if not argument.startswith("-")), None) != "compact":
+        return None
+    return ended_answer(asked_table(arguments), message, code, reason_code, TableBefore())
+
+
+def last_words(given: Sequence[str]) -> str:
+    """What is still to be said on stdout when a command is cut off: one JSON value is promised; nothing where it was said already."""
+    flags, others = _global_flags(given)
+    if "--json" not in flags or ANSWERED.is_set():
+        return ""
+    message = "interrupted, and cut off while it waited; the next command settles what it did: run the command again"
+    value = _of_compact(others, message, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED)
+    return as_text(value or error_value(message, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED))
 
 
 def _explain(output: Output) -> None:

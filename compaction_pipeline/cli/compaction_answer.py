@@ -44,11 +44,14 @@ class TableBefore:
 class CompactionAnswer:
     """The JSON object of `compact`. Counts are of the whole table; `rows` are those that the merges wrote.
 
+    `error` is the reason whenever `exit_code` is not 0. `plan` is what `plan --json` answers, of a dry run. `table` is None only where
+    the command line names none.
+
     `*_after` are None when the outcome is unknown. `reason` is None when all that was planned was committed. `reason_code` says
     why nothing was planned, PLANNED when something was, or which kind of error, or an interrupt, ended the command.
     """
 
-    table: str
+    table: str | None
     snapshot_before: int | None
     snapshot_after: int | None
     tasks: int
@@ -71,6 +74,7 @@ class CompactionAnswer:
     failed: Mapping[TaskId, str] = field(default_factory=dict)
     conflict_reasons: Mapping[TaskId, str] = field(default_factory=dict)
     error: str | None = None
+    plan: Mapping[str, object] | None = None
 
 
 def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
@@ -81,6 +85,7 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
     unchanged = _unchanged(str(compaction.table), before, code, reason_code)
     first, last = (committed[0], committed[-1]) if committed else (None, None)
     known = not compaction.unknown
+    reason = None if code is ExitCode.DONE and committed else _reason(compaction)
     return CompactionAnswer(
         table=unchanged.table,
         snapshot_before=first.snapshot_before if first else unchanged.snapshot_before,
@@ -96,29 +101,62 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
         bytes_after=(last.figures.bytes_after if last else unchanged.bytes_after) if known else None,
         rows=sum(record.rows for record in committed),
         rows_deleted=sum(record.rows_deleted for record in committed),
-        reason=None if code is ExitCode.DONE and committed else _reason(compaction),
+        reason=reason,
         exit_code=code,
         records=tuple(record.record_id for record in compaction.records),
         failed=dict(compaction.failed),
         conflict_reasons=dict(compaction.conflicts),
         reason_code=reason_code,
+        error=None if code is ExitCode.DONE else reason,
     )
 
 
-def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore, *, paused: bool = False) -> CompactionAnswer:
-    """What `compact` would do: nothing is committed, so after is before. Of a `paused` table: once it is resumed."""
+def dry_run_answer(
+    table: str, plan: CompactionPlan, before: TableBefore, *, paused: bool = False, shown: Mapping[str, object] | None = None
+) -> CompactionAnswer:
+    """What `compact` would do: nothing is committed, so after is before. Of a `paused` table: once it is resumed.
+
+    `shown`: the plan as programs read it.
+    """
     unchanged = _unchanged(table, before, exit_code_of_plan(plan), plan.reason.code)
     reason = f"{plan.reason.text}; the table is {PAUSED}" if paused else plan.reason.text
-    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, paused=paused, reason=reason)
+    error = None if unchanged.exit_code is ExitCode.DONE else reason
+    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, paused=paused, reason=reason, error=error, plan=shown)
 
 
 def error_answer(table: str, error: CompactionError, before: TableBefore) -> CompactionAnswer:
     """`compact` ended with an error: nothing was committed, or (outcome unknown) nobody knows yet."""
-    code, message = exit_code_of(error), str(error)
-    unchanged = _unchanged(table, before, code, error.code)
+    return ended_answer(table, str(error), exit_code_of(error), error.code, before)
+
+
+def ended_answer(table: str | None, message: str, code: ExitCode, reason_code: ErrorCode, before: TableBefore) -> CompactionAnswer:
+    """`compact` ended before it had an answer of its own; the message is why."""
+    unchanged = _unchanged(table, before, code, reason_code)
     if code is ExitCode.OUTCOME_UNKNOWN:
         unchanged = replace(unchanged, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
     return replace(unchanged, reason=message, error=message)
+
+
+VALUED_OPTIONS = ("--type", "--where", "--snapshot-property")
+"""Options of `compact` that a value follows."""
+
+
+def asked_table(arguments: Sequence[str]) -> str | None:
+    """The table that a command line of `compact` names, which may be wrong in any other way; None where it names none."""
+    named = [
+        argument
+        for before, argument in zip(("", *arguments), arguments, strict=False)
+        if not argument.startswith("-") and before not in VALUED_OPTIONS
+    ][1:]
+    return next((argument for argument in named if _is_table(argument)), named[0] if named else None)
+
+
+def _is_table(text: str) -> bool:
+    try:
+        TableIdentifier.parse(text)
+    except CompactionError:
+        return False
+    return True
 
 
 def interrupted_answer(
@@ -190,7 +228,7 @@ def _reason(compaction: Compaction) -> str:
     return f"{len(last.conflicts)} task(s) met a conflict, e.g. {task_id}: {first}; compact again to plan them anew"
 
 
-def _unchanged(table: str, before: TableBefore, code: ExitCode, reason_code: PlanReasonCode | ErrorCode) -> CompactionAnswer:
+def _unchanged(table: str | None, before: TableBefore, code: ExitCode, reason_code: PlanReasonCode | ErrorCode) -> CompactionAnswer:
     metrics = before.metrics
     size = metrics.data_bytes + metrics.delete_bytes
     return CompactionAnswer(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import typer
 
-from compaction_pipeline.cli.app import COMMANDS, app
+from compaction_pipeline.cli.app import COMMANDS, app, last_words
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.ending.last_resort import end_after_sigterm
 
@@ -57,7 +60,15 @@ COMMANDS.update(
 )
 
 
+def _cut_off(code: int) -> None:
+    try:
+        # Not through `sys.stdout`: whoever hangs may hold its lock.
+        os.write(1, last_words(sys.argv[1:]).encode())
+    finally:
+        os._exit(code)
+
+
 def run() -> None:
     """Entry point of the installed command."""
-    end_after_sigterm(code=ExitCode.INTERRUPTED)
+    end_after_sigterm(code=ExitCode.INTERRUPTED, exit_now=_cut_off)
     app(prog_name="compaction-pipeline")

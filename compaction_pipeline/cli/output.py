@@ -1,12 +1,13 @@
 """The two streams of the command line: stdout holds the answer and nothing else, stderr everything that is said on the way.
 
-With `--json` the answer is exactly one JSON value.
+A message on stderr is one line. With `--json` the answer is exactly one JSON value.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 _PIPE_WIDTH = 200
 
 
+ANSWERED = threading.Event()
+"""Set once this process answers with JSON: whoever cuts it off says no second thing."""
+
+
 class Verbosity(IntEnum):
     """QUIET: the answer and errors only. VERBOSE: our debug log, and where an unexpected error came from."""
 
@@ -45,7 +50,8 @@ class Output:
     def answer(self, value: object, *rendered: RenderableType) -> None:
         """The answer: `value` as JSON, or `rendered` for people."""
         if self.as_json:
-            sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n")
+            ANSWERED.set()
+            sys.stdout.write(as_text(value))
             sys.stdout.flush()
             return
         console = _console(stderr=False)
@@ -55,14 +61,14 @@ class Output:
     def say(self, text: str) -> None:
         """A line on the way, for people; not with --quiet."""
         if self.verbosity > Verbosity.QUIET:
-            _console(stderr=True).print(text, markup=False, highlight=False)
+            _console(stderr=True).print(_one_line(text), markup=False, highlight=False, soft_wrap=True)
 
-    def error(self, message: str, exit_code: int, reason_code: ErrorCode) -> None:
-        """What went wrong: JSON on stdout for programs, a line on stderr for people."""
+    def error(self, message: str, exit_code: int, reason_code: ErrorCode, value: object = None) -> None:
+        """What went wrong: JSON on stdout for programs, a line on stderr for people. `value`: a command's own answer for programs."""
         if self.as_json:
-            self.answer({"error": message, "exit_code": int(exit_code), "reason_code": reason_code})
+            self.answer(value or error_value(message, exit_code, reason_code))
         else:
-            _console(stderr=True).print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+            _console(stderr=True).print(f"error: {_one_line(message)}", style="red", markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
@@ -84,6 +90,16 @@ class Output:
             yield progress
 
 
+def error_value(message: str, exit_code: int, reason_code: ErrorCode) -> dict[str, object]:
+    """What programs get of an error."""
+    return {"error": message, "exit_code": int(exit_code), "reason_code": reason_code}
+
+
+def as_text(value: object) -> str:
+    """One JSON value as it stands on stdout."""
+    return json.dumps(plain(value), ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n"
+
+
 def plain(value: object) -> object:
     """A value of the core as JSON holds it: names as texts, times in ISO 8601, durations in ms."""
     if isinstance(value, (TableIdentifier, TableNode)):
@@ -101,6 +117,11 @@ def plain(value: object) -> object:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
     return value
+
+
+def _one_line(text: str) -> str:
+    """Whoever reads stderr line by line, a log collector say, gets one message in each."""
+    return " ".join(line.strip() for line in text.splitlines())
 
 
 def _console(*, stderr: bool) -> Console:

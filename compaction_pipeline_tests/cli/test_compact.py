@@ -41,6 +41,11 @@ KEYS = {
     "reason_code",
 }
 
+OUT_OF_BOUNDS = (
+    "lake.shop.orders: 'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31; "
+    "the table sets it: ALTER TABLE shop.orders SET TBLPROPERTIES ('self-optimizing.fragment-ratio' = '…')"
+)
+
 
 def test_compact_merges_what_is_due_and_answers_one_object(desk: Desk) -> None:
     table = desk.table(files=12)
@@ -136,6 +141,8 @@ def test_a_dry_run_changes_nothing(desk: Desk) -> None:
     assert answer["dry_run"]
     assert (answer["tasks"], answer["committed"]) == (2, 0)
     assert answer["files_before"] == answer["files_after"] == 24
+    assert answer["plan"] == desk.json("plan", TABLE)
+    assert [task["predicted_files"] for task in answer["plan"]["tasks"]] == [1, 1]
     assert table.refresh().metadata_location == before
     assert desk.json("record", "list") == []
     assert desk.json("status")["queue"]["pending"] == 0
@@ -164,6 +171,7 @@ def test_an_observed_catalog_is_planned_and_never_compacted(desk: Desk) -> None:
     assert desk.json("compact", TABLE, "--dry-run")["tasks"] == 2
     answer = desk.json("compact", TABLE, code=4)
     assert "observed only" in answer["reason"]
+    assert answer["error"] == answer["reason"]
     assert (answer["committed"], answer["exit_code"]) == (0, 4)
     assert desk.json("compact", TABLE, "--type", "full", code=4)["committed"] == 0
     assert table.refresh().metadata_location == before
@@ -183,6 +191,7 @@ def test_a_refused_table_says_why(desk: Desk) -> None:
     desk.add_catalog()
     answer = desk.json("compact", TABLE, code=4)
     assert answer["reason"]
+    assert answer["error"] == answer["reason"]
     assert answer["committed"] == 0
     assert desk.json("table", "show", TABLE)["health"] == "REFUSED"
     assert desk.type("plan", TABLE).exit_code == 4
@@ -192,12 +201,21 @@ def test_a_property_out_of_bounds_is_bad_input_and_stops_that_table_only(desk: D
     desk.table(files=12, **{"self-optimizing.fragment-ratio": "1"})
     desk.table(files=12, name="devices")
     desk.add_catalog()
-    assert desk.json("compact", TABLE, code=2)["reason"] == "'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31"
+    answer = desk.json("compact", TABLE, code=2)
+    assert answer["reason"] == answer["error"] == OUT_OF_BOUNDS
     assert desk.json("compact", "lake.shop.devices")["committed"] == 2
 
 
-def test_a_missing_data_file_fails_and_says_which(desk: Desk) -> None:
-    table = desk.table(files=12, **{"self-optimizing.execute.num-retries": "0"})
+def test_a_property_out_of_bounds_of_the_catalog_says_so(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog("-p", "table.self-optimizing.fragment-ratio=1")
+    said = desk.json("compact", TABLE, code=2)["error"]
+    assert said.startswith("lake.shop.orders: 'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31; the catalog sets it")
+    assert "-p table.self-optimizing.fragment-ratio=…: `catalog remove lake`, then `catalog add lake` with a right value" in said
+
+
+def test_a_missing_data_file_fails_at_once_and_says_which(desk: Desk) -> None:
+    table = desk.table(files=12)
     desk.add_catalog()
     gone = next(
         Path(file["file_path"].removeprefix("file://"))
@@ -209,6 +227,10 @@ def test_a_missing_data_file_fails_and_says_which(desk: Desk) -> None:
     assert gone.name in answer["reason"]
     assert answer["committed"] == 1
     assert len(answer["failed"]) == 1
+    assert answer["error"] == answer["reason"]
+    people = desk.type("compact", TABLE, "--type", "full", "--where", "bucket=0")
+    assert "tried again" not in people.stderr
+    assert people.stderr.count(gone.name) == 1
     only_bad = desk.json("compact", TABLE, "--type", "full", "--where", "bucket=0", code=1)
     assert only_bad["committed"] == 0
     assert gone.name in only_bad["reason"]
@@ -509,7 +531,7 @@ def test_a_property_out_of_bounds_is_an_error_on_stderr_for_people(desk: Desk, c
     desk.add_catalog()
     result = desk.type(*command)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "error: 'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31\n"
+    assert result.stderr == f"error: {OUT_OF_BOUNDS}\n"
 
 
 def test_the_record_of_a_partly_failed_compaction_shows_what_failed(desk: Desk) -> None:

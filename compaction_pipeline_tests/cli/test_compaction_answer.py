@@ -6,8 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
-from compaction_pipeline.cli.compaction_answer import TableBefore, answer_of, dry_run_answer, error_answer, exit_code_of_plan
+from compaction_pipeline.cli.commands.compaction import commands
+from compaction_pipeline.cli.compaction_answer import (
+    VALUED_OPTIONS,
+    TableBefore,
+    answer_of,
+    asked_table,
+    dry_run_answer,
+    error_answer,
+    exit_code_of_plan,
+)
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.core.errors import CommitStateUnknown, ErrorCode
 from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
@@ -54,6 +64,7 @@ def test_a_failed_task_beside_a_committed_one_is_partly_committed() -> None:
     answer = answer_of(compaction(records=(record(),), failed={"t2": "no memory"}), BEFORE)
     assert answer.exit_code is ExitCode.PARTLY_COMMITTED
     assert "no memory" in (answer.reason or "")
+    assert answer.error == answer.reason
 
 
 @pytest.mark.parametrize(
@@ -101,6 +112,7 @@ def test_an_empty_plan_ends_by_its_reason(code: PlanReasonCode, exit_code: int) 
     empty = plan(code, tasks=False)
     assert exit_code_of_plan(empty) == exit_code
     answer = answer_of(Compaction(ORDERS, empty), BEFORE)
+    assert answer.error == dry_run_answer(str(ORDERS), empty, BEFORE).error == ("why" if exit_code else None)
     assert (answer.exit_code, answer.reason, answer.reason_code, answer.tasks) == (exit_code, "why", code, 0)
 
 
@@ -119,3 +131,24 @@ def test_an_error_is_an_answer_too() -> None:
     answer = error_answer(str(ORDERS), CommitStateUnknown("lost"), BEFORE)
     assert (answer.error, answer.reason, answer.snapshot_before, answer.snapshot_after) == ("lost", "lost", 7, None)
     assert (answer.exit_code, answer.reason_code) == (ExitCode.OUTCOME_UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("line", "table"),
+    [
+        ("compact lake.shop.orders --bogus", "lake.shop.orders"),
+        ("compact --bogus 5 lake.shop.orders", "lake.shop.orders"),
+        ("compact --type full --where region=a.b.c lake.shop.orders", "lake.shop.orders"),
+        ("compact orders", "orders"),
+        ("compact", None),
+        ("compact --type full", None),
+    ],
+)
+def test_the_table_is_known_of_a_line_that_is_wrong(line: str, table: str | None) -> None:
+    assert asked_table(line.split()) == table
+
+
+def test_the_options_that_a_value_follows_are_those_of_the_command() -> None:
+    command = get_command(commands).commands["compact"]  # type: ignore[attr-defined]
+    valued = [name for item in command.params if item.param_type_name == "option" and not item.is_flag for name in item.opts]
+    assert sorted(valued) == sorted(VALUED_OPTIONS)

@@ -9,7 +9,7 @@ from enum import Enum
 import typer
 from rich.console import RenderableType
 
-from compaction_pipeline.cli.app import GLOBAL_HELP, Interrupted, command_group
+from compaction_pipeline.cli.app import GLOBAL_HELP, INTERRUPTED, Interrupted, command_group
 from compaction_pipeline.cli.compaction_answer import (
     PAUSED,
     CompactionAnswer,
@@ -109,6 +109,10 @@ def compact(
             if not session.output.as_json:
                 raise
             answer, rendered = error_answer(str(identifier), error, _before(session, identifier)), []
+        except KeyboardInterrupt:
+            if not session.output.as_json:
+                raise
+            answer, rendered = interrupted_answer(identifier, INTERRUPTED, 0, [], _before(session, identifier)), []
         session.output.answer(answer, *rendered)
     raise typer.Exit(answer.exit_code)
 
@@ -129,7 +133,7 @@ def _compacted(
         _must_be_valid(session, made)
         paused = session.stores.tables.state(table).paused
         first = [f"{table} is {PAUSED}"] if paused else []
-        answer = dry_run_answer(str(table), made, before, paused=paused)
+        answer = dry_run_answer(str(table), made, before, paused=paused, shown=_plan_value(table, made))
         return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request.nodes is not None)]
     settings = session.services.settings
     compact_table = session.services.compact_table
@@ -140,6 +144,8 @@ def _compacted(
             compaction = compact_table.compact(
                 table, request, on_plan=following.planned, on_result=following.ended, on_commit=following.committed
             )
+            if compaction.committed or compaction.failed:
+                compact_table.look_again(table)
         except KeyboardInterrupt:
             from compaction_pipeline.services.read_history import SHOWN
 
@@ -149,8 +155,6 @@ def _compacted(
             if not session.output.as_json:
                 raise Interrupted(message) from None
             return interrupted_answer(table, message, following.tasks(records), records, before), []
-        if compaction.committed or compaction.failed:
-            compact_table.look_again(table)
     if not compaction.records:
         _must_be_valid(session, compaction.plan)
     answer = answer_of(compaction, before)
