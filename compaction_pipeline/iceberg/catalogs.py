@@ -27,6 +27,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.http_answers import http_answer
 from compaction_pipeline.iceberg.inline_manifests import accept_inline_manifests
 from compaction_pipeline.iceberg.rest_catalog import RequestLimits, use_bounded_rest_catalogs
 from compaction_pipeline.iceberg.second_look import looked_at_twice
@@ -85,7 +86,7 @@ class Catalogs:
         catalog = self.catalog(name)
         found: set[TableIdentifier] = set()
         with translated(f"catalog {name!r}"):
-            namespaces = _namespaces(catalog)
+            namespaces = _namespaces(name, catalog)
             for namespace in namespaces:
                 try:
                     found.update(TableIdentifier(name, tuple(levels[:-1]), levels[-1]) for levels in catalog.list_tables(namespace))
@@ -242,9 +243,18 @@ def _wait_for_locks(engine: Engine) -> None:
     engine.dispose()
 
 
-def _namespaces(catalog: Catalog) -> list[Identifier]:
+def _namespaces(name: str, catalog: Catalog) -> list[Identifier]:
     found: list[Identifier] = []
-    waiting: list[Identifier] = list(catalog.list_namespaces())
+    try:
+        waiting: list[Identifier] = list(catalog.list_namespaces())
+    except NoSuchNamespaceError as error:
+        # Nothing was asked for that could be missing: the path that the catalog's configuration leads to is wrong.
+        answer = http_answer(error)
+        if answer is None:
+            raise
+        raise ConfigError(
+            f"catalog {name!r} answered {answer} when asked for its namespaces; correct 'uri', 'prefix' or 'warehouse'"
+        ) from error
     while waiting:
         namespace = tuple(waiting.pop())
         if namespace in found:

@@ -135,6 +135,10 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
         "The files break a rule of the format, or are not supported. No further attempt can merge them.",
         "Mend the files as the sentence says.",
     ),
+    EndReason.FILE_GONE: (
+        "A file of the task is missing on storage, as two looks found. The task is given up at once.",
+        "Restore the file, or delete it from the table by its path.",
+    ),
     EndReason.NO_ACCESS: (
         "The storage did not let the merge read or write. The task is canceled, and planned again when it may.",
         "Correct the right or the key.",

@@ -71,6 +71,17 @@ def test_a_page_in_place_of_the_configuration_is_one_clear_sentence(server: Rest
     )
 
 
+def test_a_catalog_that_lists_no_namespaces_is_not_called_missing(server: RestServer) -> None:
+    def lost(call: Call) -> None:
+        if len(server.requests) > 1:
+            call.answer_page(404, PAGE)
+        else:
+            call.answer(200, {"defaults": {}, "overrides": {}})
+
+    text = said(server, ConfigError, lost)
+    assert text.startswith(f"catalog 'lake' answered HTTP 404 at {server.uri}/v1/namespaces when asked for its namespaces; correct 'uri'")
+
+
 def test_a_page_in_place_of_a_table_blames_no_file(server: RestServer) -> None:
     catalogs = Catalogs(lambda name: CatalogEntry(name, {"type": "rest", "uri": server.uri}))
     [table] = catalogs.tables("lake")
