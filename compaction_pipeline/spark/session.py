@@ -67,6 +67,7 @@ class SparkSessions:
     def __init__(self, settings: SparkSettings) -> None:
         self.settings = settings
         self._session: Any = None
+        self._is_ours = False
         self._lock = threading.Lock()
 
     def session(self) -> Any:
@@ -77,11 +78,11 @@ class SparkSessions:
             return self._session
 
     def stop(self) -> None:
-        """Stop the session that was started here, if any."""
+        """Stop the session that was started here, if any; one that ran in this process before is its starter's to stop."""
         with self._lock:
-            if self._session is not None:
+            if self._session is not None and self._is_ours:
                 self._session.stop()
-                self._session = None
+            self._session = None
 
     def slots(self) -> int:
         """How many tasks Spark runs at a time."""
@@ -118,6 +119,7 @@ class SparkSessions:
         for key, value in self.settings.extra.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
+        self._is_ours = True
         session.addArtifacts(str(packaged(self._home())), pyfile=True)
         return session
 
@@ -135,9 +137,11 @@ class SparkSessions:
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_quiet_gateway(conf), conf=conf)
         check_answers(self.settings.master, self.settings.connect_seconds, SparkContext._jvm, dict(conf.getAll()))
+        self._is_ours = SparkContext._active_spark_context is None
         with _same_interrupt_handler():
             session = SparkSession.builder.config(conf=conf).getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
+        if self._is_ours:
+            session.sparkContext.setLogLevel("ERROR")
         if self.settings.is_local:
             # A context that somebody started in this process before us names an interpreter of its own.
             session.sparkContext.pythonExec = sys.executable

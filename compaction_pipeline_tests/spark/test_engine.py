@@ -98,6 +98,16 @@ def test_spark_merges_as_this_process_does(tmp_path: Path, sessions: SparkSessio
 
 
 @pytest.mark.spark
+def test_a_session_that_ran_before_is_used_and_left_running(sessions: SparkSessions) -> None:
+    context = sessions.session().sparkContext
+    other = SparkSessions(sessions.settings)
+    assert other.session().sparkContext is context
+    other.stop()
+    assert sessions.session().sparkContext is context
+    assert sessions.session().range(3).count() == 3
+
+
+@pytest.mark.spark
 def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _table(tmp_path)
     tasks = [replace(table.task(), task_id=name) for name in ("dies", "lives")]
