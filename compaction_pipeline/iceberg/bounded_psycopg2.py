@@ -56,7 +56,11 @@ def _answered_within(seconds: float, asked: connection) -> Iterator[None]:
         yield
         return
     # A descriptor of its own: that of the connection may be another file's by the time that the limit passes.
-    wire = socket.socket(fileno=os.dup(asked.fileno()))
+    try:
+        wire = socket.socket(fileno=os.dup(asked.fileno()))
+    except OSError as error:
+        # No OSError leaves here: one around a COMMIT would be taken for a metadata file that could not be written.
+        raise OperationalError(f"no file descriptor is left to bound the wait for PostgreSQL: {error}") from error
     passed = threading.Event()
 
     def shut() -> None:
@@ -76,4 +80,5 @@ def _answered_within(seconds: float, asked: connection) -> Iterator[None]:
     finally:
         timer.cancel()
         timer.join()
-        wire.close()
+        with suppress(OSError):
+            wire.close()

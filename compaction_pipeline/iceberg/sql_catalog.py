@@ -1,7 +1,8 @@
 """PyIceberg's SQL catalog with limits of time on PostgreSQL: no question of ours waits for ever, whatever the server does.
 
 libpq limits how long a connection is made, and notices a network or machine that is gone. A server that is there and silent (stopped,
-hung on its disk) it waits for without end, so `iceberg/bounded_psycopg2.py` limits every answer too.
+hung on its disk) it waits for without end, so `iceberg/bounded_psycopg2.py` limits every answer too. The driver psycopg 3 gets the
+limits of libpq only.
 """
 
 from __future__ import annotations

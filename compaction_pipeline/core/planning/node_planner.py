@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -68,7 +68,15 @@ class PlannedPart:
         self.types = frozenset(unnamed if request.types is None else request.types)
         self.nodes = files_by_node(files.files)
         self.reach = DeleteReach(self.nodes, files.unpartitioned_spec_ids)
-        self.duplicates = _duplicates(files.files)
+        self.duplicates = _duplicates(file for file in files.files if file.is_data)
+        self.duplicate_deletes = _duplicates(file for file in files.files if not file.is_data)
+        # A commit rejects what applied such a delete file, so a plan that merges these would be made again for ever.
+        self.under_duplicates = frozenset(
+            file.path
+            for node, group in (self.nodes.items() if self.duplicate_deletes else ())
+            for file in group.data
+            if any(delete.path in self.duplicate_deletes for delete in self.reach.of_all(node, [file]))
+        )
         self.table_rows = sum(file.record_count for group in self.nodes.values() for file in group.data)
         self.spread = sum(1 for group in self.nodes.values() if group.data) > 1
         self.metrics: Mapping[TableNode, NodeMetrics] = {
@@ -106,7 +114,7 @@ class PlannedPart:
         return waiting - fresh
 
     def _view(self, group: NodeFiles, keep_pending: bool, without_pending: bool = False) -> NodeView:
-        blocked = self.in_use.paths | self.duplicates.keys()
+        blocked = self.in_use.paths | self.duplicates.keys() | self.under_duplicates
         leave = keep_pending or without_pending
         exclusive = group.node in self.in_use.exclusive_nodes
         available = [] if exclusive else [f for f in group.data if f.path not in blocked and not (leave and f.path in self.in_use.pending)]
@@ -247,6 +255,7 @@ class PlannedPart:
             view = views[node]
             busy = sum(1 for file in view.files.data if file.path in self.in_use.paths or file.path in self.in_use.pending)
             copied = [file for file in view.files.data if file.path in self.duplicates]
+            under = [file for file in view.files.data if file.path in self.under_duplicates]
             if node in working:
                 decision.code, decision.type = PlanReasonCode.PLANNED, working[node].type
             elif busy:
@@ -254,13 +263,15 @@ class PlannedPart:
                 decision.code = PlanReasonCode.FILES_IN_USE
                 text = f"{busy} of {count_text(len(view.files.data), 'data file')} are in running or waiting tasks"
                 decision.text = text if busy == len(view.files.data) else f"{text}; of the others {decision.text}"
-            elif copied and (due := self._due_with_copies(view)) is not None:
+            elif (copied or under) and (due := self._due_with_copies(view)) is not None:
                 decision.code, decision.type, decision.text = PlanReasonCode.LIVE_TWICE, due.type, due.text
             elif decision.type or decision.minor_due:
                 decision.code = PlanReasonCode.NO_GAIN
                 decision.text += "; merging would leave as many files and deletes as before"
             if copied:
                 decision.text += f"; {self._said_of_copies(copied)}"
+            if under:
+                decision.text += f"; {self._said_of_duplicate_deletes(view.node, under)}"
 
     def _due_with_copies(self, view: NodeView) -> NodeDecision | None:
         """What would be decided if files that are live more than once could be taken; None when the node would be left alone too."""
@@ -278,15 +289,24 @@ class PlannedPart:
             "path out of the table (Iceberg's DeleteFiles) and add it once"
         )
 
+    def _said_of_duplicate_deletes(self, node: TableNode, under: Sequence[LiveFile]) -> str:
+        path = next(delete.path for delete in self.reach.of_all(node, under) if delete.path in self.duplicate_deletes)
+        manifests = [manifest for manifest, many in self.duplicate_deletes[path].items() for _ in range(many)]
+        return (
+            f"{count_text(len(under), 'data file')} left alone, as a delete file that reaches them is live more than once and a rewrite "
+            f"could not tell the copies apart: {path} is in {' and in '.join(manifests)}; take the path out of the table and add it once"
+        )
 
-def _duplicates(files: Sequence[LiveFile]) -> Mapping[str, Mapping[str, int]]:
-    """Paths of data files that are live more than once, and how often in which manifest; they are left alone."""
-    paths = [file.path for file in files if file.is_data]
+
+def _duplicates(of: Iterable[LiveFile]) -> Mapping[str, Mapping[str, int]]:
+    """Paths of files that are live more than once, and how often in which manifest; they are left alone."""
+    files = list(of)
+    paths = [file.path for file in files]
     if len(set(paths)) == len(paths):
         return {}
     duplicates: dict[str, dict[str, int]] = {path: {} for path, count in Counter(paths).items() if count > 1}
     for file in files:
-        if file.is_data and file.path in duplicates:
+        if file.path in duplicates:
             manifests = duplicates[file.path]
             manifests[file.manifest_path] = manifests.get(file.manifest_path, 0) + 1
     return duplicates

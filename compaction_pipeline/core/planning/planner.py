@@ -100,6 +100,8 @@ class Planning:
             self._gains[node] = gained
             self._files[node] = (*part.nodes[node].data, *part.nodes[node].deletes)
         for file in part.reach.dangling():
+            if file.path in part.duplicate_deletes:
+                continue  # A commit drops no delete file that is live twice.
             if file.node in decisions:
                 self._dangling.setdefault(file.node, []).append(file)
         self._tasks += tasks

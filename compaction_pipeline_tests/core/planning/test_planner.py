@@ -319,6 +319,24 @@ def test_a_file_that_is_live_twice_in_one_manifest_or_in_another_node_is_named()
     assert f"is in {file.manifest_path} and in m-2" in plan.reason.text
 
 
+@pytest.mark.parametrize("sequences", [(3, 3), (3, 4)])
+@pytest.mark.parametrize("request_", [PlanRequest(), forced(MINOR)])
+def test_data_files_under_a_delete_file_that_is_live_twice_are_left_alone(sequences: tuple[int, int], request_: PlanRequest) -> None:
+    # A commit rejects what applied such a delete file: a plan that merges them would be made, merged and rejected for ever.
+    copies = [replace(equality("e/twice", seq=sequence), manifest_path=f"m-{number}") for number, sequence in enumerate(sequences, 1)]
+    plan = planned(table_files(*small(13), *copies), request_)
+    assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.LIVE_TWICE)
+    assert "e/twice is in m-1 and in m-2; take the path out of the table and add it once" in plan.verdicts[0].reason.text
+    younger = [replace(file, path=f"y/{file.path}", data_sequence_number=9) for file in small(13)]
+    assert [len(work.inputs) for work in planned(table_files(*small(1), *younger, *copies), request_).tasks] == [13]
+
+
+def test_a_dangling_delete_file_that_is_live_twice_is_not_dropped() -> None:
+    copies = [equality("e/twice", seq=sequence) for sequence in (3, 4)]
+    assert planned(table_files(replace(data("a", 500), data_sequence_number=5), *copies), forced()).tasks == ()
+    assert planned(table_files(replace(data("a", 500), data_sequence_number=5), copies[0]), forced()).tasks
+
+
 def test_files_in_tasks_are_told_apart_from_those_that_are_live_twice() -> None:
     files = small(13)
     plan = planned(table_files(*files, files[0]), in_use=InUse(frozenset(file.path for file in files[1:])))
