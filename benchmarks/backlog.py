@@ -4,7 +4,8 @@
     python benchmarks/backlog.py --nodes 5000 --tables 200         # what the goals are about; up to an hour on 2 cores
 
 Counted are nodes whose merge ended, from the first attempt to the last. Goals: at least 240 nodes a minute on 2 cores, no whole minute
-below 120, no idle second while a node is due, at most one commit of a table in 30 s. The last line is `rate <nodes a minute>`.
+below 120, no idle second while a node is due, at most one commit of a table in 30 s; ticks of at most 20 s. The last line is
+`rate <nodes a minute>`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pyarrow as pa
+from dagster import DagsterInstance
+from dagster._core.definitions.run_request import InstigatorType
 from latency import start_dagster
 from measure import load_average, positive
 from pyiceberg.catalog.sql import SqlCatalog
@@ -115,6 +119,7 @@ def _measure(options: DemoOptions, nodes: int, minutes: int) -> None:
     spans = sorted((attempt.started_at, attempt.ended_at) for attempt in attempts if attempt.ended_at is not None)
     if not spans:
         raise SystemExit("no task was merged")
+    _report_ticks(options)
     _report(spans, services)
     services.close()
 
@@ -142,6 +147,16 @@ def _report(spans: Sequence[tuple[datetime, datetime]], services: Services) -> N
     apart = "-" if nearest is None else f"{nearest.total_seconds():.0f} s"
     print(f"at most {each} commits of a table, the nearest two {apart} apart")
     print(f"rate {rate:.0f}")
+
+
+def _report_ticks(options: DemoOptions) -> None:
+    """How long the sensors' ticks took, each of which has 20 s."""
+    with DagsterInstance.from_config(str(options.dagster_home)) as instance:
+        for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
+            ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id)
+            seconds = [tick.end_timestamp - tick.timestamp for tick in ticks if tick.end_timestamp is not None]
+            if seconds:
+                print(f"{state.name}: {len(seconds)} ticks, median {median(seconds):.1f} s, longest {max(seconds):.1f} s")
 
 
 if __name__ == "__main__":
