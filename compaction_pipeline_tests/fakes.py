@@ -16,7 +16,7 @@ from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.lifecycle.holders import LeaseHolder
 from compaction_pipeline.core.lifecycle.timeouts import is_expired
-from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
+from compaction_pipeline.core.lifecycle.transitions import FINAL, OPEN, allowed
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile
 from compaction_pipeline.core.model.node import TableNode, node_key
 from compaction_pipeline.core.model.plan import InUse, NodeFigures
@@ -29,8 +29,6 @@ from compaction_pipeline.core.ports import NodeState, TableState, TaskAttempt, T
 from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
 from compaction_pipeline.core.scheduling.priority import priority_order
 from compaction_pipeline.storage.stores import Stores
-
-_OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
 
 
 @dataclass
@@ -265,7 +263,7 @@ class FakeTaskStore:
             taken = {
                 file.path
                 for task in known.values()
-                if task.status in _OPEN and task.table in tables and task.task_id not in replaces
+                if task.status in OPEN and task.table in tables and task.task_id not in replaces
                 for file in task.work.inputs
             }
             if any(file.path in taken for task in tasks for file in task.work.inputs):

@@ -17,6 +17,7 @@ from compaction_pipeline.core.fragmentation.clock import is_judged, is_pausing, 
 from compaction_pipeline.core.lifecycle.attempts import max_attempts
 from compaction_pipeline.core.lifecycle.holders import held_in_words
 from compaction_pipeline.core.lifecycle.timeouts import LEASE
+from compaction_pipeline.core.lifecycle.transitions import OPEN
 from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.model.plan import (
@@ -66,7 +67,6 @@ PART_FILES = 50_000
 FEW_NODES = 500
 """Up to so many nodes are looked up one by one; beyond that the whole table is read through, which costs less."""
 _UNLIMITED = Budget(1 << 30, 1 << 60)
-_OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ class PlanTables:
         table = state.table
         some = [node.node for node in nodes] if len(nodes) <= FEW_NODES else None
         figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)
-        worked = {task.work.node for task in self._tasks.tasks(table, _OPEN)}
+        worked = {task.work.node for task in self._tasks.tasks(table, OPEN)}
         by_files = worked.union(self._files.crossed(table, some))
         return [
             node
@@ -301,7 +301,7 @@ class PlanTables:
     def _worth_planning(self, state: TableState, nodes: Sequence[NodeState], properties: TableProperties) -> Sequence[NodeState]:
         """Nodes that a tick may find due though nobody wrote to them: the files of the others need not be read."""
         # A task's end changes what may be taken of its node, and may change no file.
-        worked = {task.work.node for task in self._tasks.tasks(state.table, (*_OPEN, TaskStatus.FAILED))}
+        worked = {task.work.node for task in self._tasks.tasks(state.table, (*OPEN, TaskStatus.FAILED))}
         reached = self._has_global_deletes(state)
         return [node for node in nodes if node.node in worked or may_be_due([node], properties, global_deletes=reached)]
 

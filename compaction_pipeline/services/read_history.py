@@ -12,6 +12,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.fragmentation.health import SETTLED, HealthStatus, node_health
+from compaction_pipeline.core.lifecycle.transitions import OPEN
 from compaction_pipeline.core.model.bloom_filters import not_honoured
 from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.model.ids import RecordId
@@ -206,7 +207,7 @@ class ReadHistory:
             files=tuple(sorted(self._files.files(table), key=lambda file: (str(file.node), file.content.value, file.path)))
             if with_files
             else (),
-            tasks=tuple(self._tasks.tasks(table, statuses=_OPEN)),
+            tasks=tuple(self._tasks.tasks(table, statuses=OPEN)),
             records=self.records(table, limit=SHOWN),
         )
 
@@ -273,9 +274,6 @@ class ReadHistory:
             observe = entry is not None and entry.observe
             answer.append((state, observe, [_node_overview(node, state, observe) for node in nodes[state.table]]))
         return answer
-
-
-_OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
 
 
 def worst_first(nodes: Iterable[NodeOverview]) -> tuple[NodeOverview, ...]:

@@ -28,6 +28,8 @@ ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
 )
 FINAL = frozenset(status for status, following in ALLOWED.items() if not following)
 """States that a task never leaves."""
+OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
+"""States of tasks whose input files are in use."""
 
 
 def allowed(before: TaskStatus, after: TaskStatus) -> None:
