@@ -54,7 +54,7 @@ from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of
-from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, inputs_are_live, prepared_output
+from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, outputs_are_live, prepared_output
 
 COMMIT_STEPS = (
     "before-load",
@@ -262,7 +262,7 @@ class _Commit:
         with translated(f"the files of table {self._table}"):
             files = self._reader.live_files(metadata, parent)
         head = HeadFiles(files, head_layout(metadata))
-        earlier = tuple(task.task_id for task in self._tasks if inputs_are_live(task, head))
+        earlier = tuple(task.task_id for task in self._tasks if outputs_are_live(task, head))
         outputs, unfit = self._prepare([task for task in self._tasks if task.task_id not in earlier], loaded, head)
         fit = [task for task in self._tasks if task.task_id in outputs]
         decision = decide(fit, head, lambda task: [output.live for output in outputs[task.task_id]], self._paths_in)

@@ -11,18 +11,14 @@ from pyiceberg.table import Table
 
 from compaction_pipeline.core.commit.decision import CommitDecision
 from compaction_pipeline.core.commit.head import HeadFiles
-from compaction_pipeline.core.errors import (
-    CommitConflict,
-)
+from compaction_pipeline.core.errors import CommitConflict
 from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.model.ids import TaskId
 from compaction_pipeline.core.model.record import CommitFigures
 from compaction_pipeline.core.model.task import CompactionTask, TaskAction
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
-from compaction_pipeline.iceberg.landing import (
-    outputs_of,
-)
+from compaction_pipeline.iceberg.landing import outputs_of
 from compaction_pipeline.iceberg.manifests import data_file_of
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
 
@@ -35,8 +31,8 @@ class TaskOutput:
     live: LiveFile
 
 
-def inputs_are_live(task: CompactionTask, head: HeadFiles) -> bool:
-    """Its outputs are in already, under whatever record."""
+def outputs_are_live(task: CompactionTask, head: HeadFiles) -> bool:
+    """Whether outputs of the task are in the table already, under whatever record."""
     return any(output.path in head.data.by_path or output.path in head.deletes for output in outputs_of(task))
 
 
@@ -49,6 +45,7 @@ def check_constants(task: CompactionTask, head: HeadFiles) -> None:
 
 
 def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles) -> TaskOutput:
+    """A merged file as this head's manifest entry. Raises CommitConflict when it does not fit the head, or is not on storage as written."""
     metadata = loaded.metadata
     if output.spec_id not in metadata.specs():
         raise CommitConflict(f"its output {output.path} has partition spec {output.spec_id}, which the table no longer has")
@@ -90,6 +87,7 @@ def _check_on_storage(io: FileIO, output: OutputFile) -> None:
 
 
 def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]]) -> CommitFigures:
+    """What the commit changes in numbers, for the record."""
     by_path = {file.path: file for file in files}
     inputs = [by_path[file.path] for task in decision.merges for file in task.work.inputs]
     merged = [output.live for task in decision.merges for output in outputs[task.task_id]]

@@ -18,42 +18,23 @@ from numpy.typing import NDArray
 from compaction_pipeline.merging.reading.evolution import children, field_id
 
 Words = NDArray[np.uint64]
-
-
 _CHAIN = np.uint64(0x9E3779B97F4A7C15)
-
-
 _NULL = np.uint64(0xA4093822299F31D0)
-
-
 _FIELD = 0xD1342543DE82EF95
-
-
 MASK_64 = (1 << 64) - 1
-
-
 # Rows per step: a step's arrays stay in the CPU's cache.
 STEP_ROWS = 16384
-
-
 # Numbers of dictionary values are half as wide and looked up once: fewer, longer steps are faster.
 NUMBER_ROWS = 4 * STEP_ROWS
-
-
 # Texts of at least so many words are rare enough to be hashed together whatever their lengths.
 _LONG_TEXT_WORDS = 12
-
-
 _SHIFT_IN, SHIFT_A, SHIFT_B = np.uint64(29), np.uint64(32), np.uint64(31)
-
-
 _SIXTY_FOUR = np.uint64(64)
-
-
 _TAIL_MASKS = np.array([(1 << 8 * length) - 1 for length in range(8)], dtype=np.uint64)
 
 
 def filled_indices(array: Any) -> NDArray[Any]:
+    """The numbers of dictionary values, 0 where a row is NULL."""
     indices: NDArray[Any] = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
     return indices
 
@@ -81,6 +62,7 @@ def hash_columns(columns: Iterable[tuple[int, Any]], length: int, seed: int = 0)
 
 
 def mix(words: Words, factor: Any, shift: Any) -> None:
+    """Mix hashes in place: a product, then xor with their own upper bits."""
     np.multiply(words, factor, out=words)
     words ^= words >> shift
 
@@ -128,6 +110,7 @@ class _Column(ABC):
 
 
 def missing_rows(array: Any) -> NDArray[np.bool_] | None:
+    """Which rows are NULL; None when no row is."""
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 

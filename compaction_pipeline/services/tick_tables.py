@@ -72,13 +72,10 @@ class TickTables:
         self._clock = clock
         self._new_owner = new_owner
 
-    def keep(self, at_once: TableIdentifier | None = None) -> Kept:
-        """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick, run and command.
-
-        `at_once`: the table that a person asks for, whose commits are settled though it may be in its pause after failed ones.
-        """
+    def keep(self) -> Kept:
+        """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick and run."""
         returned = self._tasks.release_expired(self._clock())
-        return Kept(tuple(returned), tuple(self._commit_tables.settle(at_once)))
+        return Kept(tuple(returned), tuple(self._commit_tables.settle()))
 
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
         """Refresh tables in order from `cursor` on until the budget is used; a table that fails harms no other."""

@@ -24,31 +24,21 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches
 
 ROWS_AT_A_TIME = 10_000
-
-
 RowValues = tuple[Any, ...]
-
-
 _NAMES = tuple(column.name for column in schema.live_file.columns)
-
-
 PARTITION, ENTRY_HASH = _NAMES.index("partition_id"), _NAMES.index("entry_hash")
-
-
 _HASH_BYTES = 7
-
-
 _MODULUS = 2**63
-
-
 _INSERT = f"INSERT INTO {schema.live_file.name} ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"
 
 
 def path_hash(path: str) -> int:
+    """The number by which a path is looked up."""
     return crc32(path.encode(errors="surrogatepass"))
 
 
 def known_partition_id(met: dict[tuple[int, int], int], partition_ids: Mapping[TableNode, int], file: LiveFile) -> int:
+    """The id of the partition of a file; `met` remembers it for files that share the partition object."""
     identity = (file.spec_id, id(file.partition))
     number = met.get(identity)
     if number is None:
@@ -84,6 +74,7 @@ def file_row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) 
 
 
 def insert_files(connection: Connection, rows: Sequence[RowValues]) -> None:
+    """Insert rows of files, many at a time."""
     if connection.dialect.name == "sqlite":
         # The driver's own executemany, without SQLAlchemy's handling of each value: four times as fast.
         connection.exec_driver_sql(_INSERT, list(rows))
@@ -146,6 +137,7 @@ def stored_partitions(connection: Connection, identifier: str, nodes: Sequence[T
 
 
 def ids_of_partitions(connection: Connection, identifier: str, digests: Sequence[str]) -> dict[str, int]:
+    """The id of each partition that is stored, by its digest."""
     query = select(schema.partition.c.digest, schema.partition.c.partition_id).where(schema.partition.c.identifier == identifier)
     return {
         row.digest: row.partition_id
@@ -162,5 +154,6 @@ def node_digest(node: TableNode) -> str:
 
 
 def row_chunks(rows: Iterator[RowValues]) -> Iterator[list[RowValues]]:
+    """The rows in lists of at most ROWS_AT_A_TIME."""
     while chunk := list(islice(rows, ROWS_AT_A_TIME)):
         yield chunk

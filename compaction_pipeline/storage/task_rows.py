@@ -39,6 +39,7 @@ class Overtaken(CompactionError):
 
 
 def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: datetime) -> None:
+    """Cancel the Pending tasks that a plan replaces. Raises Overtaken when one of them is no longer Pending."""
     rows = {row.task_id: row for row in locked_rows(connection, replaces)}
     for task_id in replaces:
         row = rows.get(task_id)
@@ -48,6 +49,7 @@ def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: dat
 
 
 def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask]) -> None:
+    """Insert tasks as Pending. Raises Overtaken when an open task has one of their data files."""
     taken: set[str] = set()
     for identifier in {str(task.table) for task in tasks}:
         taken.update(row.path for row in connection.execute(open_inputs(identifier)))
@@ -134,6 +136,7 @@ def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mappi
 
 
 def must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> None:
+    """As `move`; raises IllegalTransition when the row is no longer as it was read."""
     if not move(connection, row, after, values):
         raise IllegalTransition(f"task {row.task_id!r} was {row.status.value} a moment ago and changed meanwhile; look at it again")
 
@@ -145,20 +148,24 @@ def end_attempt(connection: Connection, row: Row[Any], after: TaskStatus, end_re
 
 
 def close_attempt(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
+    """Note the end of the task's current attempt, if it is still open."""
     columns = schema.attempt.c
     last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))
     connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason))
 
 
 def task_id_of_attempt(attempt_id: AttemptId) -> Any:
+    """A subquery: the task that an attempt belongs to."""
     return select(schema.attempt.c.task_id).where(schema.attempt.c.attempt_id == attempt_id).scalar_subquery()
 
 
 def locked_row(connection: Connection, task_id: TaskId) -> Row[Any] | None:
+    """The row of a task, locked until the transaction ends; None when there is no such task."""
     return connection.execute(select(schema.task).where(_task.task_id == task_id).with_for_update()).first()
 
 
 def row_of(connection: Connection, task_id: TaskId) -> Row[Any]:
+    """The row of a task. Raises NotFoundError."""
     row = connection.execute(select(schema.task).where(_task.task_id == task_id)).first()
     if row is None:
         raise unknown_task(task_id)
@@ -166,6 +173,7 @@ def row_of(connection: Connection, task_id: TaskId) -> Row[Any]:
 
 
 def locked_rows(connection: Connection, task_ids: Iterable[TaskId]) -> list[Row[Any]]:
+    """The rows of those of these tasks that exist, locked until the transaction ends."""
     # Always locked in the order of their ids: two transactions then wait for each other, never in a circle.
     rows: list[Row[Any]] = []
     for batch in batches(sorted(set(task_ids))):
@@ -175,14 +183,17 @@ def locked_rows(connection: Connection, task_ids: Iterable[TaskId]) -> list[Row[
 
 
 def unknown_task(task_id: TaskId) -> NotFoundError:
+    """The error for a task that does not exist."""
     return NotFoundError(f"task {task_id!r} is not known; ended tasks are removed after COMPACTION_RECORD_TTL_DAYS")
 
 
 def status_of(row: Row[Any]) -> TaskStatus:
+    """The status of a row, typed."""
     status: TaskStatus = row.status
     return status
 
 
 def task_of_row(row: Row[Any]) -> CompactionTask:
+    """The task that a row describes."""
     planned: CompactionTask = row.planned
     return replace(planned, **{name: getattr(row, name) for name in _MOVING})

@@ -137,7 +137,7 @@ def test_a_record_says_whether_every_request_of_it_was_answered(house: House) ->
         unknown = house.services.commit_tables.commit(table.identifier).record
     assert unknown is not None
     assert not unknown.answered
-    [settled] = house.services.tick_tables.keep(table.identifier).settled
+    [settled] = house.services.commit_tables.settle(table.identifier)
     # Nobody knows what became of its request; that of the next one was answered.
     assert (settled.status, settled.answered) == (RecordStatus.FAILED, False)
     done = house.services.compact_table.compact(table.identifier)

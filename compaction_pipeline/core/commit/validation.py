@@ -41,7 +41,7 @@ def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outpu
 def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> str | None:
     if task.work.action is TaskAction.DROP_DELETES:
         return None
-    reason = _unfit_result(task) or _moved_input(task, head) or _doubled_delete(task, head) or _lost_delete(task, head, paths_in)
+    reason = _unfit_result(task) or _moved_input(task, head) or _duplicate_delete(task, head) or _lost_delete(task, head, paths_in)
     if reason is None and task.work.action is TaskAction.MERGE:
         # A converted file keeps its identity: deletes that came meanwhile go on applying to it.
         reason = _new_delete(task, head, outputs_of(task), paths_in)
@@ -83,8 +83,8 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
     return None
 
 
-def _doubled_delete(task: CompactionTask, head: HeadFiles) -> str | None:
-    """A delete file that is live with two sequences reaches more than either says: what was applied of it is not known by its path."""
+def _duplicate_delete(task: CompactionTask, head: HeadFiles) -> str | None:
+    """Every delete file that the task applied is live once: a path does not tell which of two copies was applied."""
     paths = [delete.path for delete in task.work.deletes]
     duplicate = next((path for path in paths if path in head.duplicate_deletes), None)
     if duplicate is None and len(set(paths)) < len(paths):

@@ -56,16 +56,19 @@ def properties_or_defaults(state: TableState, of_catalog: Mapping[str, str]) -> 
 
 
 def how_failed(task: CompactionTask) -> str:
+    """How the last task of a node failed, in words."""
     if task.end_reason is EndReason.REFUSED:
         return "was refused, and no further attempt can merge it as it is"
     return f"failed {task.attempt} time(s)"
 
 
 def failing_text(verdict: NodeVerdict) -> str | None:
+    """Why a node is left alone after failures; None when it is not."""
     return verdict.reason.text if verdict.reason.code is PlanReasonCode.FAILING else None
 
 
 def same_index(before: TableState, after: TableState) -> bool:
+    """Whether two looks at a table's state show the same index, and it is whole."""
     return (
         after.complete
         and before.known_snapshot_id == after.known_snapshot_id
@@ -75,6 +78,7 @@ def same_index(before: TableState, after: TableState) -> bool:
 
 
 def table_files(state: TableState, files: Sequence[LiveFile]) -> TableFiles:
+    """The files as the planner takes them, with what the state says of the table's snapshot."""
     assert state.layout is not None
     assert state.known_snapshot_id is not None
     assert state.table_uuid is not None
@@ -93,6 +97,7 @@ def table_files(state: TableState, files: Sequence[LiveFile]) -> TableFiles:
 
 
 def node_history(state: TableState, nodes: Sequence[NodeState]) -> NodeHistory:
+    """When work was last done on these nodes, and when they were first seen."""
     return NodeHistory(
         last_done={(node.node, kind): at for node in nodes for kind, at in node.last_done.items()},
         first_seen={node.node: node.first_seen for node in nodes if node.first_seen is not None},
@@ -102,6 +107,7 @@ def node_history(state: TableState, nodes: Sequence[NodeState]) -> NodeHistory:
 
 
 def empty_plan(code: PlanReasonCode, text: str) -> CompactionPlan:
+    """A plan without tasks, for this reason."""
     return CompactionPlan((), PlanReason(code, text))
 
 
