@@ -35,10 +35,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
-from compaction_pipeline.core.model.record import RecordStatus
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.commit.record import RecordStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.processes import Processes, check_port, stop_on_signals
 from compaction_pipeline.iceberg.rewrite_files import row_delta

@@ -22,7 +22,7 @@ import pyarrow as pa
 from generate import ORDERS, GeneratedTable, Warehouse, merged, warehouse
 from measure import CATALOG, MB, load_average, measured
 
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.spark.engine import SparkMergeEngine
 
 MIB = 1024 * 1024

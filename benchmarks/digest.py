@@ -24,8 +24,8 @@ import pyarrow as pa
 from generate import LINEITEM, ORDERS, merged, total_bytes, warehouse
 from measure import MB, alternating, load_average, median, positive
 
-from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, Digest
+from compaction_pipeline.core.queue.task import CompactionTask, Digest
+from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.copying import assemble, assembled_file, merge
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.chunks import Piece

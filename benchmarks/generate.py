@@ -17,11 +17,11 @@ import pyarrow as pa
 from measure import CATALOG, PACKAGE, spark_settings
 from pyiceberg.table import Table
 
-from compaction_pipeline.core.files.delete_index import DeleteIndex
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier, TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
-from compaction_pipeline.core.ports import MergeEngine
+from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.scan import IcebergScan

@@ -27,7 +27,7 @@ from measure import cpu_seconds, load_average, rss_bytes
 from synthetic_table import append, fakes, make_catalog, make_table
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.processes import Processes, check_port, stop_on_signals
 from compaction_pipeline.settings import Settings

@@ -26,8 +26,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.options import DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Processes, check_port, dagster_command, stop_on_signals
 from compaction_pipeline.settings import Settings

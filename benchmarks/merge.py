@@ -25,8 +25,8 @@ from generate import LINEITEM, ORDERS, GeneratedTable, Rows, merged, total_bytes
 from measure import MB, alternating, load_average, median, positive
 from own_session import own_session
 
-from compaction_pipeline.core.model.task import MergeResult
-from compaction_pipeline.core.ports import MergeEngine
+from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.queue.task import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 
 CODES = Rows(

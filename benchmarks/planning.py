@@ -27,7 +27,7 @@ from measure import MB, load_average, measured, positive, spark_settings
 from synthetic_table import append, fakes, make_catalog, make_table, show_to_java
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.session import SparkSessions
 

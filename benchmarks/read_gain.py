@@ -22,9 +22,9 @@ from generate import LINEITEM, GeneratedTable, Warehouse, total_bytes, warehouse
 from measure import CATALOG, MB, Cost, load_average, measured, median, positive
 
 from compaction_pipeline.bootstrap import open_services
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.settings import Settings
 
 COMMITS = 20

@@ -29,10 +29,10 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Times
 from real_services import FaultProxy, S3Server, fault_proxy, s3_server
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import immutable_files
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file

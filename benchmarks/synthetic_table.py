@@ -28,7 +28,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.iceberg.manifests import ManifestWriter, data_file_of, entry_of
 from compaction_pipeline.iceberg.partitions import partition_struct
 

@@ -21,9 +21,9 @@ from generate import ORDERS, GeneratedTable, warehouse
 from measure import CATALOG, load_average, positive
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import CompactionType, TaskStatus
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.engine import SparkMergeEngine
 

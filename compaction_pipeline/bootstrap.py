@@ -22,23 +22,25 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
+from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.lifecycle.holders import owner_of
-from compaction_pipeline.core.lifecycle.timeouts import RENEWAL_INTERVAL
-from compaction_pipeline.core.ports import Committer, MergeEngine, TableScan
+from compaction_pipeline.core.leases.holders import owner_of
+from compaction_pipeline.core.leases.timeouts import RENEWAL_INTERVAL
+from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.tables.ports import TableScan
 
 if TYPE_CHECKING:
     from compaction_pipeline.iceberg.catalogs import Catalogs
-    from compaction_pipeline.services.commit_tables import CommitTables
+    from compaction_pipeline.services.commit.commit_tables import CommitTables
     from compaction_pipeline.services.compact_table import CompactTable
-    from compaction_pipeline.services.dispatch_tasks import DispatchTasks
-    from compaction_pipeline.services.explore_catalogs import ExploreCatalogs
-    from compaction_pipeline.services.judge_compaction import JudgeCompaction
-    from compaction_pipeline.services.maintain_tables import MaintainTables
-    from compaction_pipeline.services.plan_tables import PlanTables
-    from compaction_pipeline.services.read_history import ReadHistory
-    from compaction_pipeline.services.refresh_files import RefreshFiles
+    from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+    from compaction_pipeline.services.insight.read_history import ReadHistory
+    from compaction_pipeline.services.planning.plan_tables import PlanTables
+    from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks
+    from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+    from compaction_pipeline.services.tables.refresh_files import RefreshFiles
     from compaction_pipeline.services.tick_tables import TickTables
+    from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.settings import Settings
     from compaction_pipeline.spark.session import SparkSessions
     from compaction_pipeline.storage.stores import Stores
@@ -189,20 +191,20 @@ class Services:
 
     @cached_property
     def explore_catalogs(self) -> ExploreCatalogs:
-        from compaction_pipeline.services.explore_catalogs import ExploreCatalogs
+        from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 
         return ExploreCatalogs(self.stores.catalogs, self.stores.tables, self.scan)
 
     @cached_property
     def refresh_files(self) -> RefreshFiles:
-        from compaction_pipeline.services.refresh_files import RefreshFiles
+        from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 
         stores = self.stores
         return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self.scan, self.clock, heartbeat, self.new_owner)
 
     @cached_property
     def plan_tables(self) -> PlanTables:
-        from compaction_pipeline.services.plan_tables import PlanTables
+        from compaction_pipeline.services.planning.plan_tables import PlanTables
 
         stores = self.stores
         return PlanTables(
@@ -221,7 +223,7 @@ class Services:
 
     @cached_property
     def dispatch_tasks(self) -> DispatchTasks:
-        from compaction_pipeline.services.dispatch_tasks import DispatchTasks
+        from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks
 
         return DispatchTasks(
             self.stores.tables,
@@ -238,7 +240,7 @@ class Services:
 
     @cached_property
     def commit_tables(self) -> CommitTables:
-        from compaction_pipeline.services.commit_tables import CommitTables
+        from compaction_pipeline.services.commit.commit_tables import CommitTables
 
         stores = self.stores
         return CommitTables(
@@ -290,21 +292,21 @@ class Services:
 
     @cached_property
     def read_history(self) -> ReadHistory:
-        from compaction_pipeline.services.read_history import ReadHistory
+        from compaction_pipeline.services.insight.read_history import ReadHistory
 
         stores = self.stores
         return ReadHistory(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, self.clock)
 
     @cached_property
     def judge_compaction(self) -> JudgeCompaction:
-        from compaction_pipeline.services.judge_compaction import JudgeCompaction
+        from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 
         stores = self.stores
         return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.clock)
 
     @cached_property
     def maintain_tables(self) -> MaintainTables:
-        from compaction_pipeline.services.maintain_tables import MaintainTables
+        from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 
         stores = self.stores
         ttl = timedelta(days=self.settings.record_ttl_days)

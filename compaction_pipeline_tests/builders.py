@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import Partition, PartitionValue, TableNode
-from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanRequest, TableFiles
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory
+from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import plan
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 KB = 1000
 TABLE = TableIdentifier("lake", ("shop",), "orders")

@@ -9,25 +9,27 @@ from datetime import datetime, timedelta
 from itertools import count
 from threading import RLock
 
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import ConfigError, IllegalTransition, NotFoundError, StaleAttempt
-from compaction_pipeline.core.files.delete_reach import DeleteReach
-from compaction_pipeline.core.files.live_files import files_by_node
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
-from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
-from compaction_pipeline.core.lifecycle.holders import LeaseHolder
-from compaction_pipeline.core.lifecycle.timeouts import is_expired
-from compaction_pipeline.core.lifecycle.transitions import FINAL, OPEN, allowed
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import TableNode, node_key
-from compaction_pipeline.core.model.plan import InUse, NodeFigures
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
-from compaction_pipeline.core.planning.budget import PlannedWork
-from compaction_pipeline.core.ports import NodeState, TableState, TaskAttempt, TouchedNode
-from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
-from compaction_pipeline.core.scheduling.priority import priority_order
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.leases.holders import LeaseHolder
+from compaction_pipeline.core.leases.timeouts import is_expired
+from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
+from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.order import priority_order
+from compaction_pipeline.core.queue.ports import TaskAttempt
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.deletes.reach import DeleteReach
+from compaction_pipeline.core.tables.figures import NodeFigures
+from compaction_pipeline.core.tables.live_files import files_by_node
+from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.ports import TouchedNode
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, ErrorCode
-from compaction_pipeline.core.model.ids import TaskId
-from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.planning.plan import CompactionPlan
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 
 if TYPE_CHECKING:

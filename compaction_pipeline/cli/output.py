@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 
 from compaction_pipeline.core.errors import ErrorCode
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -1,4 +1,4 @@
-"""What people see: rich tables of the values that `services.read_history` and the planner answer."""
+"""What people see: rich tables of the values that `services.insight.read_history` and the planner answer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from rich.text import Text
 
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
 from compaction_pipeline.cli.masking import masked_properties
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, NodeVerdict
-from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import CompactionTask, EndReason
-from compaction_pipeline.core.ports import TaskAttempt
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
+from compaction_pipeline.core.planning.plan import CompactionPlan
+from compaction_pipeline.core.queue.ports import TaskAttempt
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import PROPERTIES, TableProperties
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
 
 if TYPE_CHECKING:
-    from compaction_pipeline.services.read_history import NodeOverview, QueueCounts, TableOverview
+    from compaction_pipeline.services.insight.read_history import NodeOverview, QueueCounts, TableOverview
 
 _HEALTH_STYLE = {
     HealthStatus.FAILING: "bold red",

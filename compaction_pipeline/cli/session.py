@@ -10,7 +10,7 @@ import typer
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli.output import Output
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 if TYPE_CHECKING:
     from compaction_pipeline.storage.stores import Stores

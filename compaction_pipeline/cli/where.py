@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
-from compaction_pipeline.core.model.node import PartitionValue, TableNode
+from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 
 _SHOWN = 10
 # A separator only where another `field=` follows: a value may hold both of them.

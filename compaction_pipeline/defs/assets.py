@@ -11,8 +11,8 @@ import dagster as dg
 from pydantic import Field
 
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_HEALTH
 from compaction_pipeline.defs.partitions import table_nodes, tables
 from compaction_pipeline.defs.report import RunReport

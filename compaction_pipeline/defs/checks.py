@@ -14,7 +14,7 @@ import dagster as dg
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.resources import Compaction
-from compaction_pipeline.services.judge_compaction import JudgeCompaction, Judgement
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction, Judgement
 
 
 @dataclass(frozen=True, slots=True)

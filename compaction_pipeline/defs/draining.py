@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
-from compaction_pipeline.core.ports import Clock
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.defs.keys import POOL
 
 

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.checks import CHECKS
 from compaction_pipeline.defs.draining import Ending, pool_wanted_by
 from compaction_pipeline.defs.keys import CHECKS_JOB, COMMIT_JOB, COMPACT_JOB, GROUP, POOL

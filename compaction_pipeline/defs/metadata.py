@@ -10,11 +10,11 @@ from datetime import datetime
 
 import dagster as dg
 
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.plan import NodeMetrics
-from compaction_pipeline.core.model.record import CompactionRecord
-from compaction_pipeline.core.model.task import CompactionTask, TaskWork
-from compaction_pipeline.services.read_history import SHOWN, NodeOverview, Status
+from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.queue.task import CompactionTask, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.services.insight.read_history import SHOWN, NodeOverview, Status
 
 Metadata = Mapping[str, dg.MetadataValue]
 Cell = str | int | float | bool | None

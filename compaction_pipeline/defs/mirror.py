@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from compaction_pipeline.core.model.node import node_key
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.tables.node import node_key
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.metadata import merged_metadata, record_metadata
 from compaction_pipeline.defs.partitions import table_key

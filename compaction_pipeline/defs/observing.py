@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.keys import DELTA_FILES
 from compaction_pipeline.defs.metadata import node_metadata
-from compaction_pipeline.services.read_history import NodeOverview
+from compaction_pipeline.services.insight.read_history import NodeOverview
 
 MOST_EVENTS = 500
 """Events of one tick or run: the event log takes about 100 a second, and 3,500 a sweep once blocked a daemon."""

@@ -1,6 +1,6 @@
 """The two dynamic partition dimensions: one key per table node that needs care, one per table.
 
-Keys are made and parsed by `core.model.node` only. A table's key is the first part of its nodes' keys, so both dimensions sort
+Keys are made and parsed by `core.tables.node` only. A table's key is the first part of its nodes' keys, so both dimensions sort
 alike. A node becomes a partition when it first needs care, or when a person names it; it is retired when it has been healthy
 and quiet (`retirement`).
 """
@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
-from compaction_pipeline.core.model.node import TableNode, node_key
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.services.read_history import Health, NodeOverview
+from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.insight.read_history import Health, NodeOverview
 
 table_nodes = dg.DynamicPartitionsDefinition(name="table_nodes")
 tables = dg.DynamicPartitionsDefinition(name="tables")

@@ -12,13 +12,13 @@ from datetime import timedelta
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.model.ids import TaskId
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import PlanReasonCode
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH

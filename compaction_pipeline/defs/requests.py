@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
-from compaction_pipeline.core.model.node import TableNode, parse_node_key
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.ports import NodeState
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.tables.node import TableNode, parse_node_key
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.partitions import table_key
 
 

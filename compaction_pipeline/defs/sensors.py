@@ -13,9 +13,9 @@ from hashlib import sha256
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.record import CompactionRecord
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keys import (
@@ -34,7 +34,7 @@ from compaction_pipeline.defs.partitions import MOST_NODES, additions, needs_car
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import active_run, is_active
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
-from compaction_pipeline.services.read_history import Status
+from compaction_pipeline.services.insight.read_history import Status
 
 BUDGET = timedelta(seconds=20)
 """Of one tick, of the 60 s that Dagster allows: other sensors share the daemon's threads."""

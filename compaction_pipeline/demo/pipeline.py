@@ -13,9 +13,9 @@ from pathlib import Path
 from dagster import DagsterInstance
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.model.plan import PlanReasonCode
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.demo.options import CATALOG, DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Child, Processes, dagster_command
 from compaction_pipeline.demo.quiet import WorkLeft

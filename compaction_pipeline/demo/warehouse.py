@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from sqlalchemy import event
 
-from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.options import CATALOG, DemoOptions
 from compaction_pipeline.demo.tables import NAMESPACE, PROPERTIES, TABLES, DemoTable
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.table import Table
 
-from compaction_pipeline.core.model.properties import resolve_properties
+from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.demo.change_log import files_written
 from compaction_pipeline.demo.live_files import Census, LiveFiles
 from compaction_pipeline.demo.options import DemoOptions

@@ -20,7 +20,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.demo.change_log import BATCH_PROPERTY, ChangeLog
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.tables import Change, DemoTable, Row

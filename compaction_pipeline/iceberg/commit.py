@@ -21,6 +21,8 @@ from pyiceberg.table.snapshots import Operation
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.commit.decision import CommitDecision, decide
 from compaction_pipeline.core.commit.head import HeadFiles
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import (
     AccessDenied,
     CommitConflict,
@@ -30,12 +32,10 @@ from compaction_pipeline.core.errors import (
     StorageUnavailable,
     TableRefused,
 )
-from compaction_pipeline.core.model.ids import RecordId, TaskId
-from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask
-from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.ids import RecordId, TaskId
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import advice, is_waiting, storage_failure
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.catalog_answers import answer_in_words, answer_of, is_metadata_not_written
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated

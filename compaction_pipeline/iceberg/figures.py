@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.record import CommitFigures
+from compaction_pipeline.core.commit.record import CommitFigures
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.iceberg.head_reader import HeadReader
 
 

@@ -14,11 +14,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.typedef import Record
 
-from compaction_pipeline.core.model.data_file import OutputFile
-from compaction_pipeline.core.model.ids import RecordId
-from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.model.task import CompactionTask, TaskAction
-from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import figures_of_history
 from compaction_pipeline.iceberg.head_reader import listed_paths

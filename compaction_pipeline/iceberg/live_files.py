@@ -9,7 +9,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import StructType, UnknownType
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDecoder
 from compaction_pipeline.iceberg.manifests import check_live_count, readable
 from compaction_pipeline.iceberg.partition_bytes import PartitionDecoder

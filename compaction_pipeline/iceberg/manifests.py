@@ -32,7 +32,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StringType, Stru
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, named_once
 from compaction_pipeline.iceberg.avro_frames import write_frame
 from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDecoder

@@ -30,7 +30,7 @@ from pyiceberg.types import (
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, nullable, plain_schema, read_bytes, read_long, type_name
 from compaction_pipeline.iceberg.avro_carry import RecordCarrier, encoded
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_record

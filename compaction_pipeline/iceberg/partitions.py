@@ -40,8 +40,8 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.errors import CommitConflict
-from compaction_pipeline.core.model.calendar import date_text, days_of, micros_of_moment, micros_of_time, moment_text, time_text
-from compaction_pipeline.core.model.node import Partition, PartitionValue
+from compaction_pipeline.core.tables.calendar import date_text, days_of, micros_of_moment, micros_of_time, moment_text, time_text
+from compaction_pipeline.core.tables.node import Partition, PartitionValue
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:

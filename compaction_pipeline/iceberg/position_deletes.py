@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 

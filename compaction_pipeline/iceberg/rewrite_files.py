@@ -41,7 +41,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
+from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.iceberg.manifest_lists import read_manifests, write_manifests
 from compaction_pipeline.iceberg.manifests import CarriedFile, ManifestWriter, data_file_of, entry_of, read_entries
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct

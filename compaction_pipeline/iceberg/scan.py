@@ -15,8 +15,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.live_files import read_live_files

@@ -11,11 +11,11 @@ from pyiceberg.table import Table
 
 from compaction_pipeline.core.commit.decision import CommitDecision
 from compaction_pipeline.core.commit.head import HeadFiles
+from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.errors import CommitConflict
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.model.ids import TaskId
-from compaction_pipeline.core.model.record import CommitFigures
-from compaction_pipeline.core.model.task import CompactionTask, TaskAction
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.landing import outputs_of

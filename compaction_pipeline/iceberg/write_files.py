@@ -24,7 +24,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
 
 POSITION_DELETE_SCHEMA = Schema(

@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_FIELD

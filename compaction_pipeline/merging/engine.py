@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
 from compaction_pipeline.merging.kernel import merge_task
 

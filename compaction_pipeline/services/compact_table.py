@@ -9,19 +9,22 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, StorageUnavailable
-from compaction_pipeline.core.lifecycle.holders import LeaseHolder, held_in_words
-from compaction_pipeline.core.model.ids import TaskId
-from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, EndReason, TaskStatus
-from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
+from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.services.commit_tables import Commit, CommitTables, in_words
-from compaction_pipeline.services.dispatch_tasks import DispatchTasks, failures_in_words, why_ended
-from compaction_pipeline.services.plan_tables import Planned, PlanTables
-from compaction_pipeline.services.refresh_files import Refresh, RefreshFiles
+from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables, in_words
+from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
+from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks, failures_in_words, why_ended
+from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
 log = logging.getLogger(__name__)
 

@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.record import CompactionRecord
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.ports import Clock, TableStore, TaskStore
-from compaction_pipeline.services.commit_tables import CommitTables
-from compaction_pipeline.services.dispatch_tasks import Dispatch, DispatchTasks
-from compaction_pipeline.services.plan_tables import Planned, PlanTables
-from compaction_pipeline.services.refresh_files import Refresh, RefreshFiles
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.commit.commit_tables import CommitTables
+from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
+from compaction_pipeline.services.queue.dispatch_tasks import Dispatch, DispatchTasks
+from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
 log = logging.getLogger(__name__)
 

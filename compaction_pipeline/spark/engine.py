@@ -16,8 +16,8 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.spark.session import SparkSessions
 from compaction_pipeline.spark.worker import rest, shared_deletes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Engine, delete, insert, select
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
-from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, reading, writing
 from compaction_pipeline.storage.removal import identifiers_of, remove_records, remove_table

@@ -18,8 +18,8 @@ from sqlalchemy import (
     update,
 )
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import TableNode
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches
 

@@ -26,11 +26,11 @@ from sqlalchemy import (
     update,
 )
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import Partition, TableNode
-from compaction_pipeline.core.model.plan import NodeFigures, NodeMetrics
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.ports import TouchedNode
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
+from compaction_pipeline.core.tables.node import Partition, TableNode
+from compaction_pipeline.core.tables.ports import TouchedNode
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.file_rows import (

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine, delete, select, update
 
-from compaction_pipeline.core.lifecycle.holders import LeaseHolder
-from compaction_pipeline.core.lifecycle.timeouts import expires_at
+from compaction_pipeline.core.leases.holders import LeaseHolder
+from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import reading, upsert, writing
 

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from sqlalchemy import Engine, delete, func, select, update
 
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.model.ids import RecordId
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, reading, upsert, writing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, select, union
 
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 
 

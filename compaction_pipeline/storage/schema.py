@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, text, true
 
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.node import Partition, TableNode
-from compaction_pipeline.core.model.plan import NodeMetrics, NodeVerdict, PlanReason
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.node import Partition, TableNode
+from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.storage.columns import Json, Member, Moment
 
 metadata = MetaData()

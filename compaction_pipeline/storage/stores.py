@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compaction_pipeline.core.ports import CatalogStore, FileStore, LeaseStore, RecordStore, TableStore, TaskStore
+from compaction_pipeline.core.commit.ports import RecordStore
+from compaction_pipeline.core.leases.ports import LeaseStore
+from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.files import SqlFileStore

@@ -15,10 +15,11 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.model.node import TableNode, node_key
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionType
-from compaction_pipeline.core.ports import NodeState, TableState
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, upsert, writing
 from compaction_pipeline.storage.removal import remove_table

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, insert, select, update
 
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
-from compaction_pipeline.core.lifecycle.transitions import FINAL, OPEN, allowed
-from compaction_pipeline.core.model.ids import AttemptId, TaskId
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, TaskStatus
+from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
+from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches
 

@@ -14,16 +14,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine, case, delete, func, insert, select, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
-from compaction_pipeline.core.lifecycle.attempts import after_attempt, after_lost_attempt
-from compaction_pipeline.core.lifecycle.timeouts import expires_at
-from compaction_pipeline.core.lifecycle.transitions import FINAL, allowed
-from compaction_pipeline.core.model.ids import AttemptId, RecordId, TaskId
-from compaction_pipeline.core.model.plan import InUse
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult, TaskStatus
-from compaction_pipeline.core.planning.budget import PlannedWork
-from compaction_pipeline.core.ports import TaskAttempt
-from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
+from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
+from compaction_pipeline.core.leases.timeouts import expires_at
+from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
+from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.ports import TaskAttempt
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.transitions import FINAL, allowed
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, reading, writing
 from compaction_pipeline.storage.task_rows import (

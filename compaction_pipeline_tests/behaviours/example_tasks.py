@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, Digest, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, Digest, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline_tests import builders
 
 LEASE = timedelta(seconds=60)

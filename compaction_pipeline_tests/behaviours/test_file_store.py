@@ -6,11 +6,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import PartitionValue, TableNode
-from compaction_pipeline.core.model.plan import NodeFigures, NodeMetrics
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.ports import TouchedNode
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
+from compaction_pipeline.core.tables.node import PartitionValue, TableNode
+from compaction_pipeline.core.tables.ports import TouchedNode
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.builders import TABLE, data, equality, position
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.model.record import CommitFigures, CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.builders import NOW, TABLE
 

@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.model.node import PartitionValue, TableNode, node_key
-from compaction_pipeline.core.model.plan import NodeMetrics, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.model.table import TableIdentifier, TableLayout
-from compaction_pipeline.core.model.task import CompactionType
-from compaction_pipeline.core.ports import NodeState, TableState
+from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.node import PartitionValue, TableNode, node_key
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import NOW, TABLE, data, node

@@ -5,11 +5,9 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.errors import IllegalTransition, NotFoundError, StaleAttempt
-from compaction_pipeline.core.model.plan import InUse
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, TaskStatus
-from compaction_pipeline.core.planning.budget import PlannedWork
-from compaction_pipeline.core.scheduling.commit_interval import PreparedWork
+from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE, node

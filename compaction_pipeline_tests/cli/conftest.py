@@ -23,9 +23,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from typer.testing import CliRunner, Result
 
 from compaction_pipeline.cli.main import app
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
-from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline.merging import engine as merge_engine

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.cli.main import app
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 
 COMMANDS = [
@@ -294,7 +294,7 @@ def test_an_unexpected_error_is_one_sentence_and_its_place_only_with_verbose(des
     def broken(self: object) -> None:
         raise ZeroDivisionError("a fault of ours")
 
-    monkeypatch.setattr("compaction_pipeline.services.read_history.ReadHistory.status", broken)
+    monkeypatch.setattr("compaction_pipeline.services.insight.read_history.ReadHistory.status", broken)
     result = desk.type("status")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "ZeroDivisionError: a fault of ours" in result.stderr

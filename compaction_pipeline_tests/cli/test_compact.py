@@ -17,8 +17,8 @@ import pytest
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.errors import StorageUnavailable
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
@@ -389,7 +389,9 @@ def test_a_commit_that_is_cut_by_a_second_interrupt_claims_nothing_and_is_found_
 
 
 def test_an_interrupt_of_any_command_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compaction_pipeline.services.read_history.ReadHistory.status", lambda self: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(
+        "compaction_pipeline.services.insight.read_history.ReadHistory.status", lambda self: signal.raise_signal(signal.SIGINT)
+    )
     result = desk.type("status")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "error: interrupted; run the command again\n")
     interrupted = {"error": "interrupted; run the command again", "exit_code": 130, "reason_code": "INTERRUPTED"}

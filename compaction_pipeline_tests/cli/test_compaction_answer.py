@@ -19,9 +19,11 @@ from compaction_pipeline.cli.compaction_answer import (
     exit_code_of_plan,
 )
 from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.core.commit.record import CommitFigures, RecordStatus
 from compaction_pipeline.core.errors import CommitStateUnknown, ErrorCode
-from compaction_pipeline.core.model.plan import CompactionPlan, NodeMetrics, PlanReason, PlanReasonCode
-from compaction_pipeline.core.model.record import CommitFigures, RecordStatus
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.plan import CompactionPlan
+from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline_tests.defs.values import ORDERS, record, task
 

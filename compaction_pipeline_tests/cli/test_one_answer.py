@@ -14,7 +14,7 @@ from compaction_pipeline.cli.app import last_words
 from compaction_pipeline.cli.output import ANSWERED, Output
 from compaction_pipeline.core.errors import ErrorCode
 from compaction_pipeline.services.compact_table import CompactTable
-from compaction_pipeline.services.refresh_files import RefreshFiles
+from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 from compaction_pipeline_tests.cli.test_compact import KEYS
 

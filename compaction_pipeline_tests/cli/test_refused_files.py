@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 from compaction_pipeline.bootstrap import open_services
-from compaction_pipeline.core.model.task import EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import EndReason, TaskStatus
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from compaction_pipeline.cli.where import selected_nodes
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
-from compaction_pipeline.core.model.node import PartitionValue, TableNode, node_key
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.node import PartitionValue, TableNode, node_key
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 TABLE = TableIdentifier("lake", ("shop",), "orders")
 

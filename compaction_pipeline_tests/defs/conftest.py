@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.bootstrap import Services, open_services
-from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.settings import Settings, load_settings
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.held_leases import held_for_a_moment

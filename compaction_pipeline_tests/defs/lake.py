@@ -13,9 +13,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.node import PartitionValue, TableNode, node_key
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.node import PartitionValue, TableNode, node_key
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.defs.metadata import executing_tasks, megabytes, node_metadata, record_metadata, table_of, worst_nodes
 from compaction_pipeline_tests.defs.values import NOW, overview, record, task
 

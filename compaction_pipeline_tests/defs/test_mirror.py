@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from compaction_pipeline.core.model.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.mirror import events_of, page_of
 from compaction_pipeline_tests.defs.values import day, overview, record, task

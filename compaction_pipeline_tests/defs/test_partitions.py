@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.partitions import CHUNK, additions, keys_between, needs_care, retirement, table_key, table_nodes
-from compaction_pipeline.services.read_history import Health
+from compaction_pipeline.services.insight.read_history import Health
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, overview
 
 _levels = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)

@@ -11,9 +11,9 @@ import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.checks import CHECKS
 from compaction_pipeline.defs.draining import pool_wanted_by

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.model.node import Partition, PartitionValue, TableNode, node_key
-from compaction_pipeline.core.model.plan import NodeMetrics
-from compaction_pipeline.core.model.record import CommitFigures, CompactionRecord, RecordStatus
-from compaction_pipeline.core.model.table import SnapshotSummary, TableHead, TableIdentifier, TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
-from compaction_pipeline.core.ports import NodeState
-from compaction_pipeline.services.read_history import Health, NodeOverview
+from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord, RecordStatus
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode, node_key
+from compaction_pipeline.core.tables.table import SnapshotSummary, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.services.insight.read_history import Health, NodeOverview
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
 ORDERS = TableIdentifier("lake", ("shop",), "orders")

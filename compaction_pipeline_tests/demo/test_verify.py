@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFileContent
 
-from compaction_pipeline.core.model.data_file import FileContent
+from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.demo.change_log import BATCH_PROPERTY, ChangeLog
 from compaction_pipeline.demo.live_files import LiveFiles
 from compaction_pipeline.demo.options import DemoOptions

@@ -22,11 +22,11 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from compaction_pipeline.core.files.delete_index import DeleteIndex
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.model.table import CatalogEntry, TableHead, TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
-from compaction_pipeline.core.ports import CommitOutcome
+from compaction_pipeline.core.commit.ports import CommitOutcome
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
+from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.manifests import read_entries

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
+from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
-from compaction_pipeline.core.ports import CommitState
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.file_io.s3_stores import DEFAULT_LIMITS
 from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter

@@ -14,9 +14,9 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransfo
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
 from compaction_pipeline_tests.iceberg.lake import Lake

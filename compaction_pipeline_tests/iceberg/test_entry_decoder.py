@@ -17,8 +17,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import BinaryType, DateType, DecimalType, DoubleType, NestedField, StringType, TimestamptzType
 
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
-from compaction_pipeline.core.model.node import PartitionValue
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.iceberg.avro_bytes import UnknownAvro
 from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDecoder
 from compaction_pipeline.iceberg.manifests import ManifestWriter, data_file_of, entry_of

@@ -15,9 +15,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import BinaryType, DoubleType, FixedType, LongType, NestedField, StringType
 
+from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.iceberg import avro_carry, partitions
 from compaction_pipeline.iceberg.avro_bytes import UnknownAvro
 from compaction_pipeline.iceberg.avro_frames import read_frame, write_frame

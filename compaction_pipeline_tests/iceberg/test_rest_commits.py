@@ -12,10 +12,10 @@ import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 from requests.adapters import HTTPAdapter
 
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.errors import CommitRefused, StorageUnavailable
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import CompactionTask
-from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg import rest_catalog
 from compaction_pipeline.iceberg.catalogs import Catalogs

@@ -34,10 +34,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.manifest_lists import read_manifests, write_manifests
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_record
 from compaction_pipeline.iceberg.rewrite_files import row_delta

@@ -11,10 +11,10 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import StorageUnavailable
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.record import RecordStatus
-from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.iceberg import bounded_psycopg2
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.rest_catalog import RequestLimits

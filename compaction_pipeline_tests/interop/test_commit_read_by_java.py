@@ -14,8 +14,8 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, NestedField, TimestampType
 
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake, LakeTable
 from compaction_pipeline_tests.reference_reader import bag_difference

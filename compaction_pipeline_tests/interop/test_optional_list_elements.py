@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.typedef import Record
 
-from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.iceberg import manifests
 from compaction_pipeline.iceberg.avro_frames import read_frame
 from compaction_pipeline.iceberg.rewrite_files import row_delta

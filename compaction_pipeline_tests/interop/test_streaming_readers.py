@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline_tests.interop.flink import Flink

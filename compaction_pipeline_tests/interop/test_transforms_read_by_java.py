@@ -25,8 +25,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import BinaryType, DateType, DecimalType, FixedType, LongType, NestedField, StringType, TimestampType, TimestamptzType
 
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline.merging.kernel import merge_task

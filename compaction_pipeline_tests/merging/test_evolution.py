@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from compaction_pipeline.core.model.node import PartitionValue
+from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline_tests.merging.files import SIMPLE, Table, integer, long, text
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import LongType, NestedField
 
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.merging.files import MIB, Table
 from compaction_pipeline_tests.object_store import ObjectStore, object_store

@@ -11,9 +11,9 @@ from typing import Any
 from uuid import uuid4
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.rest_catalog import RequestLimits
 from compaction_pipeline.services.compact_table import Compaction

@@ -20,8 +20,8 @@ import dagster as dg
 from pyiceberg.catalog.sql import SqlCatalog
 
 from compaction_pipeline.bootstrap import Services, utc_now
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.merging.reading.file_access import FileAccess

@@ -14,15 +14,19 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from compaction_pipeline.core.files.sort_order import order_of_full
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanRequest, TableFiles
-from compaction_pipeline.core.model.properties import resolve_properties
-from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, TaskAction, TaskStatus
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory
+from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import plan
-from compaction_pipeline.core.ports import CommitOutcome, CommitState, MergeEngine
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.tables.properties import resolve_properties
+from compaction_pipeline.core.tables.sort_order import order_of_full
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.iceberg.catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter
 from compaction_pipeline.iceberg.scan import IcebergScan

@@ -38,8 +38,8 @@ from pyiceberg.types import (
     StructType,
 )
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.live_files import read_live_files
 from compaction_pipeline.iceberg.manifests import data_file_of
 from compaction_pipeline.iceberg.partitions import partition_struct

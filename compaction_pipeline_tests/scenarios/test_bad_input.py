@@ -25,9 +25,9 @@ from typer.testing import CliRunner
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.cli.main import app
-from compaction_pipeline.core.lifecycle.timeouts import LEASE
-from compaction_pipeline.core.model.table import TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, MergeResult
+from compaction_pipeline.core.leases.timeouts import LEASE
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.iceberg import rewrite_files
 from compaction_pipeline.iceberg.manifests import data_file_of
 from compaction_pipeline.iceberg.rewrite_files import row_delta

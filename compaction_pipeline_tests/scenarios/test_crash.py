@@ -17,9 +17,9 @@ import pytest
 from pyiceberg.transforms import IdentityTransform
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, RecordStatus
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import TaskAction, TaskStatus
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, RecordStatus
+from compaction_pipeline.core.queue.task import TaskAction, TaskStatus
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, metadata_of, reference_rows
 from compaction_pipeline_tests.scenarios.crashing import REQUEST, compact_until, instance_at, mirror, open_at, steps_of, told_records
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable, reachable_files

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from compaction_pipeline.bootstrap import open_services
-from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.processes import Child, Processes
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.browser.deployment import Deployment, free_port

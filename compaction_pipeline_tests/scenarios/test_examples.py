@@ -9,9 +9,9 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.model.plan import PlanRequest
-from compaction_pipeline.core.model.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.examples.unpacking import CATALOG_NAME, PLAIN_EXAMPLES, catalog_properties, expected_rows, unpack

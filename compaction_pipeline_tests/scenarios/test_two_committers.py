@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
-from compaction_pipeline.core.model.plan import InUse, PlanRequest
-from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.model.task import CompactionType
-from compaction_pipeline.core.ports import CommitState
+from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows

@@ -10,13 +10,14 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, RecordStatus
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
-from compaction_pipeline.core.model.record import RECORD_ID_PROPERTY, RecordStatus
-from compaction_pipeline.core.model.table import TableIdentifier, TableLayout
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAction, TaskStatus
-from compaction_pipeline.core.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAction, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline import bootstrap
-from compaction_pipeline.core.lifecycle.timeouts import LEASE, RENEWAL_INTERVAL
-from compaction_pipeline.core.model.plan import PlanReasonCode, PlanRequest
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
+from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.iceberg.scan import IcebergScan
 from compaction_pipeline_tests.services.house import House
 

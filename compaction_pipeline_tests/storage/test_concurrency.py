@@ -11,7 +11,7 @@ from multiprocessing.synchronize import Barrier
 
 import pytest
 
-from compaction_pipeline.core.model.task import TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE, data

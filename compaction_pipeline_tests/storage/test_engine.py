@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
-from compaction_pipeline.core.ports import TableState
+from compaction_pipeline.core.planning.ports import TableState
 from compaction_pipeline.storage.engine import open_state, reading, shown
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import NOW, TABLE

@@ -16,8 +16,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
-from compaction_pipeline.core.model.table import CatalogEntry
-from compaction_pipeline.core.model.task import CompactionTask, EndReason, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.storage.engine import VERSION_TABLE, open_state, reading, writing
 from compaction_pipeline.storage.migrations import HEAD, SCRIPTS, migrate, schema_version
 from compaction_pipeline.storage.schema import metadata

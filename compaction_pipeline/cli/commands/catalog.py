@@ -11,7 +11,7 @@ from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import AccessDenied, ConfigError
-from compaction_pipeline.core.model.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import count_text
 
 _HELP = (

@@ -25,12 +25,13 @@ from compaction_pipeline.cli.following import Following
 from compaction_pipeline.cli.render import left_alone, left_alone_table, plan_tasks_table, record_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.cli.where import selected_nodes
+from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.commit.snapshot_properties import snapshot_properties
 from compaction_pipeline.core.errors import CompactionError, ConfigError
-from compaction_pipeline.core.model.plan import CompactionPlan, PlanReasonCode, PlanRequest
-from compaction_pipeline.core.model.record import CompactionRecord
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionType, TaskStatus
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 
 commands = command_group()
@@ -147,7 +148,7 @@ def _compacted(
             if compaction.committed or compaction.failed:
                 compact_table.look_again(table)
         except KeyboardInterrupt:
-            from compaction_pipeline.services.read_history import SHOWN
+            from compaction_pipeline.services.insight.read_history import SHOWN
 
             records = following.own(session.stores.records.records(table, limit=SHOWN))
             merged = session.stores.tasks.tasks(table, (TaskStatus.PREPARED,))

@@ -9,9 +9,9 @@ from compaction_pipeline.cli.commands.table import node_value, table_value
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import nodes_table, queue_line, record_table, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
-from compaction_pipeline.core.model.ids import RecordId
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 records = typer.Typer(
     no_args_is_help=True,

@@ -11,12 +11,12 @@ from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
-from compaction_pipeline.core.model.properties import PROPERTIES, TableProperties
-from compaction_pipeline.core.model.table import TableIdentifier
+from compaction_pipeline.core.tables.properties import PROPERTIES, TableProperties
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 
 if TYPE_CHECKING:
-    from compaction_pipeline.services.read_history import NodeOverview, TableDetail, TableOverview
+    from compaction_pipeline.services.insight.read_history import NodeOverview, TableDetail, TableOverview
 
 _HELP = (
     "Look at tables: nodes, files, properties in force, and why they are as they are."

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from compaction_pipeline.core.commit.head import DataIndex, is_partition_scoped
 from compaction_pipeline.core.commit.validation import PathsIn
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 
 Converted = Mapping[str, frozenset[str]]
 """Delete path → data files on which the snapshot itself replaces the delete's effect."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from compaction_pipeline.core.commit.dangling_deletes import dangling_deletes, is_needed
 from compaction_pipeline.core.commit.head import DataIndex, HeadFiles
 from compaction_pipeline.core.commit.validation import OutputsOf, PathsIn, validate
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.ids import TaskId
-from compaction_pipeline.core.model.task import CompactionTask, TaskAction
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.tables.data_file import LiveFile
 
 
 @dataclass(frozen=True, slots=True)

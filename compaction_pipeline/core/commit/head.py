@@ -1,6 +1,6 @@
 """The files of the head that a commit is built on, indexed for questions that a commit asks.
 
-Says the same as `core.files.delete_index` about which delete applies to what, turned around: from a delete to the data files
+Says the same as `core.tables.deletes.applies` about which delete applies to what, turned around: from a delete to the data files
 that it reaches, by bucket (spec and partition) and sorted sequence number, never pair by pair.
 """
 
@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.node import Partition
 
 Bucket = tuple[int, Partition]
 

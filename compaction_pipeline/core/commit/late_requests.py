@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.model.record import CompactionRecord
+from compaction_pipeline.core.commit.record import CompactionRecord
 
 LATE_REQUEST = timedelta(days=1)
 """No proxy and no queue holds a request for longer."""

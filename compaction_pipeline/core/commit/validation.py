@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from compaction_pipeline.core.commit.head import HeadFiles, bucket_of, is_global, is_partition_scoped, within_bounds
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.ids import TaskId
-from compaction_pipeline.core.model.task import CompactionTask, TaskAction
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 
 PathsIn = Callable[[LiveFile], "frozenset[str] | None"]
 """The data files that a position-delete file names; None when the file is gone and cannot be asked."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from compaction_pipeline.core.model.plan import PlanReasonCode
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.ports import NodeState
+from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReasonCode
+from compaction_pipeline.core.tables.properties import TableProperties
 
 _SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.LIVE_TWICE})
 _LEAST_FILES = 2  # `minor.trigger.interval` wants at least two small files.

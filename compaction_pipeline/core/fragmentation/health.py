@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from compaction_pipeline.core.model.plan import NodeVerdict, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReasonCode
 
 
 class HealthStatus(str, Enum):

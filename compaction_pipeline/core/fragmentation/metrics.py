@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from compaction_pipeline.core.files.delete_reach import DeleteReach
-from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import NodeMetrics, TableFiles
-from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.deletes.reach import DeleteReach
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.live_files import NodeFiles, TableFiles, files_by_node
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
 
 
 def measure(files: TableFiles, properties: TableProperties) -> dict[TableNode, NodeMetrics]:

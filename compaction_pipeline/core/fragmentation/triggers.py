@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import NodeHistory
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 
 _COVERS: Mapping[CompactionType, tuple[CompactionType, ...]] = {

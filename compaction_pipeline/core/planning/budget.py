@@ -6,24 +6,17 @@ Only work that waits or runs counts: a Prepared task needs no slot any more, it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import Budget, NodeVerdict, PlanReasonCode
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.task import TaskAction, TaskWork
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReasonCode
+from compaction_pipeline.core.planning.plan import Budget
+from compaction_pipeline.core.queue.open_work import PlannedWork
+from compaction_pipeline.core.queue.task import TaskAction, TaskWork
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
 
 LARGE_TASKS = 32
 """Tasks of full size that may wait for one table: what was planned long ago meets conflicts, and small tasks are soon done."""
 _REFILL = 10
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedWork:
-    """Tasks of one table that are Pending or Executing, and the bytes that they read."""
-
-    tasks: int = 0
-    input_bytes: int = 0
 
 
 def table_slots(properties: TableProperties, queue_slots: int) -> int:

@@ -13,10 +13,10 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.files.delete_reach import DeleteReach, EqualityScope
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.node import TableNode
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.deletes.reach import DeleteReach, EqualityScope
+from compaction_pipeline.core.tables.node import TableNode
 
 _Unit = tuple[str, ...]
 

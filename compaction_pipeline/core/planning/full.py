@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from compaction_pipeline.core.files.sort_order import lacks_order
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.plan import NodeHistory
-from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.sort_order import lacks_order
 from compaction_pipeline.core.words import duration_text
 
 

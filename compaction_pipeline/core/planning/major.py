@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compaction_pipeline.core.model.data_file import LiveFile
 from compaction_pipeline.core.planning.minor import minor_bins
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.tables.data_file import LiveFile
 
 
 def high_delete_ratios(view: NodeView, forced: bool, gone: frozenset[str] = frozenset()) -> dict[str, float]:

@@ -10,27 +10,23 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from compaction_pipeline.core.files.delete_reach import DeleteReach
-from compaction_pipeline.core.files.live_files import NodeFiles, files_by_node
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import (
-    InUse,
-    NodeHistory,
-    NodeMetrics,
-    PlanReasonCode,
-    PlanRequest,
-    TableFiles,
-)
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
 from compaction_pipeline.core.planning.conversions import Conversions, choose_conversions
 from compaction_pipeline.core.planning.full import full_bins, keeps_old_spec
 from compaction_pipeline.core.planning.major import high_delete_ratios, joins_undersized, major_bins, minor_grows_into_major
 from compaction_pipeline.core.planning.minor import minor_bins
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.deletes.reach import DeleteReach
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.live_files import NodeFiles, TableFiles, files_by_node
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL

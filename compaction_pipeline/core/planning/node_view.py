@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compaction_pipeline.core.files.delete_reach import DeleteReach
-from compaction_pipeline.core.files.live_files import NodeFiles
-from compaction_pipeline.core.files.sort_order import UNSORTED
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.properties import TableProperties
 from compaction_pipeline.core.planning.bin_packing import first_fit_decreasing, nearest_count, output_count
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.deletes.reach import DeleteReach
+from compaction_pipeline.core.tables.live_files import NodeFiles
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.sort_order import UNSORTED
 
 
 @dataclass(frozen=True, slots=True)

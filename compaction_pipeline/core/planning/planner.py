@@ -13,27 +13,19 @@ from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.ids import TaskId
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import (
-    Budget,
-    CompactionPlan,
-    InUse,
-    NodeFigures,
-    NodeHistory,
-    NodeMetrics,
-    NodeVerdict,
-    PlanReason,
-    PlanReasonCode,
-    PlanRequest,
-    TableFiles,
-)
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.budget import node_gains, within_budget
 from compaction_pipeline.core.planning.node_planner import NodeDecision, PlannedPart
+from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.prediction import predicted_after
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
+from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text, duration_text
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL

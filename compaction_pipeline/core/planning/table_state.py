@@ -6,23 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.files.sort_order import order_of_full
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import (
-    CompactionPlan,
-    NodeHistory,
-    NodeVerdict,
-    PlanReason,
-    PlanReasonCode,
-    TableFiles,
-)
-from compaction_pipeline.core.model.properties import TableProperties, resolve_properties
-from compaction_pipeline.core.model.task import CompactionTask, EndReason
-from compaction_pipeline.core.ports import (
-    NodeState,
-    TableState,
-)
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.plan import CompactionPlan
+from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
+from compaction_pipeline.core.tables.sort_order import order_of_full
 from compaction_pipeline.core.words import count_text
 
 _WAITING = (

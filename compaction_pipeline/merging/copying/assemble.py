@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeFailed
-from compaction_pipeline.core.model.data_file import OutputFile
-from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.merging.copying.assembled_file import AssembledFile, FileKind
 from compaction_pipeline.merging.copying.chunks import Piece, Template, footer_of, in_memory
 from compaction_pipeline.merging.copying.footer import Chunk

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeFailed
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
-from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.merging.copying.chunks import Template, file_end, moved_chunk, row_group
 from compaction_pipeline.merging.copying.footer import MAGIC, Chunk
 from compaction_pipeline.merging.copying.proof import checksum

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.model.data_file import LiveFile, OutputFile
+from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.chunks import Piece
 from compaction_pipeline.merging.copying.footer import Group

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.types import LongType, NestedField, StringType
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, PathPositions, SharedDeletes
 from compaction_pipeline.merging.reading.read import DataReader, OpenFile

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from compaction_pipeline.core.model.data_file import LiveFile
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.merging.deletes.keys import KeySet
 
 

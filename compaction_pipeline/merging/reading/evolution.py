@@ -40,7 +40,7 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused
-from compaction_pipeline.core.model.calendar import days_of, micros_of_moment, micros_of_time
+from compaction_pipeline.core.tables.calendar import days_of, micros_of_moment, micros_of_time
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())

@@ -47,8 +47,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from compaction_pipeline.core.model.calendar import date_text, moment_text, time_text
-from compaction_pipeline.core.model.node import PartitionValue
+from compaction_pipeline.core.tables.calendar import date_text, moment_text, time_text
+from compaction_pipeline.core.tables.node import PartitionValue
 
 _MICROS_PER_HOUR = 3_600_000_000
 _MICROS_PER_DAY = 24 * _MICROS_PER_HOUR

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import ConfigError, MergeFailed
-from compaction_pipeline.core.model.bloom_filters import BloomFilter, bloom_filters
-from compaction_pipeline.core.model.data_file import FileContent, OutputFile
-from compaction_pipeline.core.model.node import Partition
+from compaction_pipeline.core.tables.bloom_filters import BloomFilter, bloom_filters
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
 from compaction_pipeline.merging.memory import release_while_tight
 from compaction_pipeline.merging.reading.evolution import arrow_schema

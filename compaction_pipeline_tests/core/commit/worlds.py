@@ -1,7 +1,7 @@
 """Small worlds of files for the commit's decisions: a history of writes, a plan in the middle, commits after it.
 
 A row is known by its id and lives in one file; which rows a set of files shows is computed pair by pair with
-`core.files.delete_index`, apart from the indexes that the decisions use.
+`core.tables.deletes.applies`, apart from the indexes that the decisions use.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from compaction_pipeline.core.commit.head import HeadFiles, HeadLayout
-from compaction_pipeline.core.files.delete_index import DeleteIndex
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.model.node import Partition, PartitionValue, TableNode
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.model.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
+from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 GLOBAL_SPEC, PARTITIONED_SPEC = 1, 0
 LAYOUT = HeadLayout(frozenset({GLOBAL_SPEC}), {0: frozenset({1, 2})})

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.fragmentation.clock import may_be_due
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import NodeMetrics, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.table import TableIdentifier
-from compaction_pipeline.core.ports import NodeState
+from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 NODE = TableNode(0)
 

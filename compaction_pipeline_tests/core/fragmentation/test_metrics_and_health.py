@@ -6,9 +6,10 @@ import pytest
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus, node_health
 from compaction_pipeline.core.fragmentation.metrics import measure
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import NodeMetrics, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.model.task import CompactionType
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline_tests.builders import UNPARTITIONED_SPEC, data, equality, global_equality, node, position, properties, table_files
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.plan import TableFiles
-from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.live_files import TableFiles
 
 _OUTPUT = "merged-"
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from compaction_pipeline.core.model.plan import Budget, NodeMetrics, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.task import CompactionType
-from compaction_pipeline.core.planning.budget import LARGE_TASKS, PlannedWork, is_held_back, may_refill, table_budget, table_slots
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.budget import LARGE_TASKS, is_held_back, may_refill, table_budget, table_slots
+from compaction_pipeline.core.planning.plan import Budget
+from compaction_pipeline.core.queue.open_work import PlannedWork
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests.builders import node
 
 SIZE = TableProperties().max_task_size_bytes

@@ -8,10 +8,12 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus, node_health
-from compaction_pipeline.core.model.data_file import LiveFile
-from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanReasonCode, PlanRequest
-from compaction_pipeline.core.model.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
+from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.prediction import predicted
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline_tests.builders import (
     NOW,
     data,

@@ -8,13 +8,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.files.live_files import files_by_node
-from compaction_pipeline.core.model.data_file import FileContent
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import Budget, CompactionPlan, InUse, NodeHistory, PlanReasonCode, PlanRequest, TableFiles
-from compaction_pipeline.core.model.properties import TableProperties
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
 from compaction_pipeline.core.planning import planner
+from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import Planning, plan
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.live_files import TableFiles, files_by_node
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests import strategies
 from compaction_pipeline_tests.builders import NOW, PLENTY, TABLE, UNPARTITIONED_SPEC, data, properties, table_files
 from compaction_pipeline_tests.fakes import FakeFileStore

@@ -7,13 +7,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.files.delete_index import DeleteIndex
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile
-from compaction_pipeline.core.model.node import TableNode
-from compaction_pipeline.core.model.plan import CompactionPlan, InUse, PlanReasonCode, PlanRequest, TableFiles
-from compaction_pipeline.core.model.properties import TableProperties
-from compaction_pipeline.core.model.task import CompactionType, TaskAction
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.prediction import predicted
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.queue.task import CompactionType, TaskAction
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
+from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests import builders, strategies
 from compaction_pipeline_tests.builders import PLENTY, planned
 from compaction_pipeline_tests.core.planning.committed import committed, triple

@@ -41,8 +41,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from compaction_pipeline.core.model.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.model.task import CompactionType, MergeResult
+from compaction_pipeline.core.queue.task import CompactionType, MergeResult
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.merging.copying import assemble
 from compaction_pipeline.merging.copying.footer import Footer
 from compaction_pipeline.merging.copying.source import CopySource

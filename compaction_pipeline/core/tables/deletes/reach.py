@@ -1,0 +1,135 @@
+"""Which deletes reach which data files, kept per scope instead of per pair.
+
+The same rules as `delete_index` (a test compares the two), for questions about whole nodes and tables. An equality delete
+reaches every data file of its scope (its spec and partition, or the table when it is global) with a lower sequence, so
+both are kept sorted by sequence and a question is one look-up: pairs would be data files × delete files.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
+from compaction_pipeline.core.tables.live_files import NodeFiles
+from compaction_pipeline.core.tables.node import TableNode
+
+
+class EqualityScope:
+    """Equality deletes and the data files among which they delete, both by ascending sequence."""
+
+    def __init__(self, deletes: Iterable[LiveFile], data: Iterable[LiveFile]) -> None:
+        self.deletes = sorted(deletes, key=lambda file: (file.data_sequence_number, file.path))
+        self.data = sorted(data, key=_sequence) if self.deletes else []
+        self._delete_sequences = [file.data_sequence_number for file in self.deletes]
+        self._data_sequences = [file.data_sequence_number for file in self.data]
+
+    def of(self, data: LiveFile) -> Sequence[LiveFile]:
+        """Deletes that reach a data file of this scope."""
+        return self.deletes[bisect_right(self._delete_sequences, data.data_sequence_number) :] if self.deletes else ()
+
+    def any_of(self, data: LiveFile) -> bool:
+        """Whether any delete reaches a data file of this scope."""
+        return bool(self.deletes) and data.data_sequence_number < self._delete_sequences[-1]
+
+    def reached_by(self, delete: LiveFile) -> Sequence[LiveFile]:
+        """Data files that a delete of this scope reaches."""
+        return self.data[: bisect_left(self._data_sequences, delete.data_sequence_number)]
+
+    def dangling(self) -> Sequence[LiveFile]:
+        """Deletes that reach nothing."""
+        lowest = self._data_sequences[0] if self._data_sequences else None
+        return [file for file in self.deletes if lowest is None or file.data_sequence_number <= lowest]
+
+
+def _sequence(file: LiveFile) -> int:
+    return file.data_sequence_number
+
+
+class DeleteReach:
+    """All scopes of one table's live files, and its position deletes."""
+
+    def __init__(self, nodes: Mapping[TableNode, NodeFiles], unpartitioned_spec_ids: frozenset[int]) -> None:
+        self.unpartitioned_spec_ids = unpartitioned_spec_ids
+        self.local: dict[TableNode, EqualityScope] = {}
+        global_deletes: list[LiveFile] = []
+        self._positions: dict[str, list[LiveFile]] = {}
+        self._reached: dict[str, list[LiveFile]] = {}
+        self._position_deletes: list[LiveFile] = []
+        by_path: Mapping[str, LiveFile] = {}
+        if any(file.referenced_data_file is not None for group in nodes.values() for file in group.deletes):
+            by_path = {file.path: file for group in nodes.values() for file in group.data}
+        for node, group in nodes.items():
+            if not group.deletes:
+                continue
+            equalities = [file for file in group.deletes if file.content is FileContent.EQUALITY_DELETES]
+            if node.spec_id in unpartitioned_spec_ids:
+                global_deletes.extend(equalities)
+            elif equalities:
+                self.local[node] = EqualityScope(equalities, group.data)
+            self._add_positions(group, by_path)
+        self.everywhere = EqualityScope(global_deletes, (file for group in nodes.values() for file in group.data) if global_deletes else ())
+        self._nothing = EqualityScope((), ())
+
+    def _add_positions(self, group: NodeFiles, by_path: Mapping[str, LiveFile]) -> None:
+        spread: list[LiveFile] = []
+        for delete in group.deletes:
+            if delete.content is not FileContent.POSITION_DELETES:
+                continue
+            self._position_deletes.append(delete)
+            if delete.referenced_data_file is None:
+                spread.append(delete)
+            elif (
+                data := by_path.get(delete.referenced_data_file)
+            ) is not None and data.data_sequence_number <= delete.data_sequence_number:
+                self._pair(data, delete)
+        if spread:
+            # The index alone knows how path bounds are read.
+            index = DeleteIndex(spread, self.unpartitioned_spec_ids)
+            for data in group.data:
+                for delete in index.of(data):
+                    self._pair(data, delete)
+
+    def _pair(self, data: LiveFile, delete: LiveFile) -> None:
+        self._positions.setdefault(data.path, []).append(delete)
+        self._reached.setdefault(delete.path, []).append(data)
+
+    def positions(self, data: LiveFile) -> Sequence[LiveFile]:
+        """Position deletes that may hold positions of a data file."""
+        return self._positions.get(data.path, ())
+
+    def equality_scopes(self, node: TableNode) -> tuple[EqualityScope, EqualityScope]:
+        """The scopes that a node's data files are in: its own and the table's."""
+        return (self.local.get(node, self._nothing), self.everywhere)
+
+    def any_equality(self, node: TableNode, data: LiveFile) -> bool:
+        """Whether an equality delete reaches a data file of the node."""
+        own, table = self.equality_scopes(node)
+        return own.any_of(data) or table.any_of(data)
+
+    def any_delete(self, node: TableNode, data: LiveFile) -> bool:
+        """Whether any delete reaches a data file of the node."""
+        return data.path in self._positions or self.any_equality(node, data)
+
+    def reached_by_position_delete(self, delete: LiveFile) -> Sequence[LiveFile]:
+        """Data files that a position delete may hold positions of."""
+        return self._reached.get(delete.path, ())
+
+    def of_all(self, node: TableNode, inputs: Sequence[LiveFile]) -> tuple[LiveFile, ...]:
+        """Every delete that reaches any of these data files of one node, in a stable order: position deletes first."""
+        if not inputs:
+            return ()
+        positions = {delete.path: delete for data in inputs for delete in self._positions.get(data.path, ())}
+        # What reaches the oldest reaches all that any of them is reached by; a scope's deletes are sorted already.
+        oldest = min(inputs, key=_sequence)
+        equalities = (delete for scope in self.equality_scopes(node) for delete in scope.of(oldest))
+        return (*sorted(positions.values(), key=lambda file: (file.data_sequence_number, file.path)), *equalities)
+
+    def dangling(self) -> list[LiveFile]:
+        """Delete files that no live data file needs."""
+        dangling = [file for file in self._position_deletes if file.path not in self._reached]
+        dangling.extend(self.everywhere.dangling())
+        for scope in self.local.values():
+            dangling.extend(scope.dangling())
+        return sorted(dangling, key=lambda file: file.path)

@@ -1,0 +1,52 @@
+"""The figures of a node: how many files a reader opens, and how large they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMetrics:
+    """The figures of one node at one snapshot. "Small" is ≤ target size / fragment ratio. Sizes in bytes."""
+
+    data_files: int = 0
+    small_data_files: int = 0
+    small_data_bytes: int = 0
+    data_bytes: int = 0
+    position_delete_files: int = 0
+    equality_delete_files: int = 0
+    small_delete_files: int = 0
+    small_delete_bytes: int = 0
+    delete_bytes: int = 0
+    rows: int = 0
+    deleted_rows_estimate: int = 0
+
+    @property
+    def files(self) -> int:
+        """n: files that a reader of the node opens."""
+        return self.data_files + self.delete_files
+
+    @property
+    def delete_files(self) -> int:
+        return self.position_delete_files + self.equality_delete_files
+
+    @property
+    def small_files(self) -> int:
+        return self.small_data_files + self.small_delete_files
+
+    @property
+    def fragmentation(self) -> float:
+        """Small files / live files; 0 for a node without files."""
+        return self.small_files / self.files if self.files else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFigures:
+    """Sums over the files of a node, made where they are stored. `metrics` has no estimate of deleted rows, which needs the files.
+
+    Undersized is larger than small, and too small for a right file; the sequence number is the highest of all its files.
+    """
+
+    metrics: NodeMetrics
+    undersized_files: int = 0
+    max_sequence_number: int = 0

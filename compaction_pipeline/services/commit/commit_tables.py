@@ -1,0 +1,408 @@
+"""Commits Prepared tasks of a table as one record, under the table's commit lease, and settles commits that were cut off.
+
+Order of the protocol, each step safe to be killed after: lease → settle earlier records → claim tasks under a new record
+id → write the record → commit → mark the index stale → tasks COMMITTED → close the record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.commit.backoff import is_waiting, retry_at
+from compaction_pipeline.core.commit.commit_interval import commit_due, may_come_early
+from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState, Committer, RecordStore
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.errors import (
+    CommitStateUnknown,
+    CompactionError,
+    ConfigError,
+    NotFoundError,
+    RacesLost,
+    StorageUnavailable,
+    TableRefused,
+)
+from compaction_pipeline.core.ids import RecordId, TaskId
+from compaction_pipeline.core.leases.holders import held_in_words
+from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
+from compaction_pipeline.core.leases.timeouts import LEASE
+from compaction_pipeline.core.planning.budget import is_held_back
+from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.queue.open_work import PreparedWork
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.tables.node import node_key
+from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+log = logging.getLogger(__name__)
+
+_NO_PROBLEM = {"commit_problem": None, "commit_failures": 0, "commit_retry_at": None}
+STEPS = ("claimed-for-commit", "record-opened", "committed-in-table", "tasks-committed", "record-closed")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The record of a commit, None when nothing was committed; `reason` says why in words, `busy` that another process holds the table.
+
+    `settled`: earlier records of the table whose end was found out on the way.
+    """
+
+    record: CompactionRecord | None
+    reason: str
+    busy: bool = False
+    settled: tuple[CompactionRecord, ...] = ()
+
+
+class CommitTables:
+    """Verbs: commit one table, answer which are due, settle what was cut off."""
+
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        tables: TableStore,
+        tasks: TaskStore,
+        records: RecordStore,
+        leases: LeaseStore,
+        committer: Committer,
+        clock: Clock,
+        heartbeat: Heartbeat,
+        new_id: Callable[[], str],
+        new_owner: Callable[[], str],
+        on_step: Callable[[str], None] = lambda step: None,
+        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        late: timedelta = LATE_REQUEST,
+    ) -> None:
+        """`undisturbed` opens a block that an interrupt does not cut: after a commit its tasks and record are told, too.
+
+        `late`: how long a request that nobody answered may still arrive; so long its files stay.
+        """
+        self._late = late
+        self._catalogs = catalogs
+        self._tables = tables
+        self._tasks = tasks
+        self._records = records
+        self._leases = leases
+        self._committer = committer
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._new_id = new_id
+        self._new_owner = new_owner
+        self._on_step = on_step
+        self._undisturbed = undisturbed
+
+    def due(self) -> Sequence[TableIdentifier]:
+        """Tables whose Prepared tasks are committed now: their interval passed, or they hold back what is due (`commit_interval`)."""
+        return [table for table, prepared in sorted(self._tasks.prepared_work().items()) if self._is_due(table, prepared)]
+
+    def _is_due(self, table: TableIdentifier, prepared: PreparedWork) -> bool:
+        now, last = self._clock(), self._last_committed_at(table)
+        if self._is_waiting(table, now):
+            return False  # Its last commit failed, and the pause after that is not over.
+        interval = self._properties(table).commit_interval
+        if commit_due(prepared, last, interval, now) or not prepared.tasks or last is None or not may_come_early(last, now):
+            return commit_due(prepared, last, interval, now)
+        return commit_due(prepared, last, interval, now, holds_back=self._holds_back(table))
+
+    def _holds_back(self, table: TableIdentifier) -> bool:
+        """Whether a node is due whose files Prepared tasks hold, as its last plan found."""
+        held = {node.node for node in self._tables.nodes(table) if node.verdict is not None and is_held_back(node.verdict)}
+        if not held:
+            return False
+        return any(task.work.node in held and task.record_id is None for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)))
+
+    def commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None = None, run_id: str | None = None) -> Commit:
+        """Commit what is Prepared on a table now (these tasks only, where given)."""
+        with self._lease(table, self._new_owner()) as held:
+            if not held:
+                holder = self._leases.holder(_lease_name(table), self._clock())
+                return Commit(None, held_in_words(holder, f"committing {table}"), busy=True)
+            settled, unsettled = self._settle_table(table)
+            if unsettled is not None:
+                return Commit(None, unsettled, settled=settled)
+            with self._undisturbed():
+                return replace(self._commit(table, task_ids, run_id), settled=settled)
+
+    def unknown(self, table: TableIdentifier) -> CompactionRecord | None:
+        """A commit of the table that may still land, as far as was found out; None when there is none."""
+        return next((record for record in self._records.records(table, unsettled=True) if record.status is RecordStatus.UNKNOWN), None)
+
+    def records_of(self, task_ids: Sequence[TaskId]) -> Sequence[CompactionRecord]:
+        """The ended records that these tasks went into, whoever made them; oldest first."""
+        tasks = [self._tasks.task(task_id) for task_id in task_ids]
+        records = [self._records.record(record_id) for record_id in dict.fromkeys(task.record_id for task in tasks if task.record_id)]
+        return sorted((record for record in records if record.ended_at is not None), key=lambda record: record.created_at)
+
+    def settle(self, at_once: TableIdentifier | None = None) -> Sequence[CompactionRecord]:
+        """Close records whose process died, or whose answer got lost, by reading their tables.
+
+        A table whose commits fail has its turn when its pause is over; `at_once`, whom a person asks for, has it now.
+        """
+        settled: list[CompactionRecord] = []
+        now = self._clock()
+        cut_off = {record.table: None for record in self._records.records(unsettled=True)}
+        # A process killed between claim and record leaves claimed tasks only.
+        cut_off.update((table, None) for table, prepared in self._tasks.prepared_work().items() if prepared.claimed)
+        for table in cut_off:
+            if table != at_once and self._is_waiting(table, now):
+                continue
+            with self._lease(table, self._new_owner()) as held:
+                if held:
+                    settled += self._settle_table(table)[0]
+        return settled
+
+    def _commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
+        record_id = RecordId(self._new_id())
+        tasks = self._tasks.claim(table, record_id, task_ids)
+        self._on_step("claimed-for-commit")
+        if not tasks:
+            return Commit(None, f"nothing is prepared on {table}")
+        record = CompactionRecord(
+            record_id=record_id,
+            table=table,
+            status=RecordStatus.OPEN,
+            created_at=self._clock(),
+            task_ids=tuple(task.task_id for task in tasks),
+            types=tuple(sorted({task.work.type for task in tasks})),
+            node_keys=tuple(sorted({node_key(table, task.work.node) for task in tasks})),
+            predicted_files=sum(task.work.predicted_files for task in tasks),
+            predicted_bytes=sum(task.work.predicted_bytes for task in tasks),
+            run_id=run_id,
+        )
+        self._records.save(record)
+        self._on_step("record-opened")
+        return self._attempt(record, tasks)
+
+    def _attempt(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> Commit:
+        try:
+            outcome = self._committer.commit(record.table, record.record_id, tasks)
+        except (NotFoundError, TableRefused) as error:
+            # The table is gone, or became one that we never touch: for certain not committed.
+            outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
+        except (StorageUnavailable, ConfigError) as error:
+            # Also a catalog that cannot be opened any more: it was never asked.
+            if not isinstance(error, RacesLost):
+                self._note_failure(record.table, str(error))
+            if record.status is RecordStatus.UNKNOWN:
+                # Nothing came of this try, but the earlier one may still land.
+                return Commit(record, str(error))
+            self._tasks.unclaim(record.record_id)
+            return self._closed(replace(record, status=RecordStatus.FAILED, reason=str(error), answered=True))
+        except CommitStateUnknown as error:
+            outcome = CommitOutcome(CommitState.UNKNOWN, reason=str(error))
+        except Exception as error:
+            log.exception("table=%s record=%s the committer failed", record.table, record.record_id)
+            outcome = CommitOutcome(CommitState.UNKNOWN, reason=f"{type(error).__name__}: {error}")
+        if record.status is RecordStatus.UNKNOWN and outcome.state is CommitState.NOTHING:
+            # This try changed nothing, so it did not shut the earlier one out: whose files are these, the table says.
+            return self._settled_after(record, tasks, outcome)
+        return self._close(replace(record, answered=record.status is RecordStatus.OPEN and not outcome.unanswered), tasks, outcome)
+
+    def _settled_after(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
+        try:
+            earlier = self._committer.settle(record.table, record.record_id, tasks)
+        except NotFoundError:
+            return self._close(record, tasks, outcome)
+        except CompactionError as error:
+            return Commit(record, str(error))
+        if earlier.state is CommitState.UNKNOWN:
+            return Commit(record, f"{outcome.reason}; {earlier.reason}")
+        return self._close(record, tasks, outcome if earlier.state is CommitState.NOTHING else earlier)
+
+    def _close(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
+        now = self._clock()
+        record = replace(
+            record,
+            conflicts=dict(outcome.conflicts),
+            snapshot_before=outcome.snapshot_before,
+            snapshot_after=outcome.snapshot_after,
+            figures=outcome.figures,
+            attempts=outcome.attempts,
+            reason=outcome.reason,
+            commit_ms=_ms(record.created_at, now),
+            queue_ms=max((_ms(task.created_at, task.started_at) for task in tasks), default=0),
+            merge_ms=sum(task.result.duration_ms for task in tasks if task.result),
+            failed=self._failed_beside(record.table, tasks),
+        )
+        if outcome.state is CommitState.UNKNOWN:
+            record = replace(record, status=RecordStatus.UNKNOWN, answered=False)
+            self._records.save(record)
+            self._note_failure(record.table, record.reason or "the catalog's answer got lost")
+            log.warning("table=%s record=%s outcome unknown: %s", record.table, record.record_id, outcome.reason)
+            return Commit(record, record.reason or "the catalog's answer got lost; settled from the table at the next tick")
+        committed = [task for task in tasks if task.task_id in set(outcome.committed)]
+        if outcome.state is CommitState.COMMITTED:
+            self._on_step("committed-in-table")
+            # First the index is stale, then the tasks' files are free: a plan between the two sees either of them.
+            self._update_table(record.table, {"complete": False, "last_committed_at": now, **_NO_PROBLEM})
+            # A settled record may find some of them committed already.
+            self._tasks.commit([task.task_id for task in committed if task.status is TaskStatus.PREPARED], now)
+            self._on_step("tasks-committed")
+            self._tables.mark_done(record.table, [(task.work.node, task.work.type) for task in committed], now)
+        self._fail_conflicts(record, tasks, outcome, now)
+        results = [task.result for task in committed if task.result is not None]
+        record = replace(
+            record,
+            status=RecordStatus.COMMITTED if outcome.state is CommitState.COMMITTED else RecordStatus.FAILED,
+            committed_task_ids=tuple(task.task_id for task in committed),
+            rows=sum(result.rows_written for result in results),
+            rows_deleted=sum(result.rows_deleted_by_position + result.rows_deleted_by_equality for result in results),
+        )
+        return self._closed(record)
+
+    def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[TaskId, str]:
+        """Why tasks of the same plans were never merged; whoever looks at the record should not think that all went in."""
+        plans = {task.plan_id for task in tasks}
+        failed = [task for task in self._tasks.tasks(table, (TaskStatus.FAILED,)) if task.plan_id in plans and task.record_id is None]
+        return {task.task_id: task.reason or "" for task in reversed(failed)}
+
+    def _closed(self, record: CompactionRecord) -> Commit:
+        record = replace(record, ended_at=self._clock())
+        self._records.save(record)
+        self._on_step("record-closed")
+        log.info(
+            "table=%s record=%s %s: %d of %d task(s), snapshot %s → %s",
+            record.table,
+            record.record_id,
+            record.status.value,
+            len(record.committed_task_ids),
+            len(record.task_ids),
+            record.snapshot_before,
+            record.snapshot_after,
+        )
+        return Commit(record, record.reason or in_words(record))
+
+    def _fail_conflicts(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome, now: datetime) -> None:
+        by_id = {task.task_id: task for task in tasks}
+        kept = self._files_kept(record, now) if outcome.conflicts else frozenset()
+        for task_id, reason in outcome.conflicts.items():
+            if self._tasks.task(task_id).status is TaskStatus.PREPARED:
+                self._tasks.fail(task_id, EndReason.CONFLICT, f"conflict: {reason}", now)
+            task = by_id[task_id]
+            if task.result is None or task_id in kept:
+                continue
+            try:
+                self._committer.delete_orphans(record.table, task.table_uuid, [output.path for output in task.result.outputs])
+            except CompactionError as error:
+                log.warning("table=%s task=%s its files stay for now: %s", record.table, task_id, error)
+
+    def _files_kept(self, record: CompactionRecord, now: datetime) -> frozenset[TaskId]:
+        """Tasks whose files a late request would need; upkeep removes them when none can come any more."""
+        records = [record, *(other for other in self._records.records(record.table) if other.record_id != record.record_id)]
+        return frozenset(task_id for one in records if may_arrive(one, now, self._late) for task_id in one.task_ids)
+
+    def _settle_table(self, table: TableIdentifier) -> tuple[tuple[CompactionRecord, ...], str | None]:
+        """Settle every unsettled record of a table; answers those that ended, and why the table must wait when one still may land."""
+        self._recover_claims(table)
+        ended: list[CompactionRecord] = []
+        for record in self._records.records(table, unsettled=True):
+            tasks = self._tasks.tasks(table, record_id=record.record_id)
+            try:
+                outcome = self._committer.settle(table, record.record_id, tasks)
+            except NotFoundError as error:
+                outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
+            except CompactionError as error:
+                self._records.save(replace(record, status=RecordStatus.UNKNOWN, reason=str(error)))
+                self._note_failure(table, str(error))
+                return tuple(ended), f"record {record.record_id} cannot be settled yet: {error}"
+            if outcome.state is CommitState.UNKNOWN:
+                # Only one of the two can land: the same record again either finds the earlier attempt or shuts it out.
+                unknown = replace(record, status=RecordStatus.UNKNOWN, reason=outcome.reason)
+                self._records.save(unknown)
+                with self._undisturbed():
+                    again = self._attempt(unknown, tasks)
+                if again.record is not None and again.record.status is RecordStatus.UNKNOWN:
+                    return tuple(ended), f"record {record.record_id} of {table} may still land: {again.reason}"
+            elif outcome.state is CommitState.NOTHING and not outcome.conflicts:
+                # Not in the table and cannot land any more: its tasks may be committed under another record.
+                self._tasks.unclaim(record.record_id)
+                why = outcome.reason or "its process ended first"
+                reason = f"cut off before the table was changed ({why}); what it would have committed goes into a later record"
+                self._closed(replace(record, status=RecordStatus.FAILED, reason=reason))
+            else:
+                self._close(record, tasks, outcome)
+            ended.append(self._records.record(record.record_id))
+        return tuple(ended), None
+
+    def _recover_claims(self, table: TableIdentifier) -> None:
+        """Tasks that a process claimed and was killed before it wrote the record."""
+        known = {record.record_id for record in self._records.records(table, unsettled=True)}
+        for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)):
+            if task.record_id is None or task.record_id in known:
+                continue
+            # Without a record nothing was ever sent to the catalog; with an ended one the task was left out of it.
+            self._tasks.unclaim(task.record_id)
+
+    def _note_failure(self, table: TableIdentifier, problem: str) -> None:
+        """Show on the table why its commit failed, and let ticks leave it alone for a while."""
+        try:
+            failures = self._tables.state(table).commit_failures + 1
+        except NotFoundError:
+            return
+        again = retry_at(failures, self._clock())
+        self._update_table(table, {"commit_problem": problem, "commit_failures": failures, "commit_retry_at": again})
+
+    def _is_waiting(self, table: TableIdentifier, now: datetime) -> bool:
+        try:
+            return is_waiting(self._tables.state(table).commit_retry_at, now)
+        except NotFoundError:
+            return False
+
+    def _last_committed_at(self, table: TableIdentifier) -> datetime | None:
+        try:
+            return self._tables.state(table).last_committed_at
+        except NotFoundError:
+            return None
+
+    def _properties(self, table: TableIdentifier) -> TableProperties:
+        try:
+            state = self._tables.state(table)
+            return resolve_properties(state.layout.properties if state.layout else {}, self._catalogs.entry(table.catalog).properties)
+        except CompactionError:
+            # A property out of bounds stops planning; what is merged already is still committed, at the default interval.
+            return TableProperties()
+
+    def _update_table(self, table: TableIdentifier, changes: dict[str, object]) -> None:
+        try:
+            self._tables.update(table, changes)
+        except NotFoundError:
+            log.warning("table=%s was forgotten while it was committed", table)
+
+    @contextmanager
+    def _lease(self, table: TableIdentifier, owner: str) -> Iterator[bool]:
+        """Hold the table's commit lease and renew it beside the block; yields whether it was free."""
+        name = _lease_name(table)
+        if not self._leases.acquire(name, owner, self._clock(), LEASE):
+            yield False
+            return
+        try:
+            with self._heartbeat(lambda: self._leases.renew(name, owner, self._clock(), LEASE)):
+                yield True
+        finally:
+            self._leases.release(name, owner)
+
+
+def _lease_name(table: TableIdentifier) -> str:
+    return f"commit:{table}"
+
+
+def in_words(record: CompactionRecord) -> str:
+    """One sentence about a closed record."""
+    if record.status is RecordStatus.COMMITTED:
+        figures = record.figures
+        text = (
+            f"committed {len(record.committed_task_ids)} of {len(record.task_ids)} task(s): "
+            f"{figures.files_before + figures.delete_files_before} → {figures.files_after + figures.delete_files_after} files"
+        )
+    else:
+        text = "nothing was committed"
+    return f"{text}; {record.left_out}" if record.left_out is not None else text
+
+
+def _ms(start: datetime, end: datetime | None) -> int:
+    return int((end - start).total_seconds() * 1000) if end is not None else 0

@@ -1,0 +1,86 @@
+"""Registers catalogs and keeps the list of their tables: new ones appear, dropped ones are forgotten."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compaction_pipeline.core.errors import AccessDenied, CompactionError
+from compaction_pipeline.core.planning.ports import TableState, TableStore
+from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """What a listing found. `failed` maps a catalog that did not answer to the reason; its tables stay as they were."""
+
+    appeared: tuple[TableIdentifier, ...] = ()
+    dropped: tuple[TableIdentifier, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+class ExploreCatalogs:
+    """One verb: list."""
+
+    def __init__(self, catalogs: CatalogStore, tables: TableStore, scan: TableScan) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._scan = scan
+
+    def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
+        """Register a catalog that answers; it is forgotten again when its first listing fails. Answers its tables."""
+        self._catalogs.add(entry)
+        try:
+            found = self._scan.list_tables(entry.name)
+        except CompactionError:
+            self._catalogs.remove(entry.name)
+            raise
+        self._settle(entry.name, found)
+        return found
+
+    def touch(self, tables: Sequence[TableIdentifier]) -> None:
+        """Read the metadata and the manifest list of these tables. Raises AccessDenied; what else is wrong with a table is its own."""
+        for table in tables:
+            try:
+                head = self._scan.head(table)
+                if head.snapshot_id is not None:
+                    self._scan.manifests(table, head.snapshot_id)
+            except AccessDenied:
+                raise
+            except CompactionError as error:
+                log.warning("table=%s was not read: %s", table, error)
+
+    def explore(self, catalog: str | None = None) -> Exploration:
+        """List one catalog or all. One that fails is reported and harms no other."""
+        appeared: list[TableIdentifier] = []
+        dropped: list[TableIdentifier] = []
+        failed: list[tuple[str, str]] = []
+        names = [catalog] if catalog else [entry.name for entry in self._catalogs.entries()]
+        for name in names:
+            try:
+                found = self._scan.list_tables(name)
+            except CompactionError as error:
+                if catalog:
+                    raise
+                log.warning("catalog=%s not listed: %s", name, error)
+                failed.append((name, str(error)))
+                continue
+            new, gone = self._settle(name, found)
+            appeared += new
+            dropped += gone
+        return Exploration(tuple(appeared), tuple(dropped), tuple(failed))
+
+    def _settle(self, catalog: str, found: Sequence[TableIdentifier]) -> tuple[list[TableIdentifier], list[TableIdentifier]]:
+        known = {state.table for state in self._tables.states(catalog)}
+        appeared = [table for table in found if table not in known]
+        dropped = sorted(known - set(found))
+        for table in appeared:
+            self._tables.save(TableState(table))
+        for table in dropped:
+            log.info("table=%s dropped from its catalog: forgotten", table)
+            self._tables.forget(table)
+        return appeared, dropped

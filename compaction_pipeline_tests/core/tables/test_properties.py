@@ -1,0 +1,105 @@
+"""Properties: precedence, defaults, and each rule's message."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.properties import PROPERTIES, TableProperties, resolve_properties
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+BAD = {
+    "self-optimizing.enabled": ["yes", ""],
+    "self-optimizing.group": ["", "  "],
+    "self-optimizing.priority": ["high", "1.5", "2147483648"],
+    "self-optimizing.target-size": ["0", "-1", "128MB", "nan", "9" * 23],
+    "self-optimizing.fragment-ratio": ["1", "0", "2.5", "inf", "2147483648"],
+    "self-optimizing.min-target-size-ratio": ["0", "1.1", "nan", "inf", "-1"],
+    "self-optimizing.minor.trigger.file-count": ["1", "x", "2147483648"],
+    "self-optimizing.minor.trigger.total-size": ["0", "nan", "9" * 23],
+    "self-optimizing.minor.trigger.interval": ["-1", "1h", "9" * 40],
+    "self-optimizing.min-plan-interval": ["-1", "inf"],
+    "self-optimizing.major.trigger.duplicate-ratio": ["0", "-0.1", "nan", "inf"],
+    "self-optimizing.full.trigger.interval": ["never", "nan", str(2**63)],
+    "self-optimizing.max-task-size-bytes": ["0", "x", "9" * 23],
+    "self-optimizing.execute.num-retries": ["-1", "x", "1001"],
+    "self-optimizing.commit.interval": ["-1", "x"],
+    "compaction.task.memory": ["134217727", "1g", "9" * 23],
+    "compaction.respec.quiet-interval": ["-1", "x"],
+    "compaction.conversions.enabled": ["yes", ""],
+    "self-optimizing.quota": ["0", "-1", "nan", "inf"],
+}
+
+
+def test_every_property_has_a_bad_value_here() -> None:
+    assert set(BAD) == {item.key for item in PROPERTIES}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in BAD.items() for value in values])
+def test_a_value_out_of_bounds_names_key_value_and_rule(key: str, value: str) -> None:
+    rule = next(item.rule for item in PROPERTIES if item.key == key)
+    with pytest.raises(ConfigError) as raised:
+        resolve_properties({key: value}, {})
+    assert key in str(raised.value)
+    assert value.strip() in str(raised.value)
+    assert rule in str(raised.value)
+
+
+def test_a_value_out_of_bounds_names_the_table_who_set_it_and_how_to_mend_it() -> None:
+    key, orders = "self-optimizing.fragment-ratio", TableIdentifier("lake", ("shop",), "orders")
+    rule = f"lake.shop.orders: '{key}' is 1 but must be ≥ 2 and < 2^31; "
+    with pytest.raises(ConfigError) as of_table:
+        resolve_properties({key: "1"}, {f"table.{key}": "4"}, orders)
+    assert str(of_table.value) == f"{rule}the table sets it: ALTER TABLE shop.orders SET TBLPROPERTIES ('{key}' = '…')"
+    with pytest.raises(ConfigError) as of_catalog:
+        resolve_properties({}, {f"table.{key}": "1"}, orders)
+    assert str(of_catalog.value) == (
+        f"{rule}the catalog sets it for all its tables, by -p table.{key}=…: "
+        "`catalog remove lake`, then `catalog add lake` with a right value"
+    )
+
+
+def test_the_table_outranks_the_catalog_and_the_catalog_the_default() -> None:
+    catalog = {"table.self-optimizing.priority": "2", "table.self-optimizing.quota": "3", "self-optimizing.fragment-ratio": "4"}
+    found = resolve_properties({"self-optimizing.priority": "1"}, catalog)
+    assert (found.priority, found.quota, found.fragment_ratio) == (1, 3.0, 8)
+
+
+def test_the_tables_write_target_is_the_target_where_nothing_else_is_set() -> None:
+    assert resolve_properties({"write.target-file-size-bytes": "1000"}, {}).target_size_bytes == 1000
+    both = {"write.target-file-size-bytes": "1000", "self-optimizing.target-size": "2000"}
+    assert resolve_properties(both, {}).target_size_bytes == 2000
+    assert (
+        resolve_properties({"write.target-file-size-bytes": "1000"}, {"table.self-optimizing.target-size": "3000"}).target_size_bytes
+        == 3000
+    )
+
+
+def test_the_minor_total_size_follows_the_target() -> None:
+    assert resolve_properties({"self-optimizing.target-size": "5000"}, {}).minor_total_size_bytes == 5000
+
+
+def test_written_defaults_are_the_defaults() -> None:
+    texts = {item.key: item.default_text for item in PROPERTIES if item.default_text != "target-size"}
+    assert resolve_properties(texts, {}) == TableProperties() == resolve_properties({}, {})
+
+
+def test_a_negative_full_interval_is_off() -> None:
+    assert resolve_properties({"self-optimizing.full.trigger.interval": "-7"}, {}).full_interval is None
+    assert resolve_properties({"self-optimizing.full.trigger.interval": "1000"}, {}).full_interval == timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("value", [str(2**63 - 1), str(10**15)])
+def test_an_interval_longer_than_anybody_waits_is_a_hundred_years(value: str) -> None:
+    found = resolve_properties({"self-optimizing.minor.trigger.interval": value, "self-optimizing.full.trigger.interval": value}, {})
+    assert found.minor_interval == found.full_interval == timedelta(days=36_500)
+
+
+def test_known_keys_without_a_meaning_here_are_ignored_and_typos_unknown() -> None:
+    found = resolve_properties(
+        {"self-optimizing.filter": "a > 1", "self-optimizing.prio": "1", "compaction.delta-rewrite.enabled": "true"}, {}
+    )
+    assert found.ignored == ("compaction.delta-rewrite.enabled", "self-optimizing.filter")
+    assert found.unknown == ("self-optimizing.prio",)

@@ -1,0 +1,203 @@
+"""Commits that fail: the pause after them, what the table shows, and what is told when a lost answer is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.commit.record import RecordStatus
+from compaction_pipeline.core.errors import CommitRefused, CommitStateUnknown, RacesLost
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.house import House
+
+MINOR = PlanRequest(types=(CompactionType.MINOR,), force=True)
+
+
+def answering(house: House, answer: Callable[..., CommitOutcome]) -> AbstractContextManager[object]:
+    return mock.patch.object(house.services.committer, "commit", answer)
+
+
+def refused(*arguments: object) -> CommitOutcome:
+    raise CommitRefused("the catalog refused the commit (HTTP 403: no right)")
+
+
+def lost(*arguments: object) -> CommitOutcome:
+    return CommitOutcome(CommitState.UNKNOWN, reason="the answer got lost", unanswered=True)
+
+
+def races_lost(*arguments: object) -> CommitOutcome:
+    raise RacesLost("another writer was faster 5 times")
+
+
+def with_prepared(house: House, **properties: str) -> LakeTable:
+    table = house.fragmented(files=12, **properties)
+    services = house.services
+    services.compact_table.refresh(table.identifier)
+    services.plan_tables.plan(table.identifier, MINOR)
+    services.dispatch_tasks.drain("somebody")
+    return table
+
+
+@pytest.mark.parametrize("answer", [refused, lost])
+def test_ticks_leave_a_table_alone_after_a_failed_commit_for_longer_each_time(house: House, answer: Callable[..., CommitOutcome]) -> None:
+    table = with_prepared(house)
+    calls: list[float] = []
+    begin = house.now
+
+    def counted(*arguments: object) -> CommitOutcome:
+        calls.append((house.now - begin).total_seconds())
+        return answer(*arguments)
+
+    with answering(house, counted):
+        for _ in range(36):
+            house.services.tick_tables.keep()
+            list(house.services.tick_tables.commit_due())
+            house.pass_time(5)
+    assert calls == [0, 10, 30, 70, 150]
+    state = house.services.stores.tables.state(table.identifier)
+    assert state.commit_failures == 5
+
+
+def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> None:
+    table = with_prepared(house)
+    with answering(house, refused):
+        list(house.services.tick_tables.commit_due())
+    [shown] = house.services.read_history.tables()
+    assert shown.health is HealthStatus.FAILING
+    assert "HTTP 403: no right" in shown.reason
+    assert "tried again from" in shown.reason
+    # A refresh between the two knows nothing of it.
+    house.services.compact_table.refresh(table.identifier)
+    [shown] = house.services.read_history.tables()
+    assert "HTTP 403" in shown.reason
+    house.pass_time(10)
+    [record] = house.services.tick_tables.commit_due()
+    assert record.status is RecordStatus.COMMITTED
+    state = house.services.stores.tables.state(table.identifier)
+    assert (state.commit_problem, state.commit_failures, state.commit_retry_at) == (None, 0, None)
+
+
+def test_a_person_need_not_wait(house: House) -> None:
+    table = with_prepared(house)
+    with answering(house, refused):
+        list(house.services.tick_tables.commit_due())
+    done = house.services.compact_table.compact(table.identifier)
+    assert [record.status for record in done.records] == [RecordStatus.COMMITTED]
+
+
+def test_lost_races_are_no_reason_to_wait(house: House) -> None:
+    table = with_prepared(house)
+    with answering(house, races_lost):
+        list(house.services.tick_tables.commit_due())
+    assert house.services.stores.tables.state(table.identifier).commit_retry_at is None
+    assert house.services.commit_tables.due() == [table.identifier]
+
+
+def test_the_command_that_finds_a_lost_answer_tells_that_commit(house: House) -> None:
+    table = with_prepared(house)
+    commit = house.services.committer.commit
+
+    def landed_then_lost(*arguments: object) -> CommitOutcome:
+        commit(*arguments)  # type: ignore[arg-type]
+        return lost()
+
+    with answering(house, landed_then_lost):
+        unknown = house.services.commit_tables.commit(table.identifier).record
+    assert unknown is not None
+    done = house.services.compact_table.compact(table.identifier)
+    head = table.head().snapshot_id
+    assert [(record.record_id, record.status, record.snapshot_after) for record in done.records] == [
+        (unknown.record_id, RecordStatus.COMMITTED, head)
+    ]
+    assert len(done.committed) == 1
+
+
+def test_nothing_is_merged_while_a_commit_may_still_land(house: House) -> None:
+    table = with_prepared(house)
+    with answering(house, lost), mock.patch.object(house.services.committer, "settle", lost):
+        house.services.commit_tables.commit(table.identifier)
+        with pytest.raises(CommitStateUnknown, match=r"may still land \(the answer got lost\)"):
+            house.services.compact_table.compact(table.identifier)
+    assert len(table.files()) == 12
+
+
+def test_a_record_says_whether_every_request_of_it_was_answered(house: House) -> None:
+    table = with_prepared(house)
+    with answering(house, lost):
+        unknown = house.services.commit_tables.commit(table.identifier).record
+    assert unknown is not None
+    assert not unknown.answered
+    [settled] = house.services.commit_tables.settle(table.identifier)
+    # Nobody knows what became of its request; that of the next one was answered.
+    assert (settled.status, settled.answered) == (RecordStatus.FAILED, False)
+    done = house.services.compact_table.compact(table.identifier)
+    assert [(record.status, record.answered) for record in done.records] == [(RecordStatus.COMMITTED, True)]
+
+
+def test_the_files_of_an_unanswered_commit_stay_for_a_day(house: House) -> None:
+    # On v2 a catalog refuses a snapshot whose sequence number is used; on v1 there is none.
+    table = with_prepared(house, format_version="1")
+    late: list[tuple[Any, ...]] = []
+
+    def on_its_way(*arguments: Any) -> Any:
+        late.append(arguments)
+        raise CommitStateUnknownException("gateway timeout")
+
+    services = house.services
+    parent = table.head().snapshot_id
+    with mock.patch.object(SqlCatalog, "commit_table", on_its_way):
+        services.commit_tables.commit(table.identifier)
+    # The table moves on, in a way that no merge of its files may follow.
+    table.table.refresh().delete("id = 0")
+    house.pass_time(10)
+    services.tick_tables.keep()
+    [conflict] = services.tick_tables.commit_due()
+    assert conflict.conflicts
+    assert not services.stores.records.records(unsettled=True)
+    for _ in range(3):
+        assert services.maintain_tables.remove_leftovers(table.identifier) == ()
+        house.pass_time(7 * 3600)
+    # A rollback, and the request arrives after all: every file that it names is there.
+    assert parent is not None
+    table.table.refresh().manage_snapshots().set_current_snapshot(snapshot_id=parent).commit()
+    house.pass_time(7 * 3600)
+    assert services.maintain_tables.remove_leftovers(table.identifier) == ()
+    catalog, _, requirements, updates = late[0]
+    catalog.commit_table(table.table.refresh(), requirements, updates)
+    assert table.live_ids() == list(range(12))
+    assert len(table.files()) == 1
+
+
+def test_the_files_of_an_unanswered_commit_go_after_a_day(house: House) -> None:
+    table = with_prepared(house)
+
+    def lost_on_its_way(*arguments: Any) -> Any:
+        raise CommitStateUnknownException("gateway timeout")
+
+    services = house.services
+    with mock.patch.object(SqlCatalog, "commit_table", lost_on_its_way):
+        services.commit_tables.commit(table.identifier)
+    file = next(iter(table.files()))
+    table.delete_positions((file.path, 0))
+    house.pass_time(10)
+    services.tick_tables.keep()
+    [conflict] = services.tick_tables.commit_due()
+    assert conflict.conflicts
+    assert services.maintain_tables.remove_leftovers(table.identifier) == ()
+    house.pass_time(24 * 3600)
+    gone = services.maintain_tables.remove_leftovers(table.identifier)
+    # The merged file, and of the commit a manifest or more and the list that names them, which goes last.
+    assert sorted({path.rsplit(".", 1)[-1] for path in gone}) == ["avro", "parquet"]
+    assert "/snap-" in gone[-1]
+    assert len(table.live_ids()) == 11
+    assert services.maintain_tables.remove_leftovers(table.identifier) == ()

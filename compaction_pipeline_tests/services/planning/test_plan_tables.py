@@ -1,0 +1,166 @@
+"""What a tick's plan reads and says, over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.queue.task import EndReason, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.test_compact_table import Broken
+
+
+def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented()
+    services = house.services
+    services.compact_table.refresh(table.identifier)
+    assert services.plan_tables.plan(table.identifier).tasks
+    row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
+    services.compact_table.refresh(table.identifier)
+    # Nodes whose files changed are judged at once, the pause between two plans or not.
+    assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
+    with monkeypatch.context() as patch:
+        patch.setattr(services.stores.files, "files", lambda *_: pytest.fail("files were read for nothing"))
+        assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
+    house.pass_time(61)
+    replanned = services.plan_tables.plan(table.identifier)
+    assert len(replanned.tasks) == len(replanned.plan.replaces) == 1
+    assert len(replanned.tasks[0].work.inputs) == 32
+
+
+def test_a_tick_says_what_waits_though_only_nodes_were_planned_before(house: House) -> None:
+    table = house.fragmented()
+    plans = house.services.plan_tables
+    house.services.compact_table.refresh(table.identifier)
+    [node] = [state.node for state in house.services.stores.tables.nodes(table.identifier)]
+    changed = {table.identifier: frozenset({node})}
+    [(_, planned)] = house.services.tick_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
+    assert planned.tasks
+    reason = plans.plan(table.identifier).plan.reason
+    assert (reason.code, reason.text.split(";")[0]) == (PlanReasonCode.FILES_IN_USE, "1 node held back")
+    row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
+    house.services.compact_table.refresh(table.identifier)
+    house.services.tick_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
+    assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
+    state = house.services.stores.tables.state(table.identifier)
+    assert state.plan_reason is not None
+    assert "at least 1 min must pass" in state.plan_reason.text
+
+
+# ---- nodes that time, or what happened meanwhile, makes due: ticks must come back to them
+
+SEGMENTS = {"self-optimizing.target-size": "4096"}
+"""A file of some rows is no fragment; three quarters of its rows deleted make it due for MAJOR."""
+
+
+def _ticks(house: House) -> PlanReasonCode | None:
+    """A tick over the tables that stood still; None when it does not come to the table."""
+    plans = house.services.plan_tables
+    codes = [plans.plan(table).plan.reason.code for table in plans.worth_planning()]
+    return codes[0] if codes else None
+
+
+def _read_and_plan(house: House, table: LakeTable) -> None:
+    house.services.explore_catalogs.explore()
+    house.services.compact_table.refresh(table.identifier)
+    house.services.plan_tables.plan(table.identifier)
+
+
+def _worn_segment(house: House, **thresholds: str) -> LakeTable:
+    properties = {f"self-optimizing.major.trigger.{name.replace('_', '-')}": value for name, value in thresholds.items()}
+    table = house.lake.table("t", properties=SEGMENTS | properties)
+    file = table.ids(*range(20))
+    table.delete_positions(*[(file.path, number) for number in range(15)])
+    return table
+
+
+def test_the_minor_interval_counts_small_files_of_both_kinds(house: House) -> None:
+    table = house.lake.table("t")
+    table.ids(0, 1)
+    table.delete_ids(0)
+    _read_and_plan(house, table)
+    house.pass_time(2 * 3600)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_the_minor_interval_counts_deletes_that_lie_elsewhere(house: House) -> None:
+    table = house.lake.table("t")
+    with table.table.update_spec() as update:
+        update.add_field("id", IdentityTransform(), "p")
+    table.table.refresh()
+    table.insert({"id": 1, "name": "a"}, {"id": 1, "name": "b"}, partition=Record(1), spec_id=1)
+    table.delete_ids(1, spec_id=0)
+    _read_and_plan(house, table)
+    house.pass_time(2 * 3600)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_a_node_that_changed_and_was_not_planned_at_once_is_planned_later(house: House) -> None:
+    table = house.lake.table("t", properties=SEGMENTS)
+    file = table.ids(*range(20))
+    _read_and_plan(house, table)
+    table.delete_positions(*[(file.path, number) for number in range(15)])
+    # A person looks between the commit and the tick: what changed is read, and not planned.
+    house.services.compact_table.explain(table.identifier)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_thresholds_that_were_set_on_a_quiet_table_are_acted_on(house: House) -> None:
+    table = _worn_segment(house, duplicate_ratio="0.9")
+    _read_and_plan(house, table)
+    assert _ticks(house) is None
+    with table.table.transaction() as transaction:
+        transaction.set_properties({"self-optimizing.major.trigger.duplicate-ratio": "0.1"})
+    house.services.compact_table.refresh(table.identifier)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+@pytest.mark.parametrize("status", [TaskStatus.FAILED, TaskStatus.CANCELED])
+def test_a_task_that_ended_without_a_commit_is_planned_again(house: House, status: TaskStatus) -> None:
+    house.services.engine_override = Broken()
+    table = _worn_segment(house)
+    _read_and_plan(house, table)
+    [task] = house.services.stores.tasks.tasks(table.identifier)
+    house.pass_time(70)
+    assert _ticks(house) is PlanReasonCode.FILES_IN_USE
+    if status is TaskStatus.CANCELED:
+        house.services.stores.tasks.cancel([task.task_id], EndReason.GIVEN_UP, "interrupted", house.now)
+    else:
+        house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+    assert house.services.stores.tasks.task(task.task_id).status is status
+    house.pass_time(2 * 3600)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_a_fault_that_nobody_foresaw_holds_up_no_other_table(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = house.fragmented("a"), house.fragmented("b")
+    services = house.services
+    with monkeypatch.context() as patch:
+        patch.setattr(services.refresh_files, "refresh", _failing_for(bad, services.refresh_files.refresh))
+        swept = services.tick_tables.sweep(None, timedelta(seconds=20))
+        assert [refresh.problem is None for refresh in swept.refreshed] == [False, True]
+        assert swept.cursor is None
+    services.tick_tables.sweep(None, timedelta(seconds=20))
+    monkeypatch.setattr(services.stores.files, "files", _failing_for(bad, services.stores.files.files))
+    [(table, planned)] = services.tick_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
+    assert table == good.identifier
+    assert planned.tasks
+    assert "OverflowError: a number too large" in (services.stores.tables.state(bad.identifier).problem or "")
+
+
+def _failing_for(bad: LakeTable, real: Callable[..., Any]) -> Callable[..., Any]:
+    def failing(table: TableIdentifier, *arguments: Any) -> Any:
+        if table == bad.identifier:
+            raise OverflowError("a number too large")
+        return real(table, *arguments)
+
+    return failing

@@ -1,0 +1,164 @@
+"""The pool of slots: merges of several tables beside each other, commits beside the merges, and how it all ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from threading import Event, Lock, current_thread, main_thread
+
+import pytest
+
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.house import House
+
+LONG = 60
+"""Seconds that a test waits for what must come; none waits so long."""
+
+
+class Held:
+    """An engine whose merges of one table wait until they are let go; those of others go through."""
+
+    def __init__(self, table: LakeTable | None = None, error: BaseException | None = None) -> None:
+        self.begun, self.let_go = Event(), Event()
+        self.threads: set[str] = set()
+        self._table = table
+        self._error = error
+        self._one_at_a_time = Lock()
+
+    def ready(self) -> None:
+        self.threads.add(current_thread().name)
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        (task,) = tasks
+        if self._table is not None and task.table == self._table.identifier:
+            self.begun.set()
+            assert self.let_go.wait(LONG)
+            if self._error is not None:
+                raise self._error
+        with self._one_at_a_time:
+            yield from InProcessMergeEngine().merge(tasks, layout, file_io)
+
+    def close(self) -> None: ...
+
+
+def planned(house: House, engine: Held, *tables: LakeTable) -> None:
+    house.services.engine_override = engine
+    house.services.dispatch_tasks._task_slots = 2
+    for table in tables:
+        assert house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+
+
+def test_tables_are_merged_and_committed_while_another_s_merge_takes_its_time(house: House) -> None:
+    slow, quick, third = (house.fragmented(name, files=12) for name in ("slow", "quick", "third"))
+    engine = Held(slow)
+    planned(house, engine, slow, quick, third)
+    committed: list[str] = []
+
+    def on_commit(record: object) -> None:
+        committed.append(str(record.table))  # type: ignore[attr-defined]
+        assert current_thread() is main_thread()
+        if len(committed) == 2:
+            engine.let_go.set()
+
+    # Time passes for the drain as it waits: its look for due tables comes every other second.
+    house.services.dispatch_tasks._on_step = lambda step: house.pass_time(3) if step == "prepared" else None
+    done = house.services.tick_tables.drain(until=lambda: house.pass_time(1) or False, linger=timedelta(0), on_commit=on_commit)  # type: ignore[func-returns-value]
+    # Which of the two that run beside each other ends first is chance.
+    assert sorted(committed[:2]) == ["lake.db.quick", "lake.db.third"]
+    assert committed[2:] == ["lake.db.slow"]
+    assert (done.polled, len(done.prepared), done.failed) == (3, 3, {})
+    for table in (slow, quick, third):
+        assert table.live_ids() == list(range(12))
+        assert len(table.files()) == 1
+
+
+def test_spark_is_started_by_the_caller_s_thread(house: House) -> None:
+    table = house.fragmented(files=12)
+    engine = Held()
+    planned(house, engine, table)
+    house.services.dispatch_tasks.drain("me")
+    assert main_thread().name in engine.threads
+
+
+def test_when_time_is_up_what_is_merged_is_merged_to_its_end_and_nothing_else_begins(house: House) -> None:
+    first, second = house.fragmented("first", files=12), house.fragmented("second", files=12)
+    engine = Held(first)
+    planned(house, engine, first, second)
+    house.services.dispatch_tasks._task_slots = 2
+    until = iter([False])
+
+    def over() -> bool:
+        # The first merge is under way, and the time is up.
+        if next(until, True):
+            assert engine.begun.wait(LONG)
+            engine.let_go.set()
+            return True
+        return False
+
+    done = house.services.dispatch_tasks.drain("me", until=over)
+    assert engine.begun.is_set()
+    assert done.polled == len(done.prepared) >= 1
+    left = house.services.stores.tasks.counts()
+    assert left.get(TaskStatus.EXECUTING, 0) == 0
+    assert left.get(TaskStatus.PENDING, 0) + left[TaskStatus.PREPARED] == 2
+
+
+def test_an_interrupt_gives_the_attempts_of_all_slots_back_at_once(house: House) -> None:
+    first, second = house.fragmented("first", files=12), house.fragmented("second", files=12)
+    engine = Held(first)
+    planned(house, engine, first, second)
+
+    def interrupted() -> None:
+        assert engine.begun.wait(LONG)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        house.services.dispatch_tasks.drain("me", meanwhile=interrupted)
+    assert not house.services.stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))
+    (task,) = house.services.stores.tasks.tasks(first.identifier)
+    (attempt,) = house.services.stores.tasks.attempts(task.task_id)
+    assert (task.status, attempt.end_reason, attempt.reason) == (TaskStatus.PENDING, EndReason.INTERRUPTED, "interrupted")
+    engine.let_go.set()
+
+
+def test_what_ends_a_slot_ends_the_drain(house: House) -> None:
+    table = house.fragmented(files=12)
+    engine = Held(table, KeyboardInterrupt())
+    engine.let_go.set()
+    planned(house, engine, table)
+    with pytest.raises(KeyboardInterrupt):
+        house.services.dispatch_tasks.drain("me")
+    assert not house.services.stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))
+
+
+def test_a_table_commits_early_when_its_merged_work_holds_due_nodes_back(house: House) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    assert services.compact_table.compact(table.identifier).committed
+    table.ids(20)
+    services.compact_table.plan_nodes(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
+    services.dispatch_tasks.drain("me")
+    house.pass_time(61)
+    assert services.commit_tables.due() == []
+    # Files that came since make the node due, and its own merged work is in the way.
+    for one in range(40, 52):
+        table.ids(one)
+    services.tick_tables.sweep(None, timedelta(seconds=20))
+    services.plan_tables.plan(table.identifier)
+    assert services.commit_tables.due() == [table.identifier]
+    services.stores.tables.update(table.identifier, {"last_committed_at": house.now - timedelta(seconds=29)})
+    assert services.commit_tables.due() == []
+
+
+def test_merged_work_takes_no_slot_of_its_table(house: House) -> None:
+    table = house.fragmented(files=24, **{"self-optimizing.quota": "1.5", "self-optimizing.target-size": "12000"})
+    services = house.services
+    services.compact_table.refresh(table.identifier)
+    assert len(services.plan_tables.plan(table.identifier).tasks) == 1
+    assert services.stores.tasks.planned_work(table.identifier).tasks == 1
+    services.dispatch_tasks.drain("me")
+    assert services.stores.tasks.planned_work(table.identifier).tasks == 0
