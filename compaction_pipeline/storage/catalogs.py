@@ -1,4 +1,4 @@
-"""CatalogStore: registered catalogs, by name."""
+"""The CatalogStore: the registered catalogs, by name."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class SqlCatalogStore:
     def entries(self) -> Sequence[CatalogEntry]:
         with reading(self._engine) as connection:
             rows = connection.execute(select(schema.catalog)).all()
-        # Sorted here: collations of databases differ.
+        # Databases sort texts differently, so Python sorts here.
         return tuple(sorted((CatalogEntry(row.name, row.properties, row.observe) for row in rows), key=lambda entry: entry.name))

@@ -1,6 +1,6 @@
-"""Column types of the state: moments in UTC, enums by value, and frozen dataclasses as JSON.
+"""Column types of the state database: moments in UTC, enums by value, and frozen dataclasses as JSON.
 
-What goes in comes out equal, types included; a naive datetime is refused.
+A value that is read equals the value that was written, its type included. A naive datetime is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ E = TypeVar("E", bound=Enum)
 
 
 class Moment(TypeDecorator[datetime]):
-    """An aware datetime; UTC in the database and when it comes back. SQLite keeps a text that sorts by time."""
+    """An aware datetime. It is stored and returned in UTC. SQLite stores it as a text that sorts by time."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -60,7 +60,10 @@ class Json(TypeDecorator[Any]):
     cache_ok = True
 
     def __init__(self, kind: Any, *, remembered: int = 0) -> None:
-        """`remembered`: so many values are kept by their text. Only for values that nothing in them can be changed of."""
+        """`remembered` is the number of values that stay in memory, so that the same text is not parsed again.
+
+        Readers then share these values, so use it only for types that are immutable.
+        """
         super().__init__()
         self.kind = kind
         self.remembered = remembered

@@ -1,8 +1,8 @@
-"""Opens the state database and runs transactions on it: SQLite (WAL) or PostgreSQL.
+"""Opens the state database (SQLite in WAL mode, or PostgreSQL) and runs transactions on it.
 
-A transaction that will write says so at its start (`writing`): on SQLite it takes the write lock at once, because a reader
-that becomes a writer half way fails with "database is locked" whatever the timeout. Every failure to reach the database
-is a StorageUnavailable that names it without its password.
+A transaction that will write is opened with `writing`. On SQLite it takes the write lock at once, because a transaction that
+starts as a reader and writes later fails with "database is locked", however long the timeout is. Every failure to reach the
+database becomes a StorageUnavailable, which names the database without its password.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.storage.private_files import make_private_file, make_private_folder, tighten_database
 
 BUSY_TIMEOUT_SECONDS = 30
-"""How long a SQLite transaction waits for another one; a bulk insert of 10⁶ files takes less."""
+"""A SQLite transaction waits this long for another one. A bulk insert of 10⁶ files takes less."""
 CACHE_KIB = 64 * 1024
-"""Pages that a SQLite connection keeps, when it reads so many: files are read by node, and lie by manifest."""
+"""The most that a SQLite connection caches. Files are read by node but stored by manifest, so one read touches many pages."""
 CONNECT_TIMEOUT_SECONDS = 10
 BATCH = 1_000
-"""Values in one IN list; SQLite allows 32,766 variables."""
+"""The number of values in one IN list. SQLite allows 32,766 variables."""
 
 VERSION_TABLE = "compaction_version"
-"""Not alembic's usual name: Dagster keeps its own version under that one, maybe in the same PostgreSQL database."""
+"""The table of the schema's version. Dagster uses alembic's usual name, possibly in the same PostgreSQL database, so ours differs."""
 
 _WRITES = "compaction_writes"
 _FORMS = "sqlite:///path/to/state.db or postgresql://user:password@host/database"
@@ -39,10 +39,12 @@ T = TypeVar("T")
 
 
 def open_state(url: str, *, make_folder: bool = False) -> Engine:
-    """An engine on the state database; nothing is created in it (see `migrations`). `make_folder`: the folder of a file is ours to make.
+    """Return an engine for the state database. It creates no tables (`migrations` does).
 
-    ConfigError for a URL of another kind, a folder that is not there and (on first use) a SQLite file that belongs to another
-    program; StorageUnavailable when the file cannot be opened.
+    With `make_folder` it creates the folder of a SQLite file.
+
+    Raises ConfigError for a URL of another kind, for a missing folder and, on first use, for a SQLite file that belongs to
+    another program. Raises StorageUnavailable when the file cannot be opened.
     """
     parsed = _parsed(url)
     return _open_sqlite(parsed, make_folder) if parsed.get_backend_name() == "sqlite" else _open_postgres(parsed)
@@ -50,10 +52,10 @@ def open_state(url: str, *, make_folder: bool = False) -> Engine:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction that only reads, all of it at one moment."""
+    """A transaction that only reads. All its statements see the database at one moment."""
     with _reachable(engine), engine.connect() as connection:
         if engine.dialect.name == "postgresql":
-            # Its default looks afresh at each statement; SQLite's transactions see one moment anyway.
+            # By default, each statement of PostgreSQL sees the newest data. A transaction of SQLite always sees one moment.
             connection = connection.execution_options(isolation_level="REPEATABLE READ")
         with connection.begin():
             yield connection
@@ -61,7 +63,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes; all or nothing."""
+    """A transaction that writes. It is applied whole, or not at all."""
     with _reachable(engine), engine.connect() as connection:
         connection = connection.execution_options(**{_WRITES: True})
         with connection.begin():
@@ -69,14 +71,14 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 def lock(connection: Connection, name: str) -> None:
-    """Let no other transaction that locks this name run beside this one. SQLite has one writer anyway."""
+    """Wait until no other transaction holds this name, and hold it until this transaction ends. SQLite has only one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
 
 
 def upsert(connection: Connection, table: Table) -> Any:
-    """INSERT that takes `on_conflict_do_update`, in the connection's dialect."""
-    # Only the dialect in use: importing PostgreSQL's costs a quarter of a second.
+    """An INSERT in the connection's dialect that has `on_conflict_do_update`."""
+    # The import of PostgreSQL's dialect takes a quarter of a second, so only the dialect in use is imported.
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql
 
@@ -93,7 +95,7 @@ def batches(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
 
 
 def shown(engine: Engine) -> str:
-    """The database's URL as a person may see it: without the password."""
+    """The database's URL without its password."""
     return engine.url.render_as_string(hide_password=True)
 
 
@@ -102,7 +104,7 @@ def _parsed(url: str) -> URL:
         parsed = make_url("postgresql" + url.removeprefix("postgres") if url.startswith("postgres://") else url)
         backend = parsed.get_backend_name()
     except (ArgumentError, ValueError):
-        # The text itself is not repeated: it may hold a password where we do not expect one.
+        # The message does not repeat the text, because a password may stand anywhere in it.
         raise ConfigError(f"COMPACTION_STATE_URL is not a URL; it must be {_FORMS}") from None
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg2")
@@ -140,14 +142,14 @@ def _make(folder: Path) -> None:
 
 def _open_postgres(url: URL) -> Engine:
     try:
-        # A pooled connection may have died with its server, hours ago: it is tried before use.
+        # The server may have ended a pooled connection hours ago, so each connection is tried before use.
         return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS})
     except (NoSuchModuleError, ImportError) as error:
         raise ConfigError("COMPACTION_STATE_URL names a PostgreSQL database but psycopg2 is not installed") from error
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    # We say BEGIN ourselves: the driver's own starts no transaction for DDL and never takes the write lock early.
+    # `_begin_sqlite` sends BEGIN, because the driver starts no transaction for DDL and never takes the write lock early.
     connection.isolation_level = None
     path = _path_of(connection)
     _refuse_another_program_s(connection, path)
@@ -164,12 +166,12 @@ def _path_of(connection: sqlite3.Connection) -> Path:
 
 
 def _refuse_another_program_s(connection: sqlite3.Connection, path: Path) -> None:
-    # Before the first change, the journal mode: an Iceberg catalog's file, mistyped here, must stay as it is.
+    # Setting the journal mode changes the file, so this check comes first. A URL may name an Iceberg catalog's file by mistake.
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     if tables and VERSION_TABLE not in tables:
         raise ConfigError(
             f"COMPACTION_STATE_URL names {str(path)!r}, which is the database of another program (it holds the table {tables[0]!r}); "
-            "name a file of its own, or unset it"
+            "set it to a file that no other program uses, or unset it"
         )
 
 
@@ -182,11 +184,11 @@ def _reachable(engine: Engine) -> Iterator[None]:
     try:
         yield
     except (IntegrityError, ProgrammingError):
-        # A mistake of ours, not of the database.
+        # These are mistakes of this program, not of the database.
         raise
     except (DatabaseError, InterfaceError) as error:
         reason = " ".join(str(error.orig).split())
         raise StorageUnavailable(
             f"the state database {shown(engine)} did not answer: {reason}; "
-            "see that it runs, can be written and is what COMPACTION_STATE_URL means"
+            "see that it runs, that it can be written, and that COMPACTION_STATE_URL names the right database"
         ) from error

@@ -1,4 +1,4 @@
-"""Rows of live files, written and removed in bulk, with the sums by which a changed node is told."""
+"""Writes and removes rows of live files in bulk, and keeps the sums that tell which nodes changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _INSERT = f"INSERT INTO {schema.live_file.name} ({', '.join(_NAMES)}) VALUES ({'
 
 
 def path_hash(path: str) -> int:
-    """The number by which a path is looked up."""
+    """The hash by which a path is looked up."""
     return crc32(path.encode(errors="surrogatepass"))
 
 
@@ -47,7 +47,7 @@ def known_partition_id(met: dict[tuple[int, int], int], partition_ids: Mapping[T
 
 
 def file_row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) -> RowValues:
-    """Values in the order of the table's columns."""
+    """The values of a file's row, in the order of the table's columns."""
     entry = (
         file.path,
         file.content.value,
@@ -76,7 +76,7 @@ def file_row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) 
 def insert_files(connection: Connection, rows: Sequence[RowValues]) -> None:
     """Insert rows of files, many at a time."""
     if connection.dialect.name == "sqlite":
-        # The driver's own executemany, without SQLAlchemy's handling of each value: four times as fast.
+        # The driver's own executemany is four times as fast as SQLAlchemy, which handles each value by itself.
         connection.exec_driver_sql(_INSERT, list(rows))
     else:
         named = [dict(zip(_NAMES, row, strict=True)) for row in rows]
@@ -84,7 +84,7 @@ def insert_files(connection: Connection, rows: Sequence[RowValues]) -> None:
 
 
 def remove_manifests(connection: Connection, identifier: str, paths: Sequence[str]) -> defaultdict[int, int]:
-    """Drop the files of these manifests; answers what that adds to the sum of each partition."""
+    """Drop the files of these manifests. Returns the (negative) change of each partition's sum, by partition id."""
     sums: defaultdict[int, int] = defaultdict(int)
     of_before: set[int] = set()
     file = schema.live_file.c
@@ -97,14 +97,14 @@ def remove_manifests(connection: Connection, identifier: str, paths: Sequence[st
                 sums[partition_id] -= entry_hash
         connection.execute(delete(schema.live_file).where(file.manifest_id.in_(batch)))
         connection.execute(delete(schema.manifest).where(schema.manifest.c.manifest_id.in_(batch)))
-    # A file without a hash is in no sum: that it goes must be said.
+    # A file without a hash is in no sum. Its removal leaves the sum as it is, so the partition is marked instead.
     for numbers in batches(sorted(of_before)):
         connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(numbers)).values(touched=True))
     return sums
 
 
 def add_sums(connection: Connection, sums: Mapping[int, int]) -> None:
-    """Keep the sum over each partition's files; called under the table's lock."""
+    """Add these changes to the stored sums of the partitions. The caller holds the table's lock."""
     columns = schema.partition.c
     for numbers in batches([number for number, change in sums.items() if change]):
         stored = connection.execute(select(columns.partition_id, columns.files_sum).where(columns.partition_id.in_(numbers)))
@@ -113,7 +113,7 @@ def add_sums(connection: Connection, sums: Mapping[int, int]) -> None:
 
 
 def stored_manifests(connection: Connection, identifier: str, paths: Sequence[str] | None = None) -> Iterator[tuple[int, str]]:
-    """(id, path) of all manifests of a table, or of these."""
+    """(id, path) of all manifests of a table, or of those at these paths."""
     query = select(schema.manifest.c.manifest_id, schema.manifest.c.path).where(schema.manifest.c.identifier == identifier)
     queries = [query] if paths is None else [query.where(schema.manifest.c.path.in_(batch)) for batch in batches(paths)]
     for each in queries:
@@ -122,7 +122,7 @@ def stored_manifests(connection: Connection, identifier: str, paths: Sequence[st
 
 
 def stored_partitions(connection: Connection, identifier: str, nodes: Sequence[TableNode]) -> dict[TableNode, int]:
-    """Ids of these nodes' partitions, those that are new inserted."""
+    """The partition id of each of these nodes. Inserts the partitions that are new."""
     by_digest = {node_digest(node): node for node in nodes}
     known = ids_of_partitions(connection, identifier, list(by_digest))
     rows = [
@@ -137,7 +137,7 @@ def stored_partitions(connection: Connection, identifier: str, nodes: Sequence[T
 
 
 def ids_of_partitions(connection: Connection, identifier: str, digests: Sequence[str]) -> dict[str, int]:
-    """The id of each partition that is stored, by its digest."""
+    """The ids of the partitions that are stored under these digests, by digest."""
     query = select(schema.partition.c.digest, schema.partition.c.partition_id).where(schema.partition.c.identifier == identifier)
     return {
         row.digest: row.partition_id
@@ -147,7 +147,7 @@ def ids_of_partitions(connection: Connection, identifier: str, digests: Sequence
 
 
 def node_digest(node: TableNode) -> str:
-    """What makes a node this one: as `PartitionValue` compares, by name and text; a promoted type leaves it what it was."""
+    """The identity of a node as a hash. It covers what `PartitionValue` compares, name and text, so a type promotion keeps it."""
     return hashlib.sha256(
         repr((node.spec_id, [(value.name, value.value) for value in node.partition])).encode(errors="surrogatepass")
     ).hexdigest()

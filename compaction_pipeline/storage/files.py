@@ -1,7 +1,7 @@
-"""FileStore: the live files of every table, by the manifest that lists them.
+"""The FileStore: the live files of every table, by the manifest that lists them.
 
-Written and read in bulk: a table of 10⁶ files is stored in seconds and read into less than a GiB, as partitions, manifest
-paths and sequence numbers are one object each, however many files share them.
+Files are written and read in bulk. A table of 10⁶ files is stored in seconds and read into less than a GiB, because files
+share the objects of their partitions, manifest paths and sequence numbers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from compaction_pipeline.storage.file_rows import (
 )
 
 _CONTENTS = {content.value: content for content in FileContent}
-# The hashes serve queries only, and the content is read as the text that it is: a decorator's call for each row costs a second.
+# Only queries need the hashes, so they are not read. The content is read as plain text, because decoding it in each row of a
+# large table costs a second.
 _COLUMNS = [
     type_coerce(column, String).label(column.name) if column.name == "content" else column
     for column in schema.live_file.columns
@@ -76,7 +77,7 @@ class SqlFileStore:
         identifier = str(table)
         with writing(self._engine) as connection:
             lock(connection, f"files {identifier}")
-            # What is added again replaces what was there, so that a repeated call changes nothing.
+            # A manifest that is added again replaces its old rows, so a repeated call changes nothing.
             sums = remove_manifests(connection, identifier, list(dict.fromkeys([*removed, *added])))
             paths = list(added)
             for batch in batches(paths):
@@ -134,7 +135,7 @@ class SqlFileStore:
         )
         with reading(self._engine) as connection:
             if nodes is None:
-                # In the order in which they lie.
+                # Files are stored by manifest, so this reads them in their stored order.
                 manifests = select(schema.manifest.c.manifest_id).where(schema.manifest.c.identifier == identifier)
                 known = {row.partition_id: TableNode(row.spec_id, row.value) for row in connection.execute(_partitions(identifier))}
                 rows = list(connection.execute(sums.where(file.manifest_id.in_(manifests))))
@@ -175,7 +176,7 @@ class SqlFileStore:
         query = (
             select(schema.live_file.c.partition_id)
             .where(
-                # As the index says it: a bound value would not let the database use a partial index.
+                # This is the text of the partial index. With a bound value, the database would not use that index.
                 text("compaction_file.content = 'EQUALITY_DELETES'"),
                 schema.live_file.c.partition_id.in_(
                     select(schema.partition.c.partition_id).where(
@@ -218,7 +219,7 @@ class SqlFileStore:
 
 
 class _Reader:
-    """Makes LiveFiles of rows, sharing what many of them have in common."""
+    """Makes LiveFiles from rows. Files share the objects that are equal in many of them."""
 
     def __init__(self, connection: Connection, identifier: str, partitions: Mapping[int, Partition]) -> None:
         self._manifests = dict(stored_manifests(connection, identifier))
@@ -227,7 +228,7 @@ class _Reader:
         self._equality_ids: dict[str | None, tuple[int, ...]] = {None: ()}
 
     def file(self, row: Row[Any]) -> LiveFile:
-        # By position: a million look-ups by name cost seconds. The order is that of `_COLUMNS`.
+        # The row is read by position, in the order of `_COLUMNS`, because a million look-ups by name cost seconds.
         (
             manifest_id,
             _ordinal,
@@ -266,7 +267,7 @@ class _Reader:
 
 
 def _files_of_nodes(connection: Connection, identifier: str, nodes: Collection[TableNode]) -> Iterator[LiveFile]:
-    """Files of these nodes, and of others what touches theirs: see the port."""
+    """The files of these nodes, and the files of other nodes that matter to them (see `FileStore.files`)."""
     by_digest = {node_digest(node): node for node in nodes}
     partitions = {
         number: by_digest[digest].partition for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()
@@ -297,11 +298,11 @@ def _files_of_nodes(connection: Connection, identifier: str, nodes: Collection[T
 
 
 def _crossing(identifier: str, partition_ids: Sequence[int]) -> Iterator[Select[Any]]:
-    """Files of other nodes: position deletes that name a data file of these, and files of the same path."""
+    """Queries for files of other nodes: files at the same paths, and position deletes that name a data file of these partitions."""
     own, other, owner = schema.live_file, schema.live_file.alias("other"), schema.partition
     columns: list[Any] = [other.c[column.name] for column in _COLUMNS]
     columns[_CONTENT] = type_coerce(columns[_CONTENT], String).label("content")
-    # A value of its own: joined, SQLite would begin with all nodes of the table.
+    # This is a scalar subquery, because with a join SQLite would begin with all nodes of the table.
     table = select(owner.c.identifier).where(owner.c.partition_id == other.c.partition_id).scalar_subquery()
     for crosses, found in ((other.c.path_hash, other.c.path), (other.c.referenced_hash, other.c.referenced_data_file)):
         yield (
@@ -313,7 +314,7 @@ def _crossing(identifier: str, partition_ids: Sequence[int]) -> Iterator[Select[
 
 
 def _live_at(connection: Connection, identifier: str, paths: Collection[str]) -> Iterator[Row[Any]]:
-    """Data files of a table at these paths."""
+    """The data files of a table at these paths."""
     query = (
         select(*_COLUMNS)
         .join(schema.partition, schema.partition.c.partition_id == schema.live_file.c.partition_id)
@@ -326,7 +327,7 @@ def _live_at(connection: Connection, identifier: str, paths: Collection[str]) ->
 
 
 def _figures(contents: Mapping[str, Row[Any]]) -> NodeFigures:
-    """One row a content."""
+    """The figures of one node, from its row of sums for each content."""
     data = contents.get(FileContent.DATA.value)
     deletes = [row for content, row in contents.items() if content != FileContent.DATA.value]
 
@@ -334,7 +335,7 @@ def _figures(contents: Mapping[str, Row[Any]]) -> NodeFigures:
         row = contents.get(content.value)
         return 0 if row is None else int(row.files)
 
-    # PostgreSQL sums to decimals.
+    # PostgreSQL returns sums as decimals.
     return NodeFigures(
         NodeMetrics(
             data_files=files(FileContent.DATA),
@@ -354,7 +355,7 @@ def _figures(contents: Mapping[str, Row[Any]]) -> NodeFigures:
 
 
 def _references(connection: Connection) -> bool:
-    """Whether any position delete that names its data file is indexed, of whatever table."""
+    """True when the index holds, for any table, a position delete that names its data file."""
     query = select(schema.live_file.c.partition_id).where(schema.live_file.c.referenced_hash.is_not(None)).limit(1)
     return connection.execute(query).first() is not None
 
@@ -365,5 +366,6 @@ def _partitions(identifier: str) -> Select[Any]:
 
 
 def _nodes_of(files: Sequence[LiveFile]) -> Iterable[TableNode]:
-    # Hashing a partition's values costs more than all the rest; files of one partition mostly share the tuple.
+    # Hashing the values of a partition costs more than all the rest. Files of one partition mostly share one tuple, so each
+    # tuple is hashed once.
     return (file.node for file in {(file.spec_id, id(file.partition)): file for file in files}.values())

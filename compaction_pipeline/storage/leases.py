@@ -1,4 +1,4 @@
-"""LeaseStore: who alone may do something to a table now. Taken and renewed by one compare-and-set each."""
+"""The LeaseStore: a lease lets one owner alone do something to a table. One compare-and-set takes or renews it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SqlLeaseStore:
         self._engine = engine
 
     def acquire(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
-        """True when nobody holds it, the same owner included: two threads of one owner exclude each other too."""
+        """True when the lease was free. It is refused to its present owner too, so two threads of one owner exclude each other."""
         values = {"owner": owner, "expires_at": expires_at(now, lease)}
         with writing(self._engine) as connection:
             taken = (
@@ -37,7 +37,7 @@ class SqlLeaseStore:
         return None if row is None else LeaseHolder(row.owner, row.expires_at)
 
     def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
-        """True while nobody else took it, late or not."""
+        """True unless another owner took the lease. An owner that is late may still renew it."""
         held = update(schema.lease).where(_lease.name == name, _lease.owner == owner)
         with writing(self._engine) as connection:
             return connection.execute(held.values(expires_at=expires_at(now, lease))).rowcount == 1

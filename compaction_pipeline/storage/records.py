@@ -1,4 +1,4 @@
-"""RecordStore: the history of commits, and which of it Dagster was told."""
+"""The RecordStore: the history of commits, with a mark on each record that Dagster knows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class SqlRecordStore:
                 connection.execute(update(schema.record).where(_record.record_id.in_(batch)).values(mirrored=True))
 
     def expire(self, before: datetime, kept: Collection[str] = ()) -> int:
-        # An unsettled record never expires: its tasks follow from it.
+        # An unsettled record never expires, because its outcome still decides the status of its tasks.
         old = select(_record.record_id).where(_record.status.in_(ENDED), func.coalesce(_record.ended_at, _record.created_at) < before)
         with writing(self._engine) as connection:
             gone = sorted(set(connection.execute(old).scalars()) - set(kept))

@@ -1,4 +1,4 @@
-"""Removing what the state knows of a table, row by row and in an order that leaves nothing without its owner."""
+"""Removes what the state database knows of a table. Rows that refer to others are deleted first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from compaction_pipeline.storage import schema
 
 
 def remove_files(connection: Connection, identifier: str) -> None:
-    """Forget the indexed files."""
+    """Forget the indexed files of a table."""
     manifests = select(schema.manifest.c.manifest_id).where(schema.manifest.c.identifier == identifier)
     connection.execute(delete(schema.live_file).where(schema.live_file.c.manifest_id.in_(manifests)))
     connection.execute(delete(schema.manifest).where(schema.manifest.c.identifier == identifier))
@@ -17,7 +17,7 @@ def remove_files(connection: Connection, identifier: str) -> None:
 
 
 def remove_table(connection: Connection, identifier: str) -> None:
-    """Forget a table with files, nodes and tasks; not its records."""
+    """Forget a table with its files, nodes and tasks, but keep its records."""
     remove_files(connection, identifier)
     connection.execute(delete(schema.node).where(schema.node.c.identifier == identifier))
     # Inputs and attempts go with their tasks (ON DELETE CASCADE).
@@ -31,7 +31,7 @@ def remove_records(connection: Connection, identifier: str) -> None:
 
 
 def identifiers_of(connection: Connection, catalog: str) -> list[str]:
-    """Every table of a catalog that any part of the state mentions."""
+    """The identifiers of all tables of a catalog that any part of the state mentions, sorted."""
     holders = (schema.table_state, schema.node, schema.manifest, schema.task, schema.record)
     known = connection.execute(union(*(select(holder.c.identifier) for holder in holders))).scalars()
     return sorted(identifier for identifier in known if TableIdentifier.parse(identifier).catalog == catalog)

@@ -1,7 +1,8 @@
-"""Tables of the state database, as the newest migration leaves them (a test compares the two).
+"""The tables of the state database, as the newest migration leaves them (a test compares the two).
 
-A table is named by the text of its `TableIdentifier`. Columns exist for what is asked for or changed by itself; the rest is
-the JSON of the frozen dataclass. Every name starts with `compaction_`, as the database may be shared (with Dagster's).
+The column `identifier` holds the text of a `TableIdentifier`. A field has its own column when queries select by it or when it
+changes alone; the other fields are the JSON of the frozen dataclass. Every table's name starts with `compaction_`, because
+Dagster may use the same database.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from compaction_pipeline.storage.columns import Json, Member, Moment
 
 metadata = MetaData()
 
-# What every tick reads of all tables, and what stands still on most: texts that were read before are not read again.
+# How many parsed values stay in memory. Every tick reads these columns of all tables and nodes, and most have not changed.
 _TABLES, _NODES = 4_096, 32_768
 
 catalog = Table(
@@ -81,7 +82,7 @@ manifest = Table(
     Column("manifest_id", Integer, primary_key=True),
     Column("identifier", String, nullable=False),
     Column("path", Text, nullable=False),
-    # Files are dropped by table and manifest; unique, as a manifest indexed twice would double its files.
+    # Files are dropped by table and manifest. The index is unique, because a manifest that is indexed twice would double its files.
     Index("compaction_manifest_path", "identifier", "path", unique=True),
 )
 
@@ -93,15 +94,15 @@ partition = Table(
     Column("digest", String(64), nullable=False),
     Column("value", Json(Partition), nullable=False),
     Column("spec_id", Integer, nullable=False, server_default="0"),
-    # Set where the node's figures must be made anew whatever its files, reset when they were stored.
+    # True when the node must be measured again even if its files have not changed. Storing the new figures resets it.
     Column("touched", Boolean, nullable=False, server_default=true()),
-    # Sums (mod 2⁶³) of `entry_hash` over the node's files: now, and when its figures were stored. They differ while its files are
-    # others than those measured; a process that is killed in between leaves the node to be measured by the next one. A file that
-    # goes with one manifest and comes unchanged with another leaves the sum as it was.
+    # Sums (mod 2⁶³) of `entry_hash` over the node's files: of the files that it has now, and of those that were last measured.
+    # While the two differ, the node must be measured. This also holds after a process is killed between the two writes. When a
+    # file moves unchanged from one manifest to another, the sum stays the same.
     Column("files_sum", BigInteger, nullable=False, server_default="0"),
     Column("measured_sum", BigInteger, nullable=False, server_default="0"),
-    # One row a node. It is kept once, not in each of its files, and looked up at each insert: by digest, as a value may be
-    # longer than PostgreSQL allows in an index.
+    # The partition's values are stored once for each node, not with each file. Each insert looks the node up by its digest,
+    # because the values may be longer than PostgreSQL allows in an index.
     Index("compaction_partition_digest", "identifier", "digest", unique=True),
 )
 
@@ -111,8 +112,8 @@ _EQUALITY = text("content = 'EQUALITY_DELETES'")
 live_file = Table(
     "compaction_file",
     metadata,
-    # The key clusters the files of a manifest (SQLite keeps no other copy): they come, go and are read together, and a
-    # second index would halve the speed of inserts.
+    # The files of a manifest are added, removed and read together, so the primary key keeps them together. The table has no
+    # row id on SQLite, because a second index would halve the speed of inserts.
     Column("manifest_id", ForeignKey("compaction_manifest.manifest_id"), primary_key=True, autoincrement=False),
     Column("ordinal", Integer, primary_key=True, autoincrement=False),
     Column("partition_id", Integer, nullable=False),
@@ -128,19 +129,20 @@ live_file = Table(
     Column("path_lower", Text),
     Column("path_upper", Text),
     Column("sort_order_id", Integer),
-    # CRC-32 of the path and of the referenced path: whole paths in indexes would double the database; equal ones are compared.
+    # CRC-32 of the path and of the referenced path. Whole paths in indexes would double the size of the database. Different paths
+    # may have the same hash, so queries compare the paths too.
     Column("path_hash", BigInteger, nullable=False, server_default="0"),
     Column("referenced_hash", BigInteger),
-    # Of all that the entry says (its manifest apart); NULL for files indexed before there was one.
+    # A hash of the whole entry except its manifest. It is NULL for files that were indexed before this column existed.
     Column("entry_hash", BigInteger),
-    # A node is measured and planned by itself: of a million files only its own are read. With the hash, and the next two with the
-    # node, what crosses nodes is found in the indexes alone.
+    # A node is measured and planned by itself, so a query reads only its files, not all files of the table. This index and the
+    # next two hold both the node and a hash, so files that matter to several nodes are found in the indexes alone.
     Index("compaction_file_partition", "partition_id", "path_hash"),
-    # Whether a path is live in another node too.
+    # Finds a path that is live in another node too.
     Index("compaction_file_path", "path_hash", "partition_id"),
-    # A position delete of another node that names a file of this one.
+    # Finds position deletes of other nodes that name a file of this node.
     Index("compaction_file_reference", "referenced_hash", "partition_id", sqlite_where=_REFERENCING, postgresql_where=_REFERENCING),
-    # Whether any global delete is there: then no node stands for itself.
+    # Finds global equality deletes. While there is one, no node can be looked at alone.
     Index("compaction_file_equality", "partition_id", sqlite_where=_EQUALITY, postgresql_where=_EQUALITY),
     sqlite_with_rowid=False,
 )
@@ -168,20 +170,20 @@ task = Table(
     Column("reason", Text),
     Column("result", Json(MergeResult)),
     Column("record_id", String),
-    # Of its data files: what is planned, and what waits for a commit, is bounded by bytes too.
+    # The bytes of the task's data files. The planned work and the work that waits for a commit are also limited in bytes.
     Column("input_bytes", BigInteger, nullable=False, server_default="0"),
-    # A poll takes the first Pending one by priority and age, whatever the number of ended ones.
+    # A poll takes the first Pending task by priority and age. With this index, ended tasks do not slow it down.
     Index("compaction_task_poll", "status", "priority", "created_at", "task_id"),
     # Plans and commits ask for the open tasks of one table.
     Index("compaction_task_identifier", "identifier", "status"),
-    # A commit that is settled finds its tasks by record.
+    # The settling of a commit finds its tasks by record.
     Index("compaction_task_record", "record_id"),
 )
 
 task_input = Table(
     "compaction_task_input",
     metadata,
-    # The key clusters a task's paths; `in_use` reads them by task. Nothing looks for one path in all of them.
+    # The primary key keeps the paths of a task together, because `in_use` reads them by task. Nothing searches for a single path.
     Column("task_id", ForeignKey("compaction_task.task_id", ondelete="CASCADE"), primary_key=True),
     Column("ordinal", Integer, primary_key=True, autoincrement=False),
     Column("path", Text, nullable=False),
@@ -199,7 +201,7 @@ attempt = Table(
     Column("ended_at", Moment),
     Column("end_reason", Member(EndReason)),
     Column("reason", Text),
-    # Nothing may ever run under an attempt id that was used before: files are told apart by it.
+    # An attempt id is never used twice, because the names of files tell by it which attempt wrote them.
     Index("compaction_attempt_id", "attempt_id", unique=True),
 )
 
@@ -213,10 +215,10 @@ record = Table(
     Column("ended_at", Moment),
     Column("mirrored", Boolean, nullable=False),
     Column("value", Json(CompactionRecord), nullable=False),
-    # History is shown newest first, of one table or of all.
+    # Pages show the history newest first, of one table or of all tables.
     Index("compaction_record_identifier", "identifier", "created_at"),
     Index("compaction_record_created_at", "created_at"),
-    # Every tick asks for the few that are unsettled or not mirrored.
+    # Every tick asks for the few records that are unsettled or not mirrored.
     Index("compaction_record_status", "status", "mirrored"),
 )
 

@@ -22,7 +22,7 @@ from compaction_pipeline.storage.tasks import SqlTaskStore
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """One store per port. `close` gives the database's connections back. `upgraded`: the database was of an older version until now."""
+    """One store for each port. `close` closes the database's connections. `upgraded` is true when opening migrated an older database."""
 
     catalogs: CatalogStore
     tables: TableStore
@@ -35,11 +35,11 @@ class Stores:
 
 
 def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -> Stores:
-    """Open a state database, made or migrated where that is allowed (see `migrations`); `upgrade` allows it on PostgreSQL.
+    """Open a state database, and create or migrate its tables where that is allowed (see `migrations`).
 
-    `make_folder`: the folder of a file is made too.
+    `upgrade` allows the migration on PostgreSQL. With `make_folder`, the folder of a SQLite file is created.
 
-    Raises ConfigError for a URL or a version that cannot be used, StorageUnavailable when the database does not answer.
+    Raises ConfigError for a URL or a version that cannot be used, and StorageUnavailable when the database does not answer.
     """
     engine = open_state(url, make_folder=make_folder)
     upgraded = migrate(engine, upgrade=upgrade)

@@ -1,4 +1,4 @@
-"""Rows of tasks: how they are made of tasks, found, moved by compare-and-set, and read back."""
+"""Rows of tasks: inserts them, finds them, changes their status by compare-and-set, and makes tasks from them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _MOVING = (
     "result",
     "record_id",
 )
-"""Fields of a task that change after it was planned; a column each, named as in CompactionTask."""
+"""The fields of a task that change after it was planned. Each has a column with the field's name in CompactionTask."""
 
 
 class Overtaken(CompactionError):
-    """A task that a plan replaces, or a file that it takes, went to another meanwhile: roll back."""
+    """A task that a plan replaces, or a file that a plan takes, is in other hands by now. The transaction must be rolled back."""
 
 
 def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: datetime) -> None:
@@ -54,7 +54,7 @@ def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask]) -> Non
     for identifier in {str(task.table) for task in tasks}:
         taken.update(row.path for row in connection.execute(open_inputs(identifier)))
     if any(file.path in taken for task in tasks for file in task.work.inputs):
-        # Two plans of one table beside each other: the second is made again from what is there now.
+        # Two plans of one table ran at the same time. The caller makes this one again from the present state.
         raise Overtaken("a data file of the plan is in use")
     for batch in batches(tasks):
         connection.execute(insert(schema.task), [_planned(task) for task in batch])
@@ -97,7 +97,7 @@ def _planned(task: CompactionTask) -> dict[str, object]:
 
 
 def open_inputs(identifier: str) -> Select[Any]:
-    """(path, task, status) of the data files of a table's open tasks."""
+    """A query for (path, task id, status) of each data file in a table's open tasks."""
     return (
         select(schema.task_input.c.path, _task.task_id, _task.status)
         .join(schema.task, _task.task_id == schema.task_input.c.task_id)
@@ -106,10 +106,10 @@ def open_inputs(identifier: str) -> Select[Any]:
 
 
 def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[TaskId] | None, locked: bool = False) -> list[Row[Any]]:
-    """The first Pending task; of these ids the first of each batch.
+    """The first Pending task, as a list of at most one row. With `task_ids`, the first of each batch of these ids.
 
-    The highest priority is looked up first, so that both looks follow the index: sorting all that wait would make polls cost more
-    the longer the queue is.
+    The query looks up the highest priority first and then the oldest task with it. Both steps follow the index. Sorting all
+    Pending tasks would make polls slower as the queue grows.
     """
     columns = (_task.task_id, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
 
@@ -128,7 +128,7 @@ def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[
 
 
 def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:
-    """Change a status by compare-and-set; False when the row is no longer as it was read."""
+    """Change a task's status by compare-and-set. False when its status or attempt has changed since `row` was read."""
     allowed(row.status, after)
     as_read = _task.attempt_id.is_(None) if row.attempt_id is None else _task.attempt_id == row.attempt_id
     changed = update(schema.task).where(_task.task_id == row.task_id, _task.status == row.status, as_read)
@@ -136,26 +136,26 @@ def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mappi
 
 
 def must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> None:
-    """As `move`; raises IllegalTransition when the row is no longer as it was read."""
+    """Change a task's status as `move` does. Raises IllegalTransition when its status or attempt has changed since `row` was read."""
     if not move(connection, row, after, values):
         raise IllegalTransition(f"task {row.task_id!r} was {row.status.value} a moment ago and changed meanwhile; look at it again")
 
 
 def end_attempt(connection: Connection, row: Row[Any], after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime) -> bool:
-    """Take a task from the attempt that failed or was lost."""
+    """Move a task away from an attempt that failed or was lost. False when the task has changed since `row` was read."""
     values: dict[str, object] = {"end_reason": end_reason, "reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None}
     return move(connection, row, after, {**values, "ended_at": now if after in FINAL else None})
 
 
 def close_attempt(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
-    """Note the end of the task's current attempt, if it is still open."""
+    """Write the end of the task's current attempt, if it has none yet."""
     columns = schema.attempt.c
     last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))
     connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason))
 
 
 def task_id_of_attempt(attempt_id: AttemptId) -> Any:
-    """A subquery: the task that an attempt belongs to."""
+    """A subquery for the id of the task that an attempt belongs to."""
     return select(schema.attempt.c.task_id).where(schema.attempt.c.attempt_id == attempt_id).scalar_subquery()
 
 
@@ -173,8 +173,8 @@ def row_of(connection: Connection, task_id: TaskId) -> Row[Any]:
 
 
 def locked_rows(connection: Connection, task_ids: Iterable[TaskId]) -> list[Row[Any]]:
-    """The rows of those of these tasks that exist, locked until the transaction ends."""
-    # Always locked in the order of their ids: two transactions then wait for each other, never in a circle.
+    """The rows of these tasks, locked until the transaction ends. Tasks that do not exist are left out."""
+    # Every transaction locks tasks in the order of their ids, so no two transactions wait for each other in a circle.
     rows: list[Row[Any]] = []
     for batch in batches(sorted(set(task_ids))):
         query = select(schema.task).where(_task.task_id.in_(batch)).order_by(_task.task_id).with_for_update()
@@ -188,7 +188,7 @@ def unknown_task(task_id: TaskId) -> NotFoundError:
 
 
 def status_of(row: Row[Any]) -> TaskStatus:
-    """The status of a row, typed."""
+    """The status of a row, with its type."""
     status: TaskStatus = row.status
     return status
 

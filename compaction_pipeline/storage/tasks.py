@@ -1,7 +1,7 @@
-"""TaskStore: tasks, their attempts, and the only place where a status is written.
+"""The TaskStore: tasks and their attempts. No other module writes a task's status.
 
-Each change is one transaction and one compare-and-set: `core.lifecycle` allows the move from the status that was read, and
-the UPDATE repeats that status (and the attempt, where one is meant) in its WHERE. Who comes late changes nothing.
+Each change is one transaction with a compare-and-set. `core/queue/transitions.py` allows the change from the status that was
+read, and the UPDATE repeats that status and the attempt in its WHERE. So a caller that is too late changes nothing.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SqlTaskStore:
         self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[TaskId] | None = None
     ) -> CompactionTask | None:
         with reading(self._engine) as connection:
-            # Most polls find nothing; they must not stand in line for SQLite's one write lock.
+            # Most polls find nothing. They must not wait for the write lock, of which SQLite has only one.
             if not first_pending(connection, queue, task_ids):
                 return None
         with writing(self._engine) as connection:
@@ -149,10 +149,10 @@ class SqlTaskStore:
         with writing(self._engine) as connection:
             row = locked_row(connection, result.task_id)
             if row is not None and row.attempt_id == result.attempt_id and row.result == result:
-                # The same report again, its answer got lost. Were it called stale, its files, which a commit may be
-                # putting in now, would be deleted as leftovers.
+                # The worker reports again, because the answer to its first report got lost. If this report were called stale,
+                # its files would be deleted as leftovers, while a commit may be adding them to the table.
                 return status_of(row)
-            now_held = "which is gone" if row is None else f"now {row.status.value}, attempt {row.attempt_id}"
+            now_held = "the task is gone" if row is None else f"the task is {row.status.value} now, its attempt {row.attempt_id}"
             if row is None or row.status is not TaskStatus.EXECUTING or row.attempt_id != result.attempt_id:
                 raise StaleAttempt(
                     f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r} ({now_held}); its report changes nothing"
@@ -257,7 +257,7 @@ class SqlTaskStore:
             if missing:
                 raise unknown_task(missing[0])
             for row in rows:
-                # A commit that is settled after a crash may have got this far before.
+                # A commit that is settled after a crash may have marked some of its tasks before the crash.
                 if row.status is not TaskStatus.COMMITTED:
                     must_move(connection, row, TaskStatus.COMMITTED, {"ended_at": now})
 
@@ -306,7 +306,7 @@ class SqlTaskStore:
             .group_by(_task.identifier)
         )
         with reading(self._engine) as connection:
-            # PostgreSQL sums to decimals.
+            # PostgreSQL returns sums as decimals.
             return {
                 TableIdentifier.parse(row.identifier): PreparedWork(int(row.tasks), int(row.size), int(row.every - row.tasks))
                 for row in connection.execute(query)

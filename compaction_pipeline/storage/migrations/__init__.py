@@ -1,7 +1,8 @@
-"""Versions of the state's schema and the way from one to the next.
+"""The versions of the state's schema, and the steps from one to the next.
 
-SQLite migrates itself, under its write lock and after a backup copy. A PostgreSQL database may serve several machines, so it
-changes only when asked (`compaction-pipeline state upgrade`), unless it is fresh. A newer version than ours is refused.
+A SQLite database is migrated when it is opened, under its write lock and after a backup copy. A PostgreSQL database may serve
+several machines, so only `compaction-pipeline state upgrade` migrates it; an empty one gets its tables when it is opened.
+A version newer than this program knows is refused.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ SCRIPTS = Path(__file__).parent
 
 
 def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, head: str = HEAD) -> bool:
-    """Bring the schema to `head`, where that is allowed; one SELECT when it is there already. Answers whether an older one was upgraded.
+    """Bring the schema to `head`, where that is allowed. This costs one SELECT when the schema is there already.
 
-    ConfigError for a newer version, and for an older one on PostgreSQL without `upgrade`.
+    Returns True when an older version was upgraded. Raises ConfigError for a newer version, and for an older one on PostgreSQL
+    without `upgrade`.
     """
     with reading(engine) as connection:
         stored = schema_version(connection)
     if stored == head:
         return False
-    # Half a second, for something that is needed once a version.
+    # Importing alembic takes half a second, and only a migration needs it.
     from alembic.command import upgrade as alembic_upgrade
     from alembic.script import ScriptDirectory
 
@@ -75,14 +77,17 @@ def _config(scripts: Path) -> Config:
     from alembic.config import Config
 
     config = Config()
-    # `%` is alembic's interpolation mark and may stand in a folder's name.
+    # alembic interpolates `%`, which may be part of a folder's name.
     config.set_main_option("script_location", str(scripts).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
 
 
 def _back_up(database: Path, version: str) -> None:
-    """Copy as it was, beside it. The write lock is ours, so the copy is of one moment; what is half written has no name yet."""
+    """Copy the database to a file beside it.
+
+    The caller holds the write lock, so the copy shows one moment. The copy gets its final name only when it is complete.
+    """
     target = database.with_name(f"{database.name}.backup-{version}")
     part = target.with_name(f"{target.name}.part")
     try:

@@ -1,4 +1,4 @@
-"""Alembic runs this: the steps, on the connection and in the transaction that `migrate` opened."""
+"""Alembic runs this file. It applies the steps on the connection, and in the transaction, that `migrate` opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first state: catalogs, tables, nodes, files, tasks, attempts, records, leases. The reasons stand in `storage/schema.py`."""
+"""The first version: catalogs, tables, nodes, files, tasks, attempts, records and leases. `storage/schema.py` gives the reasons."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Files are read by node, and a node says whether it was measured since its files changed. The reasons stand in `storage/schema.py`.
+"""Files can be read by node, and a node shows whether it was measured since its files changed. `storage/schema.py` gives the reasons.
 
-The index of files holds nothing that the tables do not say: it is emptied here with the nodes' figures, and read anew at the next
-refresh. Intervals of nodes begin again.
+The index of files only repeats what the tables say. So this step empties it, together with the nodes' figures, and the next
+refresh reads it again. The intervals of nodes begin again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A node says by a sum over its files whether they are others than those measured. The reasons stand in `storage/schema.py`.
+"""A sum over a node's files shows whether they changed since the node was measured. `storage/schema.py` gives the reasons.
 
-Files indexed before have no hash: they count 0, and a node that loses one is measured anew.
+Files that were indexed before this version have no hash. They count 0 in the sum, and a node that loses one is measured again.
 """
 
 from __future__ import annotations

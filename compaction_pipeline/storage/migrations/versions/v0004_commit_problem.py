@@ -1,4 +1,4 @@
-"""A table says what the catalog answered to its last commit, and when it is tried again."""
+"""A table keeps the problem that its last commit met, the number of failures, and the time of the next try."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A task says how many bytes it reads: what is merged and waits for its commit is counted without reading every task.
+"""A task has a column for the bytes that it reads. So the bytes that wait for a commit are counted without reading every task.
 
-Tasks of before count 0; they are committed when their table's interval ends, as ever.
+Tasks from before this version count 0. They are still committed when their table's interval ends.
 """
 
 from __future__ import annotations

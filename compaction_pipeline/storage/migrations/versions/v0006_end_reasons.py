@@ -1,4 +1,4 @@
-"""An attempt and a task say by a word of a fixed set why they ended; so far that was read out of their sentences."""
+"""Attempts and tasks get a column `end_reason` with one word of a fixed set. Before, the program read it from their sentences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ATTEMPT = sa.table("compaction_attempt", sa.column("end_reason", sa.String()))
 
 def upgrade() -> None:
     op.add_column("compaction_task", sa.Column("end_reason", sa.String(32), nullable=True))
-    # Attempts ended in PREPARED, FAILED, LOST or DIGEST_MISMATCH before.
+    # Before, the outcome of an attempt was PREPARED, FAILED, LOST or DIGEST_MISMATCH.
     op.execute("ALTER TABLE compaction_attempt RENAME COLUMN outcome TO end_reason")
     op.execute(_ATTEMPT.update().where(_ATTEMPT.c.end_reason == "PREPARED").values(end_reason="MERGED"))
     columns = _TASK.c
