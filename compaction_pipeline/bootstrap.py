@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.commit.commit_tables import CommitTables
     from compaction_pipeline.services.compact_table import CompactTable
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
-    from compaction_pipeline.services.insight.read_history import ReadHistory
+    from compaction_pipeline.services.insight.read_records import ReadRecords
+    from compaction_pipeline.services.insight.read_status import ReadStatus
+    from compaction_pipeline.services.insight.read_tables import ReadTables
+    from compaction_pipeline.services.insight.read_tasks import ReadTasks
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
@@ -291,11 +294,31 @@ class Services:
         )
 
     @cached_property
-    def read_history(self) -> ReadHistory:
-        from compaction_pipeline.services.insight.read_history import ReadHistory
+    def read_status(self) -> ReadStatus:
+        from compaction_pipeline.services.insight.read_status import ReadStatus
 
         stores = self.stores
-        return ReadHistory(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, self.clock)
+        return ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, self.clock)
+
+    @cached_property
+    def read_tables(self) -> ReadTables:
+        from compaction_pipeline.services.insight.read_tables import ReadTables
+
+        stores = self.stores
+        return ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records)
+
+    @cached_property
+    def read_records(self) -> ReadRecords:
+        from compaction_pipeline.services.insight.read_records import ReadRecords
+
+        stores = self.stores
+        return ReadRecords(stores.catalogs, stores.tables, stores.tasks, stores.records)
+
+    @cached_property
+    def read_tasks(self) -> ReadTasks:
+        from compaction_pipeline.services.insight.read_tasks import ReadTasks
+
+        return ReadTasks(self.stores.tasks)
 
     @cached_property
     def judge_compaction(self) -> JudgeCompaction:

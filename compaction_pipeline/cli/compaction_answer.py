@@ -40,6 +40,7 @@ class TableBefore:
 
     snapshot_id: int | None = None
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +114,15 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
     )
 
 
-def dry_run_answer(
-    table: str, plan: CompactionPlan, before: TableBefore, *, paused: bool = False, shown: Mapping[str, object] | None = None
-) -> CompactionAnswer:
-    """What `compact` would do: nothing is committed, so after is before. Of a `paused` table: once it is resumed.
+def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore, shown: Mapping[str, object] | None = None) -> CompactionAnswer:
+    """What `compact` would do: nothing is committed, so after is before. Of a paused table: once it is resumed.
 
     `shown`: the plan as programs read it.
     """
     unchanged = _unchanged(table, before, exit_code_of_plan(plan), plan.reason.code)
-    reason = f"{plan.reason.text}; the table is {PAUSED}" if paused else plan.reason.text
+    reason = f"{plan.reason.text}; the table is {PAUSED}" if before.paused else plan.reason.text
     error = None if unchanged.exit_code is ExitCode.DONE else reason
-    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, paused=paused, reason=reason, error=error, plan=shown)
+    return replace(unchanged, tasks=len(plan.tasks), dry_run=True, paused=before.paused, reason=reason, error=error, plan=shown)
 
 
 def error_answer(table: str, error: CompactionError, before: TableBefore) -> CompactionAnswer:

@@ -1,4 +1,4 @@
-"""What people see: rich tables of the values that `services.insight.read_history` and the planner answer."""
+"""What people see: rich tables of the values that the use cases of `services.insight` and the planner answer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
+from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.ports import TaskAttempt
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason
@@ -27,7 +28,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
 
 if TYPE_CHECKING:
-    from compaction_pipeline.services.insight.read_history import NodeOverview, QueueCounts, TableOverview
+    from compaction_pipeline.services.insight.read_tasks import QueueCounts
 
 _HEALTH_STYLE = {
     HealthStatus.FAILING: "bold red",
@@ -59,7 +60,7 @@ def tables_table(tables: Iterable[TableOverview]) -> Table:
     table = _table("tables", "table", "health", *_FIGURES, "why")
     for item in tables:
         notes = [item.reason] if item.warning is None else [item.reason, f"warning: {item.warning}"]
-        mode = " (observed only)" if item.observe else " (paused)" if item.state.paused else ""
+        mode = " (observed only)" if item.observe else " (paused)" if item.paused else ""
         figures = _figures(item.metrics) if item.is_read else ("–",) * len(_FIGURES)
         table.add_row(escape(str(item.table)) + mode, _health(item.health), *figures, escape("; ".join(notes)))
     return table

@@ -57,7 +57,7 @@ class Session:
     def refresh_all(self, catalog: str | None) -> int:
         """Bring every table, or those of one catalog, up to date; one that fails harms no other. Answers how many could not be read."""
         failed = 0
-        tables = [state.table for state in self.stores.tables.states(catalog)]
+        tables = self.services.read_tables.names(catalog)
         with self.output.progress() as progress:
             bar = progress.add_task("reading tables", total=len(tables))
             for table in tables:

@@ -81,7 +81,7 @@ def _rejected(services: Services, report: RunReport, told: int, named: Nodes) ->
     """Of the nodes that this run planned, those whose tasks a commit rejected since: the table moved, so they are planned again."""
     again: dict[TableIdentifier, dict[str, TableNode]] = {}
     for record in report.records[told:]:
-        rejected = {services.stores.tasks.task(task_id).work.node for task_id in record.conflicts}
+        rejected = services.read_tasks.nodes(record.conflicts.keys())
         nodes = {key: node for key, node in named.get(record.table, {}).items() if node in rejected}
         if nodes:
             again[record.table] = nodes
@@ -92,7 +92,7 @@ def _explain(
     context: dg.OpExecutionContext, services: Services, named: Nodes, types: tuple[CompactionType, ...] | None, force: bool
 ) -> None:
     """Log the plan that would be carried out, and put it on the step's output."""
-    tables_of = named or {state.table: {} for state in services.stores.tables.states()}
+    tables_of = named or {table: {} for table in services.read_tables.names()}
     metadata: dict[str, dg.MetadataValue] = {}
     for table, nodes in tables_of.items():
         request = PlanRequest(types, frozenset(nodes.values()) or None, force)

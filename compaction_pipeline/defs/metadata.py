@@ -1,6 +1,6 @@
 """What a person sees on the events: figures with stable, unit-suffixed names (they are plotted) and tables of ≤ 20 rows.
 
-Pure: values of the core and of `read_history` in, Dagster metadata out. Sizes are plotted in MB (10⁶ bytes).
+Pure: values of the core and of `read_status` in, Dagster metadata out. Sizes are plotted in MB (10⁶ bytes).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from datetime import datetime
 import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview
 from compaction_pipeline.core.queue.task import CompactionTask, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.figures import NodeMetrics
-from compaction_pipeline.services.insight.read_history import SHOWN, NodeOverview, Status
+from compaction_pipeline.services.insight.read_status import Status
 
 Metadata = Mapping[str, dg.MetadataValue]
 Cell = str | int | float | bool | None

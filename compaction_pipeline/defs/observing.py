@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.insight.overview import NodeOverview
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.keys import DELTA_FILES
 from compaction_pipeline.defs.metadata import node_metadata
-from compaction_pipeline.services.insight.read_history import NodeOverview
 
 MOST_EVENTS = 500
 """Events of one tick or run: the event log takes about 100 a second, and 3,500 a sweep once blocked a daemon."""
@@ -21,12 +21,11 @@ Changed = Mapping[TableIdentifier, frozenset[TableNode]]
 
 def changed_nodes(services: Services, changed: Changed) -> list[NodeOverview]:
     """These nodes as they are now, worst first within their table."""
-    return [node for table, nodes in changed.items() for node in services.read_history.table(table).nodes if node.node in nodes]
+    return [node for table, nodes in changed.items() for node in services.read_tables.table(table).nodes if node.node in nodes]
 
 
 def observations(services: Services, changed: Changed, partitions: frozenset[str]) -> list[dg.AssetObservation]:
     """One event for each of these nodes that is a partition, at most 500; the data version is the snapshot that changed the node."""
-    snapshots = {state.key: state.changed_snapshot_id for table in changed for state in services.stores.tables.nodes(table)}
     visible = [node for node in changed_nodes(services, changed) if node.key in partitions][:MOST_EVENTS]
     return [
         dg.AssetObservation(
@@ -34,7 +33,7 @@ def observations(services: Services, changed: Changed, partitions: frozenset[str
             partition=node.key,
             description=node.reason,
             metadata=node_metadata(node),
-            tags={"dagster/data_version": str(snapshots[node.key])} if snapshots.get(node.key) is not None else None,
+            tags={"dagster/data_version": str(node.changed_snapshot_id)} if node.changed_snapshot_id is not None else None,
         )
         for node in visible
     ]

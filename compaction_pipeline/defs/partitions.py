@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.overview import NodeOverview
 from compaction_pipeline.core.tables.node import TableNode, node_key
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.insight.read_history import Health, NodeOverview
 
 table_nodes = dg.DynamicPartitionsDefinition(name="table_nodes")
 tables = dg.DynamicPartitionsDefinition(name="tables")
@@ -50,7 +51,7 @@ def additions(
 
 def needs_care(node: NodeOverview) -> bool:
     """Whether the node should be a partition: there is work for it, or it keeps failing."""
-    return node.health in (Health.DUE, Health.WAITING, Health.FAILING)
+    return node.health in (HealthStatus.DUE, HealthStatus.WAITING, HealthStatus.FAILING)
 
 
 def retirement(known: Iterable[str], nodes: Iterable[NodeOverview], carried: frozenset[str], now: datetime) -> list[str]:
@@ -60,7 +61,7 @@ def retirement(known: Iterable[str], nodes: Iterable[NodeOverview], carried: fro
 
 
 def _is_quiet(node: NodeOverview, now: datetime) -> bool:
-    return node.health is Health.HEALTHY and all(now - at > QUIET for at in node.last_done.values())
+    return node.health is HealthStatus.HEALTHY and all(now - at > QUIET for at in node.last_done.values())
 
 
 def keys_between(ordered: Sequence[str], start: str, end: str) -> Sequence[str]:

@@ -125,7 +125,7 @@ class RunReport:
         """Tell the state of everything after this run, and fail the run if anything failed."""
         for table in {record.table: None for record in self._records if record.committed_task_ids}:
             self._look_again(table)
-        self._context.log_event(dg.AssetObservation(TABLE_HEALTH, metadata=status_metadata(self._services.read_history.status())))
+        self._context.log_event(dg.AssetObservation(TABLE_HEALTH, metadata=status_metadata(self._services.read_status.status())))
         self._evaluate()
         if self._failed:
             rows = [{"what": what, "reason": reason} for what, reason in self._failed.items()]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
-from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.tables.node import TableNode, parse_node_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.partitions import table_key
@@ -19,30 +18,29 @@ def nodes_by_table(
     found: dict[TableIdentifier, dict[str, TableNode]] = {}
     for key in keys:
         try:
-            state = _node(services, key)
+            table, node = _node(services, key)
         except CompactionError as error:
             unknown(key, str(error))
             continue
-        found.setdefault(state.table, {})[key] = state.node
+        found.setdefault(table, {})[key] = node
     return found
 
 
-def _node(services: Services, key: str) -> NodeState:
+def _node(services: Services, key: str) -> tuple[TableIdentifier, TableNode]:
     try:
-        return services.stores.tables.node(key)
+        return services.read_tables.node(key)
     except NotFoundError:
         parsed = parse_node_key(key)
         if parsed is None:
             raise
         # A person may name a node of a table that nobody has looked at yet.
         services.compact_table.refresh(parsed.table)
-        return services.stores.tables.node(key)
+        return services.read_tables.node(key)
 
 
 def table_named(services: Services, key: str) -> TableIdentifier:
     """The table of a key of the `tables` partitions. Raises NotFoundError."""
-    states = services.stores.tables.states()
-    found = next((state.table for state in states if table_key(state.table) == key), None)
+    found = next((table for table in services.read_tables.names() if table_key(table) == key), None)
     if found is None:
         raise NotFoundError(f"table {key!r} is not known: is its catalog registered? `compaction-pipeline table list` shows all")
     return found

@@ -12,7 +12,6 @@ from compaction_pipeline.defs.partitions import keys_between, retirement, table_
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import ACTIVE
 
-_ALL = 1_000_000_000
 _NEWEST_BACKFILLS = 100
 _UNDER_WAY = frozenset({"REQUESTED", "CANCELING", "FAILING"})
 
@@ -26,10 +25,10 @@ def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     context.log.info(f"{maintenance.files_removed} leftover(s) removed")
     instance = context.instance
     known = instance.get_dynamic_partitions(str(table_nodes.name))
-    nodes = services.read_history.worst_nodes(limit=_ALL)
+    nodes = services.read_status.nodes()
     for key in retirement(known, nodes, carried_keys(instance, known), services.clock()):
         instance.delete_dynamic_partition(str(table_nodes.name), key)
-    gone = set(instance.get_dynamic_partitions(str(tables.name))) - {table_key(state.table) for state in services.stores.tables.states()}
+    gone = set(instance.get_dynamic_partitions(str(tables.name))) - set(map(table_key, services.read_tables.names()))
     for key in sorted(gone):
         instance.delete_dynamic_partition(str(tables.name), key)
     kept = len(instance.get_dynamic_partitions(str(table_nodes.name)))

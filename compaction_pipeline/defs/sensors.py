@@ -34,7 +34,7 @@ from compaction_pipeline.defs.partitions import MOST_NODES, additions, needs_car
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import active_run, is_active
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
-from compaction_pipeline.services.insight.read_history import Status
+from compaction_pipeline.services.insight.read_status import Status
 
 BUDGET = timedelta(seconds=20)
 """Of one tick, of the 60 s that Dagster allows: other sensors share the daemon's threads."""
@@ -53,7 +53,7 @@ def _new_nodes(instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.A
 
 
 def _new_tables(instance: dg.DagsterInstance, services: Services) -> list[dg.AddDynamicPartitionsRequest]:
-    wanted = map(table_key, services.stores.tables.seen())
+    wanted = map(table_key, services.read_tables.names())
     return additions(tables, wanted, instance.get_dynamic_partitions(str(tables.name)))
 
 
@@ -115,7 +115,7 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
     cursor = json.loads(context.cursor or "{}")
     order = _from(cursor.get("table"), services.plan_tables.worth_planning())
     planned = services.tick_tables.plan_due(order, BUDGET * 0.8)
-    status = services.read_history.status()
+    status = services.read_status.status()
     fingerprint = status_fingerprint(status)
     serving = active_run(context.instance, COMPACT_JOB)
     wants_run = bool(status.queue.pending) and serving is None
@@ -164,7 +164,7 @@ def why_no_run(status: Status, serving: str | None) -> str:
         return f"no task waits; {queue.executing} executing, {queue.prepared} merged and waiting for their table's commit"
     if not status.tables:
         return "no table in any registered catalog"
-    held = [table for table in status.tables if table.state.refusal or table.state.problem or table.state.commit_problem]
+    held = [table for table in status.tables if table.is_held_back]
     best = next((node for node in status.worst), None)
     text = f"nothing due on {len(status.tables)} table(s), {status.nodes} node(s)"
     if best is not None:
@@ -199,7 +199,7 @@ def commit_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -
     due = services.commit_tables.due()
     serving = active_run(context.instance, COMMIT_JOB, COMPACT_JOB)
     wants_run = bool(due) and serving is None
-    queue = services.read_history.queue_counts()
+    queue = services.read_tasks.queue_counts()
     text = (
         f"{len(due)} table(s) due, run {serving[:8]} commits them"
         if due and serving
@@ -268,7 +268,7 @@ def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) 
     metadata = {
         "failed_run": dg.MetadataValue.dagster_run(run.run_id),
         "failed_reason": dg.MetadataValue.text(reason),
-        **status_metadata(services.read_history.status()),
+        **status_metadata(services.read_status.status()),
     }
     context.instance.report_runless_asset_event(dg.AssetObservation(TABLE_HEALTH, description=f"{run.job_name} failed", metadata=metadata))
     return None

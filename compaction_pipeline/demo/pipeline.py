@@ -63,17 +63,17 @@ def work_left(services: Services) -> WorkLeft:
     for table in TABLES.values():
         name = identifier(table)
         try:
-            state = services.stores.tables.state(name)
+            overview = services.read_tables.table(name).overview
         except NotFoundError:
             tables[table.name] = "not found by the catalog's listing yet"
             continue
-        if not state.complete or state.known_snapshot_id != services.scan.head(name).snapshot_id:
-            tables[table.name] = state.refusal or state.problem or "its newest snapshot is not read yet"
+        if not overview.is_whole or overview.snapshot_id != services.scan.head(name).snapshot_id:
+            tables[table.name] = overview.reason if overview.is_held_back else "its newest snapshot is not read yet"
             continue
         plan = services.plan_tables.explain(name)
         if plan.tasks or plan.reason.code not in _NOTHING_DUE:
             tables[table.name] = plan.reason.text
-    return WorkLeft(tables, services.read_history.queue_counts().open)
+    return WorkLeft(tables, services.read_tasks.queue_counts().open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,8 @@ class RecordsBySensors:
 
 def records_by_sensors(services: Services, options: DemoOptions, since: datetime) -> RecordsBySensors:
     """Follow every record committed since then to its run in Dagster and that run to its sensor."""
-    records = tuple(
-        record for record in services.stores.records.records() if record.status is RecordStatus.COMMITTED and record.created_at >= since
-    )
+    found = services.read_records.records(limit=None)
+    records = tuple(record for record in found if record.status is RecordStatus.COMMITTED and record.created_at >= since)
     sensors: dict[str, str] = {}
     with DagsterInstance.from_config(str(options.dagster_home)) as instance:
         for record in records:

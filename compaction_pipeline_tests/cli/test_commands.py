@@ -294,7 +294,7 @@ def test_an_unexpected_error_is_one_sentence_and_its_place_only_with_verbose(des
     def broken(self: object) -> None:
         raise ZeroDivisionError("a fault of ours")
 
-    monkeypatch.setattr("compaction_pipeline.services.insight.read_history.ReadHistory.status", broken)
+    monkeypatch.setattr("compaction_pipeline.services.insight.read_status.ReadStatus.status", broken)
     result = desk.type("status")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "ZeroDivisionError: a fault of ours" in result.stderr

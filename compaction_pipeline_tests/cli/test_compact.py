@@ -390,7 +390,7 @@ def test_a_commit_that_is_cut_by_a_second_interrupt_claims_nothing_and_is_found_
 
 def test_an_interrupt_of_any_command_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "compaction_pipeline.services.insight.read_history.ReadHistory.status", lambda self: signal.raise_signal(signal.SIGINT)
+        "compaction_pipeline.services.insight.read_status.ReadStatus.status", lambda self: signal.raise_signal(signal.SIGINT)
     )
     result = desk.type("status")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "error: interrupted; run the command again\n")

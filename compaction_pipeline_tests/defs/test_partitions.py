@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.partitions import CHUNK, additions, keys_between, needs_care, retirement, table_key, table_nodes
-from compaction_pipeline.services.insight.read_history import Health
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, overview
 
 _levels = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -44,23 +44,29 @@ def test_no_more_nodes_become_partitions_than_the_ui_bears() -> None:
 
 @pytest.mark.parametrize(
     ("health", "care"),
-    [(Health.DUE, True), (Health.WAITING, True), (Health.FAILING, True), (Health.HEALTHY, False), (Health.REFUSED, False)],
+    [
+        (HealthStatus.DUE, True),
+        (HealthStatus.WAITING, True),
+        (HealthStatus.FAILING, True),
+        (HealthStatus.HEALTHY, False),
+        (HealthStatus.REFUSED, False),
+    ],
 )
-def test_a_node_becomes_a_partition_when_it_needs_care(health: Health, care: bool) -> None:
+def test_a_node_becomes_a_partition_when_it_needs_care(health: HealthStatus, care: bool) -> None:
     assert needs_care(overview(1, health)) is care
 
 
 def test_healthy_and_quiet_nodes_and_nodes_that_are_gone_retire() -> None:
-    quiet = overview(1, Health.HEALTHY)
-    busy = replace(overview(2, Health.HEALTHY), last_done={CompactionType.MINOR: ago(days=6)})
-    due = overview(3, Health.DUE)
+    quiet = overview(1, HealthStatus.HEALTHY)
+    busy = replace(overview(2, HealthStatus.HEALTHY), last_done={CompactionType.MINOR: ago(days=6)})
+    due = overview(3, HealthStatus.DUE)
     known = [quiet.key, busy.key, due.key, "gone"]
     assert retirement(known, [quiet, busy, due], frozenset(), NOW) == sorted([quiet.key, "gone"])
     assert busy.key in retirement(known, [quiet, busy, due], frozenset(), NOW + timedelta(days=2))
 
 
 def test_a_node_that_a_run_carries_never_retires() -> None:
-    quiet = overview(1, Health.HEALTHY)
+    quiet = overview(1, HealthStatus.HEALTHY)
     assert retirement([quiet.key, "gone"], [quiet], frozenset({quiet.key, "gone"}), NOW) == []
 
 

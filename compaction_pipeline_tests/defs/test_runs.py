@@ -185,7 +185,7 @@ def test_one_run_drains_what_the_sensors_planned_and_commits_it(lake: Lake, serv
     assert lake.rows() == before
     assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
     assert services.stores.records.unmirrored(10) == ()
-    assert services.read_history.records()[0].run_id is not None
+    assert services.read_records.records()[0].run_id is not None
 
 
 def test_without_node_keys_a_run_plans_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -206,7 +206,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(lake: Lake, services: Service
     metadata = output.step_output_data.metadata
     assert metadata["lake.shop.orders"].value.records[0].data["files"] == 4  # type: ignore[union-attr]
     assert lake.files() == 9
-    assert services.read_history.queue_counts().open == 0
+    assert services.read_tasks.queue_counts().open == 0
 
 
 def test_a_failing_task_fails_the_run_after_the_others_were_committed(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:

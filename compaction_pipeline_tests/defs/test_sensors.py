@@ -63,7 +63,7 @@ def test_new_snapshots_become_observations_partitions_and_a_plan(
     assert set(observed) == {key(1), key(2)}
     assert {event.asset_key for event in observed.values()} == {DELTA_FILES}
     assert observed[key(1)].metadata["small_files_count"].value == 4
-    assert services.read_history.queue_counts().pending == 2
+    assert services.read_tasks.queue_counts().pending == 2
 
 
 def test_the_data_version_of_a_node_is_the_snapshot_that_changed_it(lake: Lake, tick: Tick) -> None:
@@ -160,7 +160,7 @@ def test_the_keeper_returns_lost_attempts(lake: Lake, services: Services, tick: 
     services.plan_tables.plan(Lake.identifier)
     services.stores.tasks.poll(None, "gone", services.clock() - timedelta(hours=1), timedelta(seconds=60))
     assert reason(tick("keeper_sensor")) == "1 lost attempt(s) returned, 0 commit(s) settled"
-    assert services.read_history.queue_counts().pending == 2
+    assert services.read_tasks.queue_counts().pending == 2
 
 
 def test_cursors_are_small_texts(lake: Lake, tick: Tick) -> None:

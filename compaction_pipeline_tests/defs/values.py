@@ -7,13 +7,14 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord, RecordStatus
+from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.overview import NodeOverview
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode, node_key
 from compaction_pipeline.core.tables.table import SnapshotSummary, TableHead, TableIdentifier, TableLayout
-from compaction_pipeline.services.insight.read_history import Health, NodeOverview
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
 ORDERS = TableIdentifier("lake", ("shop",), "orders")
@@ -32,7 +33,7 @@ def partition(number: int) -> Partition:
     return (PartitionValue("day", "date", f"2026-01-{number:02}"),)
 
 
-def overview(number: int = 1, health: Health = Health.DUE, table: TableIdentifier = ORDERS, **metrics: Any) -> NodeOverview:
+def overview(number: int = 1, health: HealthStatus = HealthStatus.DUE, table: TableIdentifier = ORDERS, **metrics: Any) -> NodeOverview:
     node = day(number)
     figures = NodeMetrics(**{"data_files": 10, "small_data_files": 9, "data_bytes": 9_000, **metrics})
     return NodeOverview(table, node, node_key(table, node), figures, health, "9 small data files of 12")

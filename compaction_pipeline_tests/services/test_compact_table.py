@@ -271,11 +271,11 @@ def test_what_was_compacted_is_not_due_any_more(house: House) -> None:
     services = house.services
     services.dispatch_tasks._on_step = lambda step: house.pass_time(1)
     done = services.compact_table.compact(table.identifier)
-    before = services.read_history.table(table.identifier)
+    before = services.read_tables.table(table.identifier)
     assert [node.health for node in before.nodes] == [HealthStatus.WAITING]
     assert before.overview.reason == "changed since its files were read; read again at the next tick"
     services.compact_table.look_again(done.table)
-    after = services.read_history.table(table.identifier)
+    after = services.read_tables.table(table.identifier)
     assert [node.health for node in after.nodes] == [HealthStatus.HEALTHY]
     assert after.overview.reason == "no node has 12 small files; highest 1 in unpartitioned"
 

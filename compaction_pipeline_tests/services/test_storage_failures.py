@@ -45,7 +45,7 @@ def _ids(table: LakeTable, store: ObjectStore) -> list[int]:
 
 
 def _overview(house: House, table: LakeTable) -> tuple[HealthStatus, str]:
-    overview = house.services.read_history.table(table.identifier).overview
+    overview = house.services.read_tables.table(table.identifier).overview
     return overview.health, overview.reason
 
 

@@ -30,7 +30,7 @@ from compaction_pipeline.core.commit.snapshot_properties import snapshot_propert
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 
@@ -132,9 +132,8 @@ def _compacted(
     if dry_run:
         made = session.services.compact_table.explain(table, request)
         _must_be_valid(session, made)
-        paused = session.stores.tables.state(table).paused
-        first = [f"{table} is {PAUSED}"] if paused else []
-        answer = dry_run_answer(str(table), made, before, paused=paused, shown=_plan_value(table, made))
+        first = [f"{table} is {PAUSED}"] if before.paused else []
+        answer = dry_run_answer(str(table), made, before, _plan_value(table, made))
         return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request.nodes is not None)]
     settings = session.services.settings
     compact_table = session.services.compact_table
@@ -148,11 +147,8 @@ def _compacted(
             if compaction.committed or compaction.failed:
                 compact_table.look_again(table)
         except KeyboardInterrupt:
-            from compaction_pipeline.services.insight.read_history import SHOWN
-
-            records = following.own(session.stores.records.records(table, limit=SHOWN))
-            merged = session.stores.tasks.tasks(table, (TaskStatus.PREPARED,))
-            message = interrupted_in_words(records, sum(task.record_id is None for task in merged))
+            records = following.own(session.services.read_records.newest(table))
+            message = interrupted_in_words(records, len(session.services.read_tasks.merged(table)))
             if not session.output.as_json:
                 raise Interrupted(message) from None
             return interrupted_answer(table, message, following.tasks(records), records, before), []
@@ -172,17 +168,17 @@ def _must_be_valid(session: Session, made: CompactionPlan) -> None:
 def _request(session: Session, table: TableIdentifier, kind: TypeChoice | None, where: str | None) -> PlanRequest:
     nodes = None
     if where is not None:
-        nodes = selected_nodes({node.key: node.node for node in session.stores.tables.nodes(table)}, where)
+        nodes = selected_nodes(session.services.read_tables.nodes(table), where)
     return PlanRequest((CompactionType(kind.value.upper()),) if kind is not None else None, nodes, force=kind is not None)
 
 
 def _before(session: Session, table: TableIdentifier) -> TableBefore:
     try:
-        overview = session.services.read_history.table(table).overview
+        overview = session.services.read_tables.table(table).overview
     except CompactionError:
         # Not known, or the state database is down: that is the answer's reason already.
         return TableBefore()
-    return TableBefore(overview.state.known_snapshot_id, overview.metrics)
+    return TableBefore(overview.snapshot_id, overview.metrics, overview.paused)
 
 
 def _records_rendered(records: Sequence[CompactionRecord], earlier: Collection[str]) -> list[RenderableType]:

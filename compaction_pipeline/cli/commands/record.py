@@ -37,7 +37,7 @@ def list_(
     """
     identifier = TableIdentifier.parse(table) if table is not None else None
     with Session(context) as session:
-        found = session.services.read_history.records(identifier, limit=limit)
+        found = session.services.read_records.records(identifier, limit=limit)
         session.output.answer([plain(record) for record in found], records_table(found) if found else "no records")
 
 
@@ -50,7 +50,7 @@ def show(context: typer.Context, record: str = typer.Argument(help="The record's
       compaction-pipeline record show 3f0c2b7a
     """
     with Session(context) as session:
-        detail = session.services.read_history.record(RecordId(record))
+        detail = session.services.read_records.record(RecordId(record))
         session.output.answer(
             {**_dictionary(plain(detail.record)), "tasks": [task_value(task) for task in detail.tasks], "attempts": plain(detail.attempts)},
             record_table(detail.record),
@@ -70,7 +70,7 @@ def status(context: typer.Context) -> None:
       compaction-pipeline status --json
     """
     with Session(context) as session:
-        now = session.services.read_history.status()
+        now = session.services.read_status.status()
         if not now.catalogs:
             session.output.say("no catalog: run `compaction-pipeline catalog add`")
         unsettled = (

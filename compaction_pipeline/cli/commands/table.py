@@ -11,12 +11,13 @@ from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.tables.properties import PROPERTIES, TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 
 if TYPE_CHECKING:
-    from compaction_pipeline.services.insight.read_history import NodeOverview, TableDetail, TableOverview
+    from compaction_pipeline.services.insight.read_tables import TableDetail
 
 _HELP = (
     "Look at tables: nodes, files, properties in force, and why they are as they are."
@@ -49,7 +50,7 @@ def list_(
         for name, why in explored.failed:
             session.output.say(f"warning: catalog {name} was not listed, its tables are shown as last seen: {why}")
         failed = session.refresh_all(catalog) if refresh else 0
-        found = session.services.read_history.tables(catalog)
+        found = session.services.read_tables.tables(catalog)
         session.output.answer([table_value(item) for item in found], tables_table(found) if found else "no tables")
         unread = sum(not item.is_read for item in found)
         if unread and not refresh:
@@ -74,7 +75,7 @@ def show(
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
         session.refresh(identifier)
-        detail = session.services.read_history.table(identifier, with_files=files)
+        detail = session.services.read_tables.table(identifier, with_files=files)
         if detail.property_error is not None:
             properties: tuple[object, ...] = (f"properties: {detail.property_error}",)
         else:
@@ -131,8 +132,8 @@ def table_value(item: TableOverview) -> dict[str, object]:
         "reason": item.reason,
         "warning": item.warning,
         "observe": item.observe,
-        "paused": item.state.paused,
-        "snapshot": item.state.known_snapshot_id,
+        "paused": item.paused,
+        "snapshot": item.snapshot_id,
         "nodes": item.nodes,
         # Never read: 0 would be a claim.
         **(_metrics_value(item) if item.is_read else dict.fromkeys(_metrics_value(item))),

@@ -72,13 +72,13 @@ def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> Non
     table = with_prepared(house)
     with answering(house, refused):
         list(house.services.tick_tables.commit_due())
-    [shown] = house.services.read_history.tables()
+    [shown] = house.services.read_tables.tables()
     assert shown.health is HealthStatus.FAILING
     assert "HTTP 403: no right" in shown.reason
     assert "tried again from" in shown.reason
     # A refresh between the two knows nothing of it.
     house.services.compact_table.refresh(table.identifier)
-    [shown] = house.services.read_history.tables()
+    [shown] = house.services.read_tables.tables()
     assert "HTTP 403" in shown.reason
     house.pass_time(10)
     [record] = house.services.tick_tables.commit_due()

@@ -1,0 +1,213 @@
+"""What a person is shown of a node and of a table: figures, one word of health, and the reason for that word.
+
+The command line and Dagster show these values. They are made here from what the state database holds, so that no door has to know
+how the state is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from compaction_pipeline.core.fragmentation.health import SETTLED, Health, HealthStatus, node_health
+from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReasonCode
+from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+SHOWN = 20
+"""Rows of a list that a person looks at. Dagster's tables of metadata have this limit too."""
+
+_RANK = {
+    HealthStatus.FAILING: 0,
+    HealthStatus.DUE: 1,
+    HealthStatus.WAITING: 2,
+    HealthStatus.REFUSED: 3,
+    HealthStatus.HEALTHY: 4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOverview:
+    """One node as a person sees it.
+
+    `type` is the kind of work that is due, or None when no work is due. `changed_snapshot_id` is the snapshot that last changed the
+    node's files.
+    """
+
+    table: TableIdentifier
+    node: TableNode
+    key: str
+    metrics: NodeMetrics
+    health: HealthStatus
+    reason: str
+    type: CompactionType | None = None
+    last_done: Mapping[CompactionType, datetime] = field(default_factory=dict)
+    changed_snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableOverview:
+    """One table as a person sees it.
+
+    `health` and `reason` are the table's own when something stops the whole table. Otherwise they are those of its worst node.
+    `warning` tells of something that stops nothing, such as REPLACE snapshots of another tool. `snapshot_id` is the snapshot that
+    the index of files holds; it may hold only a part of it while `is_whole` is False. While `is_read` is False nobody has read the
+    table's files, and its figures say nothing. `is_held_back` is True for a table that is refused, that cannot be read, or whose
+    last commit failed.
+    """
+
+    table: TableIdentifier
+    nodes: int
+    metrics: NodeMetrics
+    health: HealthStatus
+    reason: str
+    warning: str | None = None
+    observe: bool = False
+    paused: bool = False
+    snapshot_id: int | None = None
+    is_whole: bool = False
+    is_read: bool = False
+    is_held_back: bool = False
+
+
+def node_overview(node: NodeState, state: TableState, observe: bool) -> NodeOverview:
+    """One node of the table that `state` describes. `observe` is True when its catalog is only observed."""
+    health = _node_health(node, state, observe)
+    return NodeOverview(
+        node.table,
+        node.node,
+        node.key,
+        node.metrics,
+        health.status,
+        health.reason,
+        node.verdict.type if node.verdict is not None else None,
+        node.last_done,
+        node.changed_snapshot_id,
+    )
+
+
+def table_overview(state: TableState, observe: bool, nodes: Sequence[NodeOverview]) -> TableOverview:
+    """One table, with the overviews of all its nodes. `observe` is True when its catalog is only observed."""
+    health = _table_health(state, nodes)
+    return TableOverview(
+        table=state.table,
+        nodes=len(nodes),
+        metrics=_total(node.metrics for node in nodes),
+        health=health.status,
+        reason=health.reason,
+        warning=state.warning,
+        observe=observe,
+        paused=state.paused,
+        snapshot_id=state.known_snapshot_id,
+        is_whole=state.complete,
+        is_read=bool(nodes) or state.refreshed_at is not None,
+        is_held_back=bool(state.refusal or state.problem or state.commit_problem),
+    )
+
+
+def worst_first(nodes: Iterable[NodeOverview]) -> tuple[NodeOverview, ...]:
+    """Failing and due nodes come before others. Then fragmentation decides, then the number of small files.
+
+    Fragmentation counts in tenths, so that 500 small files of 501 are worse than 2 of 2.
+    """
+
+    def order(node: NodeOverview) -> tuple[int, float, int, str]:
+        return (_RANK[node.health], -round(node.metrics.fragmentation, 1), -node.metrics.small_files, node.key)
+
+    return tuple(sorted(nodes, key=order))
+
+
+def _node_health(node: NodeState, state: TableState, observe: bool) -> Health:
+    health = node_health(node.verdict, state.refusal, node.failing)
+    if state.refusal is None and state.problem is not None:
+        return Health(HealthStatus.WAITING, state.problem)
+    if node.verdict is None and health.status is HealthStatus.WAITING and observe:
+        return Health(health.status, f"the catalog is only observed, so nothing is done: `plan {state.table}` shows what would be")
+    if health.status is HealthStatus.DUE and _is_locked(state):
+        return Health(HealthStatus.WAITING, f"{health.reason}; the store does not let us write")
+    if health.status is HealthStatus.DUE and _changed_since(node, state):
+        return Health(HealthStatus.WAITING, f"changed since it was judged ({health.reason}); judged again at the next tick")
+    if health.status is HealthStatus.DUE and (state.paused or observe):
+        why = "paused" if state.paused else "the catalog is only observed"
+        return Health(HealthStatus.WAITING, f"{health.reason}; {why}")
+    if health.status is HealthStatus.HEALTHY and _grew_since(node):
+        return Health(
+            HealthStatus.WAITING, f"changed since it was judged ({health.reason}); `plan`, or the next tick, says what is due now"
+        )
+    return health
+
+
+def _grew_since(node: NodeState) -> bool:
+    """True when the node has more small files, delete files or deleted rows than when it was judged."""
+    if node.verdict is None:
+        return False
+    then, now = node.verdict.metrics, node.metrics
+    return (
+        now.small_files > then.small_files or now.delete_files > then.delete_files or now.deleted_rows_estimate > then.deleted_rows_estimate
+    )
+
+
+def _changed_since(node: NodeState, state: TableState) -> bool:
+    """True when the node's files are no longer the files that its verdict judged."""
+    if node.verdict is not None and node.verdict.metrics != node.metrics:
+        return True
+    done = max(node.last_done.values(), default=None)
+    return done is not None and state.refreshed_at is not None and done > state.refreshed_at
+
+
+def _is_locked(state: TableState) -> bool:
+    """True when the newest plan found that we may not write to the table's storage."""
+    return state.plan_reason is not None and state.plan_reason.code is PlanReasonCode.NO_ACCESS
+
+
+def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> Health:
+    if state.refusal is not None:
+        return Health(HealthStatus.REFUSED, state.refusal)
+    if state.problem is not None:
+        return Health(HealthStatus.WAITING, state.problem)
+    if state.paused:
+        return Health(HealthStatus.WAITING, "paused")
+    if state.commit_problem is not None:
+        return Health(HealthStatus.FAILING, _commit_problem(state))
+    if not state.complete:
+        if state.refreshed_at is not None:
+            return Health(HealthStatus.WAITING, "changed since its files were read; read again at the next tick")
+        return Health(HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them")
+    return _health_of_nodes(state, nodes)
+
+
+def _health_of_nodes(state: TableState, nodes: Sequence[NodeOverview]) -> Health:
+    """The word of the worst node, for a table that nothing stops as a whole. The reason is the last plan's, where that is news."""
+    worst = min(nodes, key=lambda node: _RANK[node.health], default=None)
+    reason = state.plan_reason
+    if worst is None:
+        status, of_nodes = HealthStatus.HEALTHY, "no files"
+    else:
+        status, of_nodes = worst.health, worst.reason
+        named = f"{worst.node}: {worst.reason}"
+        if status is HealthStatus.FAILING:
+            return Health(status, named)
+        if status in (HealthStatus.DUE, HealthStatus.WAITING) and reason is not None and reason.code in SETTLED:
+            # The last plan found nothing to do, and a node has changed since then.
+            return Health(status, named)
+    if reason is None:
+        return Health(status, of_nodes)
+    return Health(HealthStatus.WAITING if _is_locked(state) else status, reason.text)
+
+
+def _commit_problem(state: TableState) -> str:
+    times = "its last commit failed" if state.commit_failures == 1 else f"its last {state.commit_failures} commits failed"
+    again = f"; tried again from {state.commit_retry_at:%H:%M:%S} UTC" if state.commit_retry_at is not None else ""
+    return f"{times}: {state.commit_problem}{again}"
+
+
+def _total(metrics: Iterable[NodeMetrics]) -> NodeMetrics:
+    total: dict[str, int] = dict.fromkeys(NodeMetrics.__slots__, 0)
+    for item in metrics:
+        for name in total:
+            total[name] += getattr(item, name)
+    return NodeMetrics(**total)

@@ -1,0 +1,35 @@
+"""Reads the state of tables and nodes and makes overviews of it. The use cases of this folder share these functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview, node_overview, table_overview
+from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+
+
+@dataclass(frozen=True, slots=True)
+class TableWithNodes:
+    """A table's overview and those of all its nodes, sorted by key."""
+
+    overview: TableOverview
+    nodes: Sequence[NodeOverview]
+
+
+def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableStore, catalog: str | None = None) -> list[TableWithNodes]:
+    """Every known table, or those of one catalog, sorted by name."""
+    observed = {entry.name for entry in catalogs if entry.observe}
+    states = tables.states(catalog)
+    nodes: dict[TableIdentifier, list[NodeState]] = {state.table: [] for state in states}
+    for node in tables.nodes():
+        if node.table in nodes:
+            nodes[node.table].append(node)
+    answer = []
+    for state in states:
+        observe = state.table.catalog in observed
+        overviews = [node_overview(node, state, observe) for node in nodes[state.table]]
+        answer.append(TableWithNodes(table_overview(state, observe, overviews), overviews))
+    return answer

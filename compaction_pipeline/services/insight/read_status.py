@@ -1,0 +1,73 @@
+"""What a person asks first: how all tables are, which nodes are worst and why, what runs, and what was done.
+
+Reads the state database only, so it answers at once and also while a catalog is down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from compaction_pipeline.core.commit.ports import RecordStore
+from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.services.insight.overviews import tables_with_nodes
+from compaction_pipeline.services.insight.read_tasks import QueueCounts, queue_counts
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The page to look at first. `needing` are all nodes that are not healthy, worst first; `worst` are the first few of all nodes."""
+
+    at: datetime
+    catalogs: tuple[CatalogEntry, ...]
+    tables: tuple[TableOverview, ...]
+    worst: tuple[NodeOverview, ...]
+    executing: tuple[CompactionTask, ...]
+    queue: QueueCounts
+    unsettled: tuple[CompactionRecord, ...]
+    records: tuple[CompactionRecord, ...]
+    nodes: int
+    due: int
+    needing: tuple[NodeOverview, ...] = ()
+
+
+class ReadStatus:
+    """Answers how everything stands and changes nothing."""
+
+    def __init__(self, catalogs: CatalogStore, tables: TableStore, tasks: TaskStore, records: RecordStore, clock: Clock) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._tasks = tasks
+        self._records = records
+        self._clock = clock
+
+    def status(self) -> Status:
+        """Catalogs, tables, the worst nodes, what runs, the queue and the newest records."""
+        catalogs = tuple(self._catalogs.entries())
+        found = tables_with_nodes(catalogs, self._tables)
+        nodes = worst_first(node for table in found for node in table.nodes)
+        return Status(
+            at=self._clock(),
+            catalogs=catalogs,
+            tables=tuple(table.overview for table in found),
+            worst=nodes[:SHOWN],
+            executing=tuple(self._tasks.tasks(statuses=(TaskStatus.EXECUTING,), limit=SHOWN)),
+            queue=queue_counts(self._tasks.counts()),
+            unsettled=tuple(self._records.records(unsettled=True)),
+            records=tuple(self._records.records(limit=SHOWN)),
+            nodes=len(nodes),
+            due=sum(node.health is HealthStatus.DUE for node in nodes),
+            needing=tuple(node for node in nodes if node.health is not HealthStatus.HEALTHY),
+        )
+
+    def nodes(self) -> tuple[NodeOverview, ...]:
+        """Every node of every table, worst first."""
+        return worst_first(node for table in tables_with_nodes(self._catalogs.entries(), self._tables) for node in table.nodes)

@@ -1,0 +1,107 @@
+"""What a person asks about tables: how each one is, which nodes it has, and why they are as they are.
+
+Reads the state database only, so it answers at once and also while a catalog is down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compaction_pipeline.core.commit.ports import RecordStore
+from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, node_overview, table_overview, worst_first
+from compaction_pipeline.core.planning.ports import TableState, TableStore
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.transitions import OPEN
+from compaction_pipeline.core.tables.bloom_filters import not_honoured
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
+from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.services.insight.overviews import tables_with_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class TableDetail:
+    """Everything that is known of a table.
+
+    `properties` is None when a property breaks its rule, and `property_error` says which. `write_properties_not_honoured` maps
+    properties of Iceberg that a merge cannot follow to the reason.
+    """
+
+    overview: TableOverview
+    properties: TableProperties | None
+    property_error: str | None
+    write_properties_not_honoured: Mapping[str, str]
+    nodes: tuple[NodeOverview, ...]
+    files: tuple[LiveFile, ...]
+    tasks: tuple[CompactionTask, ...]
+    records: tuple[CompactionRecord, ...]
+
+
+class ReadTables:
+    """Answers questions about tables and changes nothing."""
+
+    def __init__(self, catalogs: CatalogStore, tables: TableStore, files: FileStore, tasks: TaskStore, records: RecordStore) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._files = files
+        self._tasks = tasks
+        self._records = records
+
+    def names(self, catalog: str | None = None) -> tuple[TableIdentifier, ...]:
+        """Every known table, or those of one catalog, sorted."""
+        return tuple(sorted(table for table in self._tables.seen() if catalog in (None, table.catalog)))
+
+    def tables(self, catalog: str | None = None) -> tuple[TableOverview, ...]:
+        """Every known table, or those of one catalog, sorted by name. Raises NotFoundError when the catalog is not registered."""
+        if catalog is not None:
+            self._catalogs.entry(catalog)
+        return tuple(found.overview for found in tables_with_nodes(self._catalogs.entries(), self._tables, catalog))
+
+    def table(self, table: TableIdentifier, *, with_files: bool = False) -> TableDetail:
+        """One whole table. Its files come only when asked for, because there may be a million. Raises NotFoundError when unknown."""
+        entry = self._catalogs.entry(table.catalog)
+        state = self._tables.state(table)
+        nodes = worst_first(node_overview(node, state, entry.observe) for node in self._tables.nodes(table))
+        properties, error = _properties(state, entry)
+        return TableDetail(
+            overview=table_overview(state, entry.observe, nodes),
+            properties=properties,
+            property_error=error,
+            write_properties_not_honoured=_not_honoured(state),
+            nodes=nodes,
+            files=self._sorted_files(table) if with_files else (),
+            tasks=tuple(self._tasks.tasks(table, statuses=OPEN)),
+            records=tuple(self._records.records(table, limit=SHOWN)),
+        )
+
+    def node(self, key: str) -> tuple[TableIdentifier, TableNode]:
+        """The table and the node that a node key names. Raises NotFoundError when unknown."""
+        found = self._tables.node(key)
+        return found.table, found.node
+
+    def nodes(self, table: TableIdentifier) -> Mapping[str, TableNode]:
+        """The table's nodes by their keys. An unknown table has none."""
+        return {node.key: node.node for node in self._tables.nodes(table)}
+
+    def _sorted_files(self, table: TableIdentifier) -> tuple[LiveFile, ...]:
+        return tuple(sorted(self._files.files(table), key=lambda file: (str(file.node), file.content.value, file.path)))
+
+
+def _not_honoured(state: TableState) -> Mapping[str, str]:
+    layout = state.layout
+    if layout is None or layout.schema_id not in layout.schemas:
+        return {}
+    return not_honoured(layout.properties, layout.schemas[layout.schema_id])
+
+
+def _properties(state: TableState, entry: CatalogEntry) -> tuple[TableProperties | None, str | None]:
+    try:
+        return resolve_properties(state.layout.properties if state.layout is not None else {}, entry.properties, state.table), None
+    except ConfigError as error:
+        return None, str(error)

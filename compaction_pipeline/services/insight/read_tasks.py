@@ -1,0 +1,60 @@
+"""What doors ask about tasks: how many have each status, and which nodes they work on. Reads the state database only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """How many tasks have each status. Finished tasks count as long as the state database keeps them."""
+
+    pending: int = 0
+    executing: int = 0
+    prepared: int = 0
+    committed: int = 0
+    failed: int = 0
+    canceled: int = 0
+
+    @property
+    def open(self) -> int:
+        """Tasks that have not ended."""
+        return self.pending + self.executing + self.prepared
+
+
+def queue_counts(counts: Mapping[TaskStatus, int]) -> QueueCounts:
+    """The counts of a task store, where a status without tasks is missing."""
+    return QueueCounts(
+        pending=counts.get(TaskStatus.PENDING, 0),
+        executing=counts.get(TaskStatus.EXECUTING, 0),
+        prepared=counts.get(TaskStatus.PREPARED, 0),
+        committed=counts.get(TaskStatus.COMMITTED, 0),
+        failed=counts.get(TaskStatus.FAILED, 0),
+        canceled=counts.get(TaskStatus.CANCELED, 0),
+    )
+
+
+class ReadTasks:
+    """Answers questions about tasks and changes nothing."""
+
+    def __init__(self, tasks: TaskStore) -> None:
+        self._tasks = tasks
+
+    def queue_counts(self) -> QueueCounts:
+        """How many tasks have each status."""
+        return queue_counts(self._tasks.counts())
+
+    def merged(self, table: TableIdentifier) -> tuple[CompactionTask, ...]:
+        """The table's merged tasks that no commit has claimed yet."""
+        return tuple(task for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)) if task.record_id is None)
+
+    def nodes(self, task_ids: Collection[TaskId]) -> frozenset[TableNode]:
+        """The nodes that these tasks work on. Raises NotFoundError when a task is unknown."""
+        return frozenset(self._tasks.task(task_id).work.node for task_id in task_ids)

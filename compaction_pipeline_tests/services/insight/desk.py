@@ -1,0 +1,50 @@
+"""Fake stores, with the use cases that answer questions about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.services.insight.read_records import ReadRecords
+from compaction_pipeline.services.insight.read_status import ReadStatus
+from compaction_pipeline.services.insight.read_tables import ReadTables
+from compaction_pipeline.services.insight.read_tasks import ReadTasks
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, node_state
+from compaction_pipeline_tests.fakes import fake_stores
+
+WATCHED = TableIdentifier("watched", ("shop",), "orders")
+"""A table of a catalog that is only observed."""
+
+
+class Desk:
+    """Two catalogs: `lake` is compacted, and `watched` is only observed."""
+
+    def __init__(self) -> None:
+        self.stores = stores = fake_stores()
+        stores.catalogs.add(CatalogEntry("lake", {}))
+        stores.catalogs.add(CatalogEntry("watched", {}, observe=True))
+        self.status = ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, lambda: NOW)
+        self.tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records)
+        self.records = ReadRecords(stores.catalogs, stores.tables, stores.tasks, stores.records)
+        self.tasks = ReadTasks(stores.tasks)
+
+    def table(self, table: TableIdentifier, *nodes: NodeState, **changes: object) -> None:
+        """Store a table that was read whole, changed as given, with these nodes."""
+        self.stores.tables.save(replace(TableState(table, complete=True), **changes))  # type: ignore[arg-type]
+        self.stores.tables.save_nodes(table, nodes)
+
+
+def judged(
+    number: int, code: PlanReasonCode, kind: CompactionType | None = None, table: TableIdentifier = ORDERS, small: int = 9, files: int = 10
+) -> NodeState:
+    """A node whose verdict has this code and type."""
+    state = node_state(number, table, data_files=files, small_data_files=small, data_bytes=1000)
+    return replace(state, verdict=NodeVerdict(state.node, kind, PlanReason(code, f"because {number}"), state.metrics))
+
+
+def due(number: int, table: TableIdentifier = ORDERS, small: int = 9, files: int = 10) -> NodeState:
+    """A node for which a MINOR is planned."""
+    return judged(number, PlanReasonCode.PLANNED, CompactionType.MINOR, table, small, files)

@@ -1,0 +1,51 @@
+"""What is told first, about everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from compaction_pipeline.core.commit.record import RecordStatus
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.overview import SHOWN
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, record
+from compaction_pipeline_tests.services.insight.desk import WATCHED, Desk, due
+
+
+def test_an_empty_state_is_an_answer(desk: Desk) -> None:
+    status = desk.status.status()
+    assert (status.tables, status.worst, status.records, status.nodes, status.due) == ((), (), (), 0, 0)
+    assert status.queue.open == 0
+
+
+def test_a_node_that_is_due_says_so_unless_nobody_may_do_it(desk: Desk) -> None:
+    desk.table(ORDERS, due(1))
+    desk.table(WATCHED, due(1, WATCHED))
+    health = {node.table: (node.health, node.reason) for node in desk.status.nodes()}
+    assert health[ORDERS] == (HealthStatus.DUE, "because 1")
+    assert health[WATCHED] == (HealthStatus.WAITING, "because 1; the catalog is only observed")
+    desk.stores.tables.pause(ORDERS, True)
+    assert desk.tables.table(ORDERS).nodes[0].health is HealthStatus.WAITING
+
+
+def test_a_verdict_of_other_files_is_not_due(desk: Desk) -> None:
+    moved = replace(due(1), metrics=replace(due(1).metrics, data_files=1, small_data_files=0))
+    desk.table(ORDERS, moved, due(2), refreshed_at=NOW)
+    desk.stores.tables.mark_done(ORDERS, [(due(2).node, CompactionType.MINOR)], NOW + timedelta(seconds=1))
+    nodes = desk.status.nodes()
+    assert {node.health for node in nodes} == {HealthStatus.WAITING}
+    assert "changed since it was judged (because 1)" in {node.reason for node in nodes if node.key == moved.key}.pop()
+
+
+def test_worst_nodes_come_first_and_are_few(desk: Desk) -> None:
+    desk.table(ORDERS, *(due(number) for number in range(1, 29)))
+    assert len(desk.status.nodes()) == 28
+    assert len(desk.status.status().worst) == SHOWN
+    assert desk.status.status().due == 28
+
+
+def test_unsettled_records_are_pointed_out(desk: Desk) -> None:
+    desk.stores.records.save(replace(record("r1", status=RecordStatus.UNKNOWN), ended_at=None))
+    desk.stores.records.save(record("r2"))
+    assert [item.record_id for item in desk.status.status().unsettled] == ["r1"]

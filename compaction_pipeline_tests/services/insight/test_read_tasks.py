@@ -1,0 +1,45 @@
+"""What is told about tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, day, task
+from compaction_pipeline_tests.services.insight.desk import Desk
+
+
+def test_what_runs_and_what_waits_is_counted(desk: Desk) -> None:
+    pending = [_pending(name) for name in ("t1", "t2", "t3")]
+    assert desk.stores.tasks.insert(pending, (), NOW)
+    assert desk.stores.tasks.poll(None, "me", NOW, timedelta(minutes=1)) is not None
+    queue = desk.tasks.queue_counts()
+    assert (queue.pending, queue.executing, queue.open) == (2, 1, 3)
+    assert [item.owner for item in desk.status.status().executing] == ["me"]
+
+
+def test_merged_tasks_are_those_that_no_commit_has_claimed(desk: Desk) -> None:
+    assert desk.stores.tasks.insert([_pending("t1"), _pending("t2")], (), NOW)
+    for _ in range(2):
+        polled = desk.stores.tasks.poll(None, "me", NOW, timedelta(minutes=1))
+        assert polled is not None
+        desk.stores.tasks.complete(MergeResult(polled.task_id, polled.attempt_id or AttemptId("")), NOW)
+    assert {item.task_id for item in desk.tasks.merged(ORDERS)} == {"t1", "t2"}
+    desk.stores.tasks.claim(ORDERS, RecordId("r1"), [TaskId("t1")])
+    assert [item.task_id for item in desk.tasks.merged(ORDERS)] == ["t2"]
+
+
+def test_tasks_name_their_nodes(desk: Desk) -> None:
+    assert desk.stores.tasks.insert([_pending("t1", 1), _pending("t2", 2), _pending("t3", 2)], (), NOW)
+    assert desk.tasks.nodes([TaskId("t2"), TaskId("t3")]) == {day(2)}
+    with pytest.raises(NotFoundError):
+        desk.tasks.nodes([TaskId("t4")])
+
+
+def _pending(task_id: str, number: int = 1) -> CompactionTask:
+    return replace(task(task_id, number, TaskStatus.PENDING), attempt=0, result=None)
