@@ -1,26 +1,26 @@
-"""The tree of every exception that we raise.
+"""The tree of every exception that this program raises.
 
     CompactionError
     ├── ConfigError               a setting, property or argument breaks a rule (exit 2)
-    ├── NotFoundError             a catalog, table, node or record that is not there (exit 2)
-    ├── TableRefused              we never compact this table; the reason says why (exit 4)
-    ├── IllegalTransition         a task may not go from this state to that one
-    ├── StaleAttempt              the report of an attempt that no longer holds its task
+    ├── NotFoundError             a catalog, table, node or record does not exist (exit 2)
+    ├── TableRefused              the program never compacts this table; the message says why (exit 4)
+    ├── IllegalTransition         a task may not change from its status to the wanted one
+    ├── StaleAttempt              an attempt sent its report, but it no longer holds its task
     ├── MergeFailed               one attempt could not merge its files
-    │   ├── MergeRefused          and no other attempt ever will: what the files hold breaks a rule
-    │   ├── DigestMismatch        rows on their way to the writer are not those that were read
-    │   ├── FileUnreadable        a file is absent or damaged, as one look found
-    │   ├── FileGone              a file is absent, as two looks found: no other attempt of this task finds it
-    │   ├── StoreBusy             the store did not answer as it should: the same may work in seconds
-    │   └── MergeDenied           the store does not let us in
-    ├── CommitConflict            the table moved: these tasks must be planned again
-    ├── CommitStateUnknown        the answer of the catalog got lost: delete nothing (exit 5)
+    │   ├── MergeRefused          the content of the files breaks a rule, so every other attempt would fail too
+    │   ├── DigestMismatch        the rows on their way to the writer differ from the rows that were read
+    │   ├── FileUnreadable        one look found a file absent or damaged
+    │   ├── FileGone              two looks found a file absent, so every other attempt of this task would fail too
+    │   ├── StoreBusy             the store did not answer as it should; the same request may work in seconds
+    │   └── MergeDenied           the store denies access
+    ├── CommitConflict            the table changed, and these tasks must be planned again
+    ├── CommitStateUnknown        the answer of the catalog got lost, so nothing may be deleted (exit 5)
     └── StorageUnavailable        a database, catalog or file system did not answer
-        ├── AccessDenied          the store does not let us in: a right, key, token or region is wrong
-        ├── CommitRefused         the catalog answered a commit with no: for certain nothing was committed
-        └── RacesLost             other writers were faster each time: for certain nothing was committed
+        ├── AccessDenied          the store denies access: a right, key, token or region is wrong
+        ├── CommitRefused         the catalog refused a commit, and certainly committed nothing
+        └── RacesLost             another writer was faster each time, and certainly nothing was committed
 
-A message says what, key, value, rule and what to do next; `code` says the same to programs.
+Each message names the object, the key, the value and the rule, and says what to do next. `code` tells programs the kind of error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import ClassVar
 
 
 class ErrorCode(str, Enum):
-    """What ended a command, for programs that read `--json`. A code that is once given keeps its meaning."""
+    """The kind of error that ended a command, for programs that read `--json`. The meaning of a code never changes."""
 
     INVALID_INPUT = "INVALID_INPUT"
     NOT_FOUND = "NOT_FOUND"
@@ -47,7 +47,7 @@ class ErrorCode(str, Enum):
 
 
 class CompactionError(Exception):
-    """Base of all our errors."""
+    """The base of all errors of this program."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNEXPECTED
 
@@ -59,43 +59,44 @@ class ConfigError(CompactionError):
 
 
 class NotFoundError(CompactionError):
-    """A catalog, table, node or record that is not there."""
+    """A catalog, table, node or record does not exist."""
 
     code = ErrorCode.NOT_FOUND
 
 
 class TableRefused(CompactionError):
-    """A table that we never compact as it is; the message is the reason."""
+    """The program never compacts this table as it is now. The message is the reason."""
 
     code = ErrorCode.REFUSED
 
 
 class IllegalTransition(CompactionError):
-    """A task may not go from this state to that one."""
+    """A task may not change from its status to the wanted one."""
 
 
 class StaleAttempt(CompactionError):
-    """The report of an attempt that no longer holds its task; it changes nothing."""
+    """An attempt sent its report, but it no longer holds its task. The report changes nothing."""
 
 
 class MergeFailed(CompactionError):
-    """One attempt could not merge its files; the message is the reason kept on the attempt."""
+    """One attempt could not merge its files. The message is stored as the reason of the attempt."""
 
     code = ErrorCode.MERGE_FAILED
 
 
 class MergeRefused(MergeFailed):
-    """What the files of a task hold breaks a rule of the format, or is not supported: no further attempt can merge them."""
+    """The content of a task's files breaks a rule of the format or is not supported. No further attempt can merge them."""
 
 
 class DigestMismatch(MergeFailed):
-    """Rows on their way to the writer are not those that were read."""
+    """The rows on their way to the writer differ from the rows that were read."""
 
 
 class FileUnreadable(MergeFailed):
-    """A file is absent or damaged, as one look at `path` found: nobody is told to delete it before a second look found the same.
+    """One look at `path` found the file absent or damaged.
 
-    `advice` is what to do once it did. `absent`: the store says that there is no such file.
+    Nobody is told to delete the file before a second look finds the same. `advice` says what to do then. `absent` is True when
+    the store says that there is no such file.
     """
 
     def __init__(self, message: str, path: str, advice: str, *, absent: bool = False) -> None:
@@ -106,25 +107,25 @@ class FileUnreadable(MergeFailed):
 
 
 class FileGone(MergeFailed):
-    """A file is absent, as two looks found: the task is given up, and its node planned anew later."""
+    """Two looks found a file absent. The task is given up, and its node is planned again later."""
 
 
 class StoreBusy(MergeFailed):
-    """The store is busy, or a connection broke: the same may work in seconds."""
+    """The store is busy, or a connection broke. The same request may work in seconds."""
 
 
 class MergeDenied(MergeFailed):
-    """The store does not let this process read or write; no fault of the task, whose attempts are not used up by it."""
+    """The store does not let this process read or write. This is no fault of the task, so it uses up none of the task's attempts."""
 
 
 class CommitConflict(CompactionError):
-    """The table moved in a way that makes these tasks wrong: they are planned again."""
+    """The table changed in a way that makes these tasks wrong. They must be planned again."""
 
     code = ErrorCode.CONFLICT
 
 
 class CommitStateUnknown(CompactionError):
-    """The catalog's answer got lost: the commit may have landed, so nothing may be deleted."""
+    """The catalog's answer to a commit got lost. The commit may have landed, so nothing may be deleted."""
 
     code = ErrorCode.OUTCOME_UNKNOWN
 
@@ -136,18 +137,21 @@ class StorageUnavailable(CompactionError):
 
 
 class AccessDenied(StorageUnavailable):
-    """The store does not let this process in: a right is missing, a key or token is wrong or has expired, the bucket is elsewhere."""
+    """The store denies this process access.
+
+    A right is missing, a key or token is wrong or has expired, or the bucket is in another region.
+    """
 
     code = ErrorCode.NO_ACCESS
 
 
 class CommitRefused(StorageUnavailable):
-    """The catalog answered a commit with no: for certain nothing was committed; the message is its answer."""
+    """The catalog refused a commit, and certainly committed nothing. The message is the catalog's answer."""
 
     code = ErrorCode.COMMIT_REFUSED
 
 
 class RacesLost(StorageUnavailable):
-    """Other writers were faster each time that a commit was tried: for certain nothing was committed."""
+    """Another writer was faster each time that a commit was tried. Certainly nothing was committed."""
 
     code = ErrorCode.RACES_LOST

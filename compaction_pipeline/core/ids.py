@@ -1,12 +1,12 @@
-"""Types of ids, so that one kind is never passed for another."""
+"""One type for each kind of id, so that the type checker finds an id of the wrong kind."""
 
 from __future__ import annotations
 
 from typing import NewType
 
 TaskId = NewType("TaskId", str)
-"""Of a CompactionTask; unique in the state database."""
+"""The id of a CompactionTask; unique in the state database."""
 AttemptId = NewType("AttemptId", str)
-"""Of one attempt of a task; part of the names of the files that the attempt writes, and never used twice."""
+"""The id of one attempt of a task. It is part of the names of the files that the attempt writes, and is never used twice."""
 RecordId = NewType("RecordId", str)
-"""Of a CompactionRecord; part of the names of the metadata files of its commit, and in the summary of its snapshots."""
+"""The id of a CompactionRecord. The names of its commit's metadata files and the summaries of its snapshots contain it."""

@@ -1,8 +1,9 @@
-"""What kind of failure an error of a file system or an object store tells, from its text and type alone.
+"""Finds out what kind of failure an error of a file system or an object store reports, from its text and type alone.
 
-Every client says the same in other words: PyArrow raises OSError with texts such as "AWS Error SLOW_DOWN", other clients name the
-service's code ("SlowDown") or the HTTP status. What is decided here is the difference between "try again", "somebody must change a
-right or a key" and "the file is not there": whoever is told that a file is lost while the store is only busy deletes good data.
+Each client reports the same failure in its own words. PyArrow raises OSError with texts such as "AWS Error SLOW_DOWN". Other
+clients name the service's code ("SlowDown") or the HTTP status. This module decides between "try again", "somebody must change a
+right or a key" and "the file does not exist". A wrong decision can cost data: a person who is told that a file is lost, while the
+store is only busy, deletes the file from the table.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from enum import Enum
 
 
 class StorageFailure(Enum):
-    """What a failure means, and so what may be done about it."""
+    """The meaning of a failure. It decides what can be done about the failure."""
 
     PASSING = "passing"
-    """The store is busy or a connection broke: the same works later."""
+    """The store is busy, or a connection broke. The same request works later."""
     ABSENT = "absent"
     """The store says that there is no such file."""
     DENIED = "denied"
-    """The identity is known, its right is missing."""
+    """The store knows the identity, but the identity lacks a right."""
     CREDENTIALS = "credentials"
     """The key or token is wrong or has expired."""
     REGION = "region"
     """The bucket is in another region."""
     BUCKET = "bucket"
-    """The store does not know the bucket: nothing follows for any file in it."""
+    """The store does not know the bucket. This says nothing about any file in it."""
     FULL = "full"
     """No room is left."""
     OTHER = "other"
@@ -58,7 +59,7 @@ _PASSING = re.compile(
     re.IGNORECASE,
 )
 _PLACES = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s)'\"]*|'[^']*/[^']*'|(?<![\w<])/[^\s)'\"]*", re.IGNORECASE)
-"""Paths and addresses in an error's text: a table called `expired_tokens` says nothing of tokens."""
+"""Paths and addresses in an error's text. They are not searched: a table called `expired_tokens` says nothing about tokens."""
 _NUMBERS = {
     errno.ENOENT: StorageFailure.ABSENT,
     errno.EACCES: StorageFailure.DENIED,
@@ -85,7 +86,10 @@ _NUMBERS = {
 
 
 def storage_failure(error: BaseException) -> StorageFailure:
-    """What an error means. The service's own code counts most, then the system's number and the error's type, then the HTTP status."""
+    """Return what an error means.
+
+    The service's own code counts first, then the operating system's error number, then the error's type, then the HTTP status.
+    """
     text = _PLACES.sub("", str(error))
     for pattern, kind in ((_REGION, StorageFailure.REGION), (_CREDENTIALS, StorageFailure.CREDENTIALS), (_BUCKET, StorageFailure.BUCKET)):
         if pattern.search(text):
@@ -108,12 +112,12 @@ def storage_failure(error: BaseException) -> StorageFailure:
 
 
 def is_waiting(kind: StorageFailure) -> bool:
-    """Whether a person must change something outside of the table before anything of it can be done."""
+    """Return whether a person must change a right, a key, a bucket or a region before any work on the table can succeed."""
     return kind in _ADVICE
 
 
 def advice(kind: StorageFailure) -> str:
-    """What a person does about a right, a key or a region."""
+    """Return what a person must do about a kind for which `is_waiting` is true. Raises KeyError for any other kind."""
     return _ADVICE[kind]
 
 

@@ -1,6 +1,6 @@
-"""Counts, sizes, durations and moments as people read them: each has one form, in reasons, tables, pages and logs.
+"""The one form in which people read counts, sizes, durations and times: in reasons, tables, pages and logs.
 
-MB is 10⁶ bytes, as disks and cloud bills count; 5,400 s are "1 h 30 min".
+1 MB is 10⁶ bytes, as on disks and cloud bills. A duration of 5,400 s is "1 h 30 min".
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def count_text(count: int, word: str) -> str:
-    """ "1 small data file", "3 small data files"."""
+    """Return a count with its word, for example "1 small data file" or "3 small data files"."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def bytes_text(size_bytes: int) -> str:
-    """ "1.2 MB", "134 MB"; in powers of 1000."""
+    """Return a size in a unit that is a power of 1000 bytes, for example "1.2 MB" or "134 MB"."""
     size = float(size_bytes)
     for unit in _UNITS[:-1]:
         if abs(size) < 999.5:
@@ -26,7 +26,7 @@ def bytes_text(size_bytes: int) -> str:
 
 
 def duration_text(duration: timedelta) -> str:
-    """ "1.5 s", "3 min 20 s", "1 h 30 min", "7 d"."""
+    """Return a duration in its one or two largest units, for example "1.5 s", "3 min 20 s", "1 h 30 min" or "7 d"."""
     seconds = duration.total_seconds()
     if seconds < 59.95:
         return f"{seconds:.1f} s".replace(".0 s", " s")
@@ -41,10 +41,10 @@ def duration_text(duration: timedelta) -> str:
 
 
 def time_text(at: datetime | None) -> str:
-    """UTC to the second; "-" when it never happened."""
+    """Return a UTC time to the second; "-" for None, which means that the event never happened."""
     return at.strftime("%Y-%m-%d %H:%M:%S") if at is not None else "-"
 
 
 def change_text(before: int, after: int) -> str:
-    """ "120 → 3", or the one number when nothing changed."""
+    """Return both numbers, for example "120 → 3"; one number when they are equal."""
     return f"{before:,} → {after:,}" if before != after else f"{after:,}"

@@ -109,7 +109,9 @@ def test_a_new_position_delete_on_an_input_is_a_conflict(lake: Lake) -> None:
     t.delete_positions((file.path, 0))
     outcome = t.commit(merge)
     assert outcome.state is CommitState.NOTHING
-    assert "by position since the plan" in outcome.conflicts["m1"]
+    reason = outcome.conflicts["m1"]
+    assert reason.startswith("it did not apply delete file")
+    assert reason.endswith("by position")
     assert t.live_ids() == [2]
 
 
@@ -134,7 +136,8 @@ def test_an_applied_delete_that_is_gone_is_a_conflict(lake: Lake) -> None:
     t.table.manage_snapshots().rollback_to_snapshot(before).commit()
     assert t.live_ids() == [1, 2]
     outcome = t.commit(merge)
-    assert "which it applied, is no longer live" in outcome.conflicts["m1"]
+    assert "it applied delete file" in outcome.conflicts["m1"]
+    assert "which is no longer live" in outcome.conflicts["m1"]
     assert t.live_ids() == [1, 2]
 
 
@@ -155,7 +158,7 @@ def test_an_equality_delete_of_before_the_plan_that_was_not_applied_is_a_conflic
     t.delete_ids(2)
     merge = t.merge()
     outcome = t.commit(replace(merge, work=replace(merge.work, deletes=())))
-    assert "was not applied" in outcome.conflicts["m1"]
+    assert "existed when it was planned" in outcome.conflicts["m1"]
 
 
 def test_an_equality_delete_by_a_column_that_the_output_lost_is_a_conflict(lake: Lake) -> None:
@@ -354,7 +357,7 @@ def test_a_conversion_whose_delete_cannot_go_fails(lake: Lake) -> None:
     delete = t.delete_ids(2, 3)
     outcome = t.commit(t.convert([a.path], [delete.path]))
     assert outcome.state is CommitState.NOTHING
-    assert "cannot go" in outcome.conflicts["c1"]
+    assert "cannot be dropped" in outcome.conflicts["c1"]
     assert t.paths(FileContent.EQUALITY_DELETES) == {delete.path}
     assert b.path in t.paths(FileContent.DATA)
 

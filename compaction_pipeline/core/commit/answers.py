@@ -1,7 +1,7 @@
-"""What a catalog's answer to the request of a commit proves, from the answer alone.
+"""Decides what a catalog's answer to the request of a commit proves.
 
-Only an answer to a request that was sent once proves anything: of two that were sent, one may have been carried out, or may be
-carried out later, whatever the other was told.
+An answer proves something only when the request was sent once. When it was sent twice, the catalog may carry out either of the
+two, now or later, whatever it answers to the other.
 """
 
 from __future__ import annotations
@@ -11,18 +11,24 @@ from enum import Enum
 
 
 class Answer(Enum):
-    """LOST_RACE: another writer was first. REFUSED: for certain not committed. UNKNOWN: it was committed, or will be, or will not."""
+    """What an answer proves about a commit."""
 
     LOST_RACE = "lost race"
+    """Another writer was first; nothing was committed."""
     REFUSED = "refused"
+    """Certainly nothing was committed."""
     UNKNOWN = "unknown"
+    """The commit may have landed, may still land, or may never land."""
 
 
 HTTP_REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
-"""The server looked at the request and did nothing. Not 408, 425, 429, 499 or 5xx: what stands in front of a server answers these too,
-while the server itself may be at it."""
+"""With these statuses the server says that it looked at the request and did nothing.
+
+408, 425, 429, 499 and 5xx are not among them: a proxy in front of the server answers these too, while the server may still work.
+"""
 
 HTTP_CONFLICT = 409
+"""With this status the server says that another writer was first."""
 
 AWS_REFUSALS = frozenset(
     {
@@ -39,13 +45,17 @@ AWS_REFUSALS = frozenset(
         "ValidationException",
     }
 )
-"""Error codes of Glue that say what is wrong with the request or with who sent it."""
+"""Error codes with which AWS Glue says that the request is wrong, or that its sender may not do this."""
 
 _SQL_REFUSALS = ("25", "28", "42")
+"""Classes of SQLSTATE: the transaction may not write; the login is wrong; the statement is wrong or a right is missing."""
 
 
 def of_http(statuses: Sequence[int | None]) -> Answer:
-    """`statuses`: the answer to each time that the request was sent, in order; None where it never came, or not whole."""
+    """Return what the HTTP answers to one commit prove.
+
+    `statuses` has one status for each time that the request was sent, in order; None when no whole answer came.
+    """
     if not statuses:
         return Answer.REFUSED
     if len(statuses) > 1:
@@ -56,10 +66,10 @@ def of_http(statuses: Sequence[int | None]) -> Answer:
 
 
 def of_aws(code: str, resent: int) -> Answer:
-    """`code` is the error's code, `resent` how often the client sent the request again before it gave up."""
+    """Return what an error of AWS proves. `code` is the error's code, `resent` counts how often the client sent the request again."""
     return Answer.REFUSED if code in AWS_REFUSALS and resent == 0 else Answer.UNKNOWN
 
 
 def of_sql(sqlstate: str | None) -> Answer:
-    """`sqlstate` is what a database answered to a statement: a transaction that may not write, a wrong password, a missing right."""
+    """Return what a database's error proves. `sqlstate` is the SQLSTATE of the error, None when it has none."""
     return Answer.REFUSED if sqlstate is not None and sqlstate[:2] in _SQL_REFUSALS else Answer.UNKNOWN

@@ -1,4 +1,7 @@
-"""When a table whose commit failed is committed again by itself: after a pause that doubles. A person may try at once."""
+"""Decides when a tick commits a table again after a failed commit.
+
+Each further failure doubles the pause, up to a limit. A person may try again at any time.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ LONGEST_PAUSE = timedelta(minutes=10)
 
 
 def retry_at(failures: int, now: datetime) -> datetime:
-    """`failures`: how many commits of the table failed one after the other, the one just now included (≥ 1)."""
+    """Return when the table may be committed again.
+
+    `failures` counts the commits of the table that failed one after the other, including the one that failed just now (≥ 1).
+    """
     pause = FIRST_PAUSE * (1 << min(failures - 1, 10))
     return now + min(pause, LONGEST_PAUSE)
 
 
 def is_waiting(commit_retry_at: datetime | None, now: datetime) -> bool:
-    """Whether the table's pause is not over."""
+    """Return whether the table's pause still lasts. `commit_retry_at` is None for a table without a pause."""
     return commit_retry_at is not None and now < commit_retry_at

@@ -1,6 +1,7 @@
-"""When a table's Prepared tasks are committed: together, at most once per commit interval, earlier only where waiting costs more.
+"""Decides when a table's Prepared tasks are committed.
 
-Commits stay rare: each is a snapshot more, and writers of the table may have to try again.
+They are committed together, at most once per commit interval, and earlier only when waiting costs more. Commits should be rare:
+each adds a snapshot to the table, and may force other writers of the table to try again.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.queue.open_work import PreparedWork
 
 EARLIEST = timedelta(seconds=30)
-"""Between two commits of a table of which the second comes before its interval."""
+"""The least time after the last commit of a table before a commit that does not wait for the interval."""
 PREPARED_BYTES = 16 << 30
-"""Input bytes of Prepared tasks that are committed before the interval ends: so much work is not left to a conflict, nor its files
-kept twice for longer."""
+"""Prepared tasks that read at least this many bytes are committed before the interval ends.
+
+A conflict would waste much work by then, and the storage holds the data of these tasks twice until the commit.
+"""
 
 
 def commit_due(
     prepared: PreparedWork, last_committed_at: datetime | None, interval: timedelta, now: datetime, *, holds_back: bool = False
 ) -> bool:
-    """Whether to commit now. `last_committed_at` is the end of the last record that was *committed*; the first is due at once.
+    """Return whether the Prepared tasks should be committed now.
 
-    `holds_back`: nodes are due whose files these tasks hold.
+    `last_committed_at` is the end of the table's last COMMITTED record; without one a commit is due at once. `holds_back` is True
+    when nodes of the table are due but cannot be planned, because these tasks hold their files.
     """
     if not prepared.tasks:
         return False
@@ -31,5 +35,5 @@ def commit_due(
 
 
 def may_come_early(last_committed_at: datetime, now: datetime) -> bool:
-    """Whether the last commit is long enough ago for one before the interval."""
+    """Return whether `EARLIEST` has passed since the last commit, so that a commit may come before the interval ends."""
     return now - last_committed_at >= EARLIEST

@@ -1,7 +1,9 @@
-"""Which delete files a snapshot no longer needs.
+"""Finds the dangling delete files of a snapshot: those that no data file of the snapshot needs.
 
-Decided from the data files that will be live in that very snapshot, each with its explicit sequence number, never from a
-plan or from a task's inputs: two tasks planned at different sequences around one delete would revive rows.
+The decision looks at the data files that will be live in the snapshot itself, each with its own sequence number. It never looks
+at a plan or at a task's inputs, because that could bring deleted rows back. Example: one task was planned before a delete file was
+added, another after it, and only the second applied the delete. Together the tasks rewrite every file that the delete reaches, yet
+the first task's output still needs it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from compaction_pipeline.core.commit.validation import PathsIn
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 
 Converted = Mapping[str, frozenset[str]]
-"""Delete path → data files on which the snapshot itself replaces the delete's effect."""
+"""Maps the path of a delete file to the data files for which the snapshot adds new position deletes in its place."""
 
 
 def dangling_deletes(
@@ -23,11 +25,11 @@ def dangling_deletes(
     readable: frozenset[str],
     converted: Converted | None = None,
 ) -> tuple[LiveFile, ...]:
-    """The delete files that no data file of the snapshot needs.
+    """Return the delete files that no data file of the snapshot needs.
 
-    A partition-scoped position delete is needed as long as one path in it is live. Only those of `readable` (paths) are opened
-    to see; the others are kept when bucket, sequence and bounds do not say enough: opening all of a table's would make
-    every commit as dear as the table is old.
+    A partition-scoped position delete is needed as long as one path in it is live. Only those whose path is in `readable` are
+    opened to find out. The others are kept when bucket, sequence number and bounds leave a doubt: if every commit opened all delete
+    files of a table, commits would cost more and more as a table gets older.
     """
     conversions = converted or {}
     return tuple(delete for delete in deletes if not is_needed(delete, data, paths_in, readable, conversions.get(delete.path, frozenset())))
@@ -36,7 +38,10 @@ def dangling_deletes(
 def is_needed(
     delete: LiveFile, data: DataIndex, paths_in: PathsIn, readable: frozenset[str], converted: frozenset[str] = frozenset()
 ) -> bool:
-    """Some data file still has rows that only this delete file hides, as far as we know; never False by guess."""
+    """Return whether a data file may have rows that only this delete file hides. False only when it is certain that none has.
+
+    `converted` are the data files for which the snapshot adds new position deletes in place of this delete file.
+    """
     if delete.content is FileContent.EQUALITY_DELETES:
         done = sum(1 for path in converted if data.is_reached(path, delete))
         return data.count_reached_by_equality(delete) > done

@@ -1,7 +1,9 @@
-"""What one attempt puts in: which tasks survive, and which delete files go in which snapshot.
+"""Decides what one attempt of a commit puts into the table: which tasks, and which delete files go in which snapshot.
 
-Merges go into a REPLACE snapshot, conversions into an `overwrite` snapshot after it: other rewriters look for new deletes only
-in `overwrite` and `delete` snapshots, and a conversion inside a REPLACE let one of them bring a deleted row back.
+The commit salvages tasks: it leaves out those that conflict with the table's head, and commits the others. Merges go into a
+REPLACE snapshot. Conversions go into an `overwrite` snapshot after it, because other programs that rewrite files look for new
+deletes only in `overwrite` and `delete` snapshots. When a conversion was part of a REPLACE snapshot, such a program brought a deleted
+row back.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 
 @dataclass(frozen=True, slots=True)
 class CommitDecision:
-    """The tasks of each kind that go in, the conflicts by task id, and the delete files that each snapshot drops."""
+    """The tasks of each action that go in, the reasons of the others by task id, and the delete files that each snapshot drops."""
 
     merges: tuple[CompactionTask, ...]
     drops: tuple[CompactionTask, ...]
@@ -36,12 +38,12 @@ class CommitDecision:
 
     @property
     def replaces(self) -> bool:
-        """There is a REPLACE snapshot to make."""
+        """Whether the commit makes a REPLACE snapshot."""
         return bool(self.merges or self.drops)
 
 
 def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> CommitDecision:
-    """Validate, salvage, and decide afresh which delete files go."""
+    """Validate the tasks, salvage those without a conflict, and decide which delete files the head no longer needs after them."""
     conflicts = dict(validate(tasks, head, outputs_of, paths_in))
     valid = [task for task in tasks if task.task_id not in conflicts]
     merges = [task for task in valid if task.work.action is TaskAction.MERGE]
@@ -64,7 +66,7 @@ def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outputs
         paths = {delete.path for delete in gone}
         for task in drops:
             if not any(delete.path in paths for delete in task.work.deletes):
-                conflicts[task.task_id] = "none of its delete files can go: they are gone already, or needed again"
+                conflicts[task.task_id] = "none of its delete files can be dropped: they are gone already, or data files need them again"
         drops = [task for task in drops if task.task_id not in conflicts]
         if not merges and not drops:
             gone = ()
@@ -75,7 +77,7 @@ def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outputs
     converted = _converted(conversions)
     gone_later: tuple[LiveFile, ...] = ()
     if conversions:
-        # Only what the conversions are about; the rest was decided by the snapshot before, if there was one.
+        # After a REPLACE snapshot only the conversions' own deletes are open: that snapshot has decided about all others.
         candidates = list(left.values()) if not (merges or drops) else [left[path] for path in converted if path in left]
         candidates = [delete for delete in candidates if delete.path not in head.duplicate_deletes]
         gone_later = dangling_deletes(candidates, data, paths_in, readable, converted)
@@ -98,22 +100,23 @@ def _releasing(
     readable: frozenset[str],
     conflicts: dict[TaskId, str],
 ) -> list[CompactionTask]:
-    """The largest set of conversions each of which lets all its delete files go; the others are put among `conflicts`.
+    """Return the conversions after which all their delete files can go, and put the others among `conflicts`.
 
-    A conversion whose delete file stays only adds a file. Failing one takes its data files from the converted ones, which may keep
-    the delete of another: so until nothing changes.
+    A conversion whose delete file stays would only add a file. When a conversion is left out, its data files still need their
+    delete files, and another conversion may share one of these. So the check is repeated until nothing changes; the result is the
+    largest such set.
     """
     while True:
         converted = _converted(conversions)
         staying = {
             path
             for path, inputs in converted.items()
-            # A delete that the REPLACE before just dropped, or that another commit dropped, is gone as wanted.
+            # A path that is not in `deletes` was dropped by the REPLACE snapshot or by another commit: it is gone, as wanted.
             if path in deletes and is_needed(deletes[path], data, paths_in, readable, inputs)
         }
         failing = {task.task_id: path for task in conversions if (path := next((p for p in task.work.converts if p in staying), None))}
         if not failing:
             return conversions
         for task_id, path in failing.items():
-            conflicts[task_id] = f"{path} cannot go: a data file that is not converted in this commit still needs it"
+            conflicts[task_id] = f"delete file {path} cannot be dropped: a data file that this commit does not convert still needs it"
         conversions = [task for task in conversions if task.task_id not in failing]

@@ -1,7 +1,8 @@
-"""The files of the head that a commit is built on, indexed for questions that a commit asks.
+"""Indexes the live files of the head, which is the snapshot that a commit is built on, for the questions that a commit asks.
 
-Says the same as `core.tables.deletes.applies` about which delete applies to what, turned around: from a delete to the data files
-that it reaches, by bucket (spec and partition) and sorted sequence number, never pair by pair.
+A delete file reaches a data file when the spec's rules apply it to that data file. `core.tables.deletes.applies` finds the deletes
+of a data file. This module follows the same rules in the other direction: it finds the data files that a delete reaches. It looks
+them up by bucket (partition spec and partition) and by sorted sequence number, so it never visits every pair.
 """
 
 from __future__ import annotations
@@ -15,41 +16,42 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import Partition
 
 Bucket = tuple[int, Partition]
+"""Partition spec id and partition. A delete file that is not global reaches only data files of its own bucket."""
 
 
 def bucket_of(file: LiveFile) -> Bucket:
-    """Spec and partition: what a delete that is not global reaches at most."""
+    """Return the bucket of a file."""
     return (file.spec_id, file.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadLayout:
-    """What the rules need of the head's metadata. `field_ids`: every field id of a schema, nested ones too, by schema id."""
+    """What the rules need of the head's metadata. `field_ids` maps a schema id to all field ids of the schema, with nested ones."""
 
     unpartitioned_spec_ids: frozenset[int]
     field_ids: Mapping[int, frozenset[int]]
 
 
 def is_global(delete: LiveFile, layout: HeadLayout) -> bool:
-    """An equality delete of an unpartitioned spec reaches every partition."""
+    """Return whether a delete is an equality delete of an unpartitioned spec: it may reach data files of every partition."""
     return delete.content is FileContent.EQUALITY_DELETES and delete.spec_id in layout.unpartitioned_spec_ids
 
 
 def is_partition_scoped(delete: LiveFile) -> bool:
-    """A position delete that may hold paths of any file of its partition: only reading it tells which."""
+    """Return whether a position delete may hold paths of any file of its partition, so that only its content says which."""
     return delete.content is FileContent.POSITION_DELETES and delete.referenced_data_file is None
 
 
 def within_bounds(delete: LiveFile, path: str) -> bool:
-    """The delete's path bounds allow this path."""
+    """Return whether the path bounds of a position delete allow this path. A missing bound allows every path."""
     return (delete.path_lower is None or delete.path_lower <= path) and (delete.path_upper is None or path <= delete.path_upper)
 
 
 class DataIndex:
-    """Data files, asked from the side of a delete.
+    """Answers which data files a delete file reaches.
 
-    `duplicates` are paths that are live more than once (`add_files` without its check): a delete may reach one copy and not the
-    other, so such a file counts as reached, and no task may take it.
+    `duplicates` are paths of data files that are live more than once (Iceberg's `add_files` without its check makes such). A delete
+    may reach one copy and not the other. Such a file therefore always counts as reached, and no task may take it.
     """
 
     def __init__(self, data: Iterable[LiveFile], layout: HeadLayout) -> None:
@@ -76,12 +78,15 @@ class DataIndex:
         self._all_sequences.sort()
 
     def count_reached_by_equality(self, delete: LiveFile) -> int:
-        """How many data files an equality delete applies to: data sequence < its own."""
+        """Return how many data files an equality delete reaches: those of its scope whose data sequence number is below its own."""
         sequences = self._all_sequences if is_global(delete, self._layout) else self._sequences.get(bucket_of(delete), [])
         return bisect_left(sequences, delete.data_sequence_number)
 
     def is_reached(self, path: str, delete: LiveFile) -> bool:
-        """The delete applies to this data file; of a partition-scoped position delete: may apply, as far as bounds tell."""
+        """Return whether a delete reaches the data file at `path`; False when no such data file is live.
+
+        For a partition-scoped position delete the answer is True when bucket, sequence number and bounds allow it.
+        """
         file = self.by_path.get(path)
         if file is None:
             return False
@@ -97,7 +102,7 @@ class DataIndex:
         return bucket_of(file) == bucket_of(delete) and within_bounds(delete, path)
 
     def may_be_reached_by_positions(self, delete: LiveFile) -> Iterator[str]:
-        """Paths that a partition-scoped position delete may hold, by bucket, sequence and bounds."""
+        """Yield the paths that a partition-scoped position delete may hold, judged by bucket, sequence number and bounds."""
         paths = self._paths.get(bucket_of(delete), [])
         start = 0 if delete.path_lower is None else bisect_left(paths, delete.path_lower)
         end = len(paths) if delete.path_upper is None else bisect_right(paths, delete.path_upper)
@@ -105,9 +110,10 @@ class DataIndex:
 
 
 class HeadFiles:
-    """The live files of the head: data and delete files, and which deletes may touch a bucket or a path.
+    """The live data and delete files of the head, with the deletes indexed by bucket and by the data file that they name.
 
-    `duplicate_deletes` are paths of delete files that are live more than once: a path does not tell the copies apart, so none goes.
+    `duplicate_deletes` are paths of delete files that are live more than once. A path does not tell the copies apart, so a commit
+    drops none of them.
     """
 
     def __init__(self, files: Iterable[LiveFile], layout: HeadLayout) -> None:
@@ -133,7 +139,7 @@ class HeadFiles:
                 self._by_bucket[bucket_of(delete)].append(delete)
 
     def deletes_near(self, buckets: Iterable[Bucket], paths: Iterable[str]) -> Iterator[LiveFile]:
-        """Every delete that could apply to a file of these buckets or of these paths; sequences are not looked at."""
+        """Yield every delete that could reach a file of these buckets or of these paths, whatever its sequence number."""
         yield from self._global
         for bucket in set(buckets):
             yield from self._by_bucket.get(bucket, ())

@@ -1,4 +1,7 @@
-"""How long what a commit wrote is kept for a request that nobody answered: it may still arrive, and must find its files."""
+"""Decides how long the files of a commit are kept when one of its requests got no answer.
+
+The catalog may still receive such a request and carry it out. The request must then find its files.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,13 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.commit.record import CompactionRecord
 
 LATE_REQUEST = timedelta(days=1)
-"""No proxy and no queue holds a request for longer."""
+"""A request without an answer may arrive for this long. No proxy and no queue holds a request for longer."""
 
 
 def may_arrive(record: CompactionRecord, now: datetime, late: timedelta) -> bool:
-    """Whether a request of this record may still be on its way. Its requirement holds again after a rollback of the table."""
+    """Return whether a request of this record may still arrive, and so may still land.
+
+    A later commit does not end this: after a rollback of the table the request's requirement holds again. `late` is how long after
+    the record's end a request may arrive.
+    """
     return not record.answered and (record.ended_at is None or now - record.ended_at < late)

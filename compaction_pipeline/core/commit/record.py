@@ -1,4 +1,4 @@
-"""CompactionRecords: what one commit of ours did, all its tasks together."""
+"""CompactionRecords: each says what one commit of this program did with all its tasks."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 RECORD_ID_PROPERTY = "compaction-pipeline.record-id"
-"""Snapshot summary key that carries our record id."""
+"""The key in a snapshot's summary that holds the record id of the commit that made it."""
 
 
 class RecordStatus(str, Enum):
-    """OPEN: written before the first attempt. UNKNOWN: the catalog's answer got lost; settled by reading the table."""
+    """How far a commit has come."""
 
     OPEN = "OPEN"
+    """The record was written before the first attempt, and the commit has not ended."""
     COMMITTED = "COMMITTED"
+    """The commit landed in the table."""
     FAILED = "FAILED"
+    """The commit ended, and nothing landed in the table."""
     UNKNOWN = "UNKNOWN"
+    """The catalog's answer got lost. A later look at the table settles how the commit ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFigures:
-    """Counted from manifests at the commit: of the whole table before and after, and of the tasks that went in.
+    """Counts that the commit takes from manifests.
 
-    `files_*` count data files, `delete_files_*` delete files, `bytes_*` both, over the whole table. Sizes in bytes.
+    The fields `*_before` and `*_after` are about the whole table: `files_*` count data files, `delete_files_*` count delete files, and
+    `bytes_*` are the sizes of both. The other fields are about the tasks that were committed.
     """
 
     files_before: int = 0
@@ -47,14 +52,16 @@ class CommitFigures:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRecord:
-    """One commit: table, snapshots, tasks, figures, durations, conflicts (task id → reason).
+    """One commit: its table, snapshots, tasks, figures and durations.
 
-    `failed` (task id → reason) are tasks of the same plans that could not be merged, as far as known at the commit: they are not among
-    `task_ids`.
+    `task_ids` are all tasks that the commit took, `committed_task_ids` those that landed. `conflicts` gives the reason of each task
+    that the commit left out. `failed` gives the reason of each task of the same plans that could not be merged, as far as known at
+    the commit; these are not among `task_ids`.
 
-    `answered`: every request of it was answered for certain, so none may still arrive (False where nobody knows).
+    `answered` is True when every request of the commit certainly got an answer, so that none can still arrive.
 
-    `queue_ms` is the longest that a task waited, `merge_ms` what all merges took together, `commit_ms` from claim to end.
+    `queue_ms` is the longest time that a task waited, `merge_ms` the sum of all merges, and `commit_ms` the time from claiming the
+    tasks to the end.
     """
 
     record_id: RecordId
@@ -85,7 +92,7 @@ class CompactionRecord:
 
     @property
     def left_out(self) -> str | None:
-        """What of its plans is not in, in words with the first reason of each kind; None when all is."""
+        """How many tasks of the record's plans did not land, with the first reason of each kind; None when all landed."""
         parts = [
             f"{len(reasons)} {word}, e.g. {next(iter(reasons))}: {next(iter(reasons.values()))}"
             for word, reasons in (("conflict(s)", self.conflicts), ("task(s) failed", self.failed))

@@ -1,4 +1,4 @@
-"""Which properties a person may put into the summary of our snapshots. Pure."""
+"""Decides which properties a person may put into the summaries of the snapshots that this program commits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from compaction_pipeline.core.errors import ConfigError
 
-_COUNTED = "Iceberg counts and says this by itself"
-_STAGED = "Iceberg tells by it which snapshots are staged, or made from others"
-_PROGRESS = "a writer reads its own progress from it, and would leave out data or write it twice"
+_COUNTED = "Iceberg counts this and writes it itself"
+_STAGED = "Iceberg marks with it the snapshots that are staged or made from others"
+_PROGRESS = "a streaming writer reads its own progress from it, and would skip data or write data twice"
 
-# Each beginning with why nobody but its owner may write it.
+# Maps the beginning of a key to the reason why only its owner may write the key.
 _RESERVED: Mapping[str, str] = {
     "added-": _COUNTED,
     "deleted-": _COUNTED,
@@ -29,14 +29,14 @@ _RESERVED: Mapping[str, str] = {
     "flink.": _PROGRESS,
     "kafka.connect.": _PROGRESS,
     "spark.sql.streaming.": _PROGRESS,
-    "compaction-pipeline.": "we know our own snapshots by it",
+    "compaction-pipeline.": "this program finds its own snapshots by it",
 }
 
 
 def snapshot_properties(given: Iterable[str]) -> dict[str, str]:
-    """Keys and values of texts `key=value`; a value may hold `=`, and may be empty.
+    """Return the keys and values of texts of the form `key=value`. A value may contain `=` and may be empty.
 
-    Raises ConfigError that names the key, the value and the rule for one that is reserved, without a key, or given twice with two values.
+    Raises ConfigError when a text has no key or no `=`, a key is reserved, or a key is given with two different values.
     """
     properties: dict[str, str] = {}
     for text in given:

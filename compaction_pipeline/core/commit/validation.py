@@ -1,7 +1,7 @@
-"""May these tasks still be committed on this head? One answer per task, from the head's files alone.
+"""Decides for each task whether it may still be committed on the head, from the head's files alone.
 
-No history is asked, so an expired start snapshot does not matter; rollback, a replaced branch and a stale plan are caught by
-the same rules. The numbers below are those of the rules in CONTRACT.md.
+The rules need no history of the table, so it does not matter when the snapshot of the plan has expired. The same rules catch a
+rollback, a replaced branch and a stale plan. The numbers of the rules are those in `iceberg/CONTRACT.md`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 
 PathsIn = Callable[[LiveFile], "frozenset[str] | None"]
-"""The data files that a position-delete file names; None when the file is gone and cannot be asked."""
+"""Returns the paths of the data files that a position-delete file names; None when the delete file is gone and cannot be read."""
 
 OutputsOf = Callable[[CompactionTask], Sequence[LiveFile]]
-"""A task's outputs as they would be live, with the sequence number that each would get and the head's partition values."""
+"""Returns a task's outputs as they would be live: with the sequence number that each would get and the head's partition values."""
 
 
 def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> Mapping[TaskId, str]:
-    """Reasons by task id of the tasks that may not be committed; every other one may, in any subset."""
+    """Return the reason, by task id, of each task that may not be committed. Any subset of the other tasks may be committed."""
     conflicts: dict[TaskId, str] = {}
     taken: dict[str, str] = {}
     for task in tasks:
         reason = _reason(task, head, outputs_of, paths_in)
         if reason is None:
-            # Two tasks over one file would double its rows; a sound plan never makes them.
+            # Two tasks that rewrite one file would double its rows. A sound plan never contains such tasks.
             shared = next((file.path for file in task.work.inputs if file.path in taken), None)
             reason = None if shared is None else f"{shared} is an input of task {taken[shared]} too"
         if reason is None:
@@ -43,7 +43,7 @@ def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf, paths_
         return None
     reason = _unfit_result(task) or _moved_input(task, head) or _duplicate_delete(task, head) or _lost_delete(task, head, paths_in)
     if reason is None and task.work.action is TaskAction.MERGE:
-        # A converted file keeps its identity: deletes that came meanwhile go on applying to it.
+        # A converted file stays the same file, so deletes that were added meanwhile still apply to it.
         reason = _new_delete(task, head, outputs_of(task), paths_in)
     return reason
 
@@ -62,14 +62,14 @@ def _unfit_result(task: CompactionTask) -> str | None:
             continue
         data = inputs.get(output.referenced_data_file or "")
         if output.content is not FileContent.POSITION_DELETES or data is None:
-            return f"its output {output.path} is no position delete of one of its inputs"
+            return f"its output {output.path} is not a position-delete file of one of its inputs"
         if output.spec_id != data.spec_id:
-            return f"its output {output.path} has spec {output.spec_id} but {data.path} has {data.spec_id}"
+            return f"its output {output.path} has partition spec {output.spec_id} but its input {data.path} has {data.spec_id}"
     return None
 
 
 def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
-    """Rule 1: every input is live with the same data sequence."""
+    """Rule 1: every input is live with the data sequence number that the plan saw."""
     for file in task.work.inputs:
         live = head.data.by_path.get(file.path)
         if live is None:
@@ -77,19 +77,24 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
         if file.path in head.data.duplicates:
             return f"input {file.path} is live more than once: a rewrite would take one copy of its rows and leave the other"
         if live.data_sequence_number != file.data_sequence_number:
-            return f"input {file.path} has data sequence {live.data_sequence_number} but was planned with {file.data_sequence_number}"
+            return (
+                f"input {file.path} has data sequence number {live.data_sequence_number} but was planned with {file.data_sequence_number}"
+            )
         if task.work.action is TaskAction.MERGE and live.data_sequence_number > task.sequence_number:
-            return f"input {file.path} has data sequence {live.data_sequence_number} but the plan is of {task.sequence_number}"
+            return (
+                f"input {file.path} has data sequence number {live.data_sequence_number}, "
+                f"but the plan was made at sequence number {task.sequence_number}"
+            )
     return None
 
 
 def _duplicate_delete(task: CompactionTask, head: HeadFiles) -> str | None:
-    """Every delete file that the task applied is live once: a path does not tell which of two copies was applied."""
+    """Every delete file that the task applied must be live once: of two copies, the path does not tell which one was applied."""
     paths = [delete.path for delete in task.work.deletes]
     duplicate = next((path for path in paths if path in head.duplicate_deletes), None)
     if duplicate is None and len(set(paths)) < len(paths):
         duplicate = next(path for path, count in Counter(paths).items() if count > 1)
-    return None if duplicate is None else f"delete file {duplicate}, which it applied, is live more than once"
+    return None if duplicate is None else f"it applied delete file {duplicate}, which is live more than once"
 
 
 def _lost_delete(task: CompactionTask, head: HeadFiles, paths_in: PathsIn) -> str | None:
@@ -102,12 +107,12 @@ def _lost_delete(task: CompactionTask, head: HeadFiles, paths_in: PathsIn) -> st
             held = paths_in(delete)
             if held is not None and not any(file.path in held for file in task.work.inputs):
                 continue
-        return f"delete file {delete.path}, which it applied, is no longer live"
+        return f"it applied delete file {delete.path}, which is no longer live"
     return None
 
 
 def _new_delete(task: CompactionTask, head: HeadFiles, outputs: Sequence[LiveFile], paths_in: PathsIn) -> str | None:
-    """Rules 2, 4 and 5: no delete of the head is lost or gained by putting the outputs in the inputs' place."""
+    """Rules 2, 4 and 5: with the outputs in place of the inputs, each delete of the head still deletes the same rows."""
     applied = {delete.path for delete in task.work.deletes}
     inputs = [head.data.by_path[file.path] for file in task.work.inputs]
     buckets = {bucket_of(file) for file in (*inputs, *outputs)}
@@ -124,7 +129,7 @@ def _new_delete(task: CompactionTask, head: HeadFiles, outputs: Sequence[LiveFil
 
 
 def _new_positions(delete: LiveFile, inputs: Sequence[LiveFile], paths_in: PathsIn) -> str | None:
-    """Rule 2. It never reaches an output: no writer knew the output's path."""
+    """Rule 2: every position delete that applies to an input was applied. None reaches an output, as no writer knew its path."""
     reached = [file.path for file in inputs if file.data_sequence_number <= delete.data_sequence_number]
     if delete.referenced_data_file is not None:
         reached = [path for path in reached if path == delete.referenced_data_file]
@@ -139,13 +144,16 @@ def _new_positions(delete: LiveFile, inputs: Sequence[LiveFile], paths_in: Paths
         if reached:
             held = paths_in(delete)
             reached = reached if held is None else [path for path in reached if path in held]
-    return f"{delete.path} deletes rows of input {reached[0]} by position since the plan" if reached else None
+    return f"it did not apply delete file {delete.path}, which deletes rows of input {reached[0]} by position" if reached else None
 
 
 def _new_equality(
     task: CompactionTask, head: HeadFiles, delete: LiveFile, inputs: Sequence[LiveFile], outputs: Sequence[LiveFile]
 ) -> str | None:
-    """Rules 4 and 5."""
+    """Rules 4 and 5, about an equality delete that the task did not apply.
+
+    When it reaches an input, it must be newer than the plan and reach all outputs. When it reaches an output, it must reach all inputs.
+    """
 
     def reaches(file: LiveFile) -> bool:
         same = is_global(delete, head.layout) or bucket_of(file) == bucket_of(delete)
@@ -155,12 +163,12 @@ def _new_equality(
     outputs_reached = [reaches(file) for file in outputs]
     if any(inputs_reached):
         if delete.data_sequence_number <= task.sequence_number:
-            return f"{delete.path} applies to its inputs since before the plan but was not applied"
+            return f"it did not apply delete file {delete.path}, which existed when it was planned and applies to its inputs"
         if not all(outputs_reached):
-            return f"{delete.path} deletes rows of its inputs but would not reach its outputs"
+            return f"delete file {delete.path} deletes rows of its inputs but would not reach its outputs"
         dropped = set(delete.equality_ids) - head.layout.field_ids.get(task.schema_id, frozenset())
         if dropped and outputs:
-            return f"{delete.path} deletes by column id {min(dropped)}, which its outputs do not have"
+            return f"delete file {delete.path} deletes by column id {min(dropped)}, which its outputs do not have"
     if any(outputs_reached) and not all(inputs_reached):
-        return f"{delete.path} would reach its outputs but does not reach all its inputs"
+        return f"delete file {delete.path} would reach its outputs but does not reach all its inputs"
     return None

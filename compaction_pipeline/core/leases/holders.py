@@ -1,6 +1,7 @@
-"""Who holds a lease or an attempt, in words: what is held is shown to people, who want to know which process to look at.
+"""Names the holders of leases and attempts, so that a person knows which process to look at.
 
-An owner is a holder (a process, a Dagster run) and what makes it unique: two threads of one process exclude each other too.
+A holder is a process or a Dagster run. An owner is the text that is stored: the holder and a unique part. The unique part makes
+two threads of one process exclude each other too.
 """
 
 from __future__ import annotations
@@ -13,24 +14,28 @@ _BEFORE_UNIQUE = "#"
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """The owner of a lease that has not ended yet."""
+    """The owner of a lease that has not ended, and the time at which the lease ends."""
 
     owner: str
     expires_at: datetime
 
 
 def owner_of(holder: str, unique: str) -> str:
-    """The owner under which a holder takes one lease."""
+    """Return the owner under which a holder takes one lease."""
     return f"{holder}{_BEFORE_UNIQUE}{unique}"
 
 
 def shown_owner(owner: str) -> str:
-    """The holder behind an owner, as a person may look for it."""
+    """Return the holder part of an owner, which is what a person can look for."""
     return owner.partition(_BEFORE_UNIQUE)[0]
 
 
 def held_in_words(held: LeaseHolder | None, doing: str) -> str:
-    """ "process 4711 on lake-1 is planning lake.shop.orders (its lease ends at 12:00:30 UTC unless renewed)"."""
+    """Return a sentence that says who holds a lease and until when; `doing` is what the holder does, for example "planning t".
+
+    Example: "process 4711 on lake-1 is planning lake.shop.orders (its lease ends at 12:00:30 UTC unless renewed)". `held` is None
+    when the lease was free again by the time somebody looked.
+    """
     if held is None:
         return f"another process was {doing} a moment ago"
     return f"{shown_owner(held.owner)} is {doing} (its lease ends at {held.expires_at:%H:%M:%S} UTC unless renewed)"

@@ -1,4 +1,4 @@
-"""The clock, the leases and the threads that renew them: what every column needs."""
+"""What every column needs: the clock, the leases, and the threads that renew leases."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from typing import Protocol
 from compaction_pipeline.core.leases.holders import LeaseHolder
 
 Clock = Callable[[], datetime]
-"""Now, aware, in UTC. Only `bootstrap` reads the real one."""
+"""Returns the time now, aware, in UTC. Only `bootstrap` reads the real clock."""
 
 
 Heartbeat = Callable[[Callable[[], object]], AbstractContextManager[None]]
-"""Calls its argument every `RENEWAL_INTERVAL` beside the block that it opens; one call that fails does not end it."""
+"""Opens a block and calls its argument every `RENEWAL_INTERVAL`, in a thread, until the block ends. A call that fails does not end this."""
 
 
 class LeaseStore(Protocol):
-    """Named leases: one committer per table, one refresher per table."""
+    """Named leases. Each has at most one owner: for example one committer, one planner and one refresher per table.
 
-    def acquire(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool: ...
+    `lease` is how long a lease lasts after it is taken or renewed.
+    """
+
+    def acquire(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
+        """Take a lease and return True; False when anybody holds it, even the same owner."""
 
     def holder(self, name: str, now: datetime) -> LeaseHolder | None:
-        """Who holds it; None when it is free, or its time is over."""
+        """Return who holds a lease; None when it is free or has ended."""
 
-    def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool: ...
+    def renew(self, name: str, owner: str, now: datetime, lease: timedelta) -> bool:
+        """Renew a lease and return True; False when the owner lost it. An owner may renew late while nobody else took the lease."""
 
-    def release(self, name: str, owner: str) -> None: ...
+    def release(self, name: str, owner: str) -> None:
+        """Free a lease of this owner. Nothing happens when the owner does not hold it."""

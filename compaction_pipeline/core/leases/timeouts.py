@@ -1,20 +1,20 @@
-"""How long a holder may stay silent before its attempt, or its table's commit, is taken from it."""
+"""How long a holder may go without renewing its lease before another process may take the attempt, or the work on the table."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 LEASE = timedelta(seconds=60)
-"""A lease ends this long after its last renewal; six renewals may get lost before work is given to another."""
+"""A lease ends this long after its last renewal. It outlives five lost renewals in a row."""
 RENEWAL_INTERVAL = timedelta(seconds=10)
-"""How often a holder's thread renews."""
+"""A holder's thread renews its leases this often."""
 
 
 def expires_at(now: datetime, lease: timedelta = LEASE) -> datetime:
-    """When a lease that is taken or renewed now ends."""
+    """Return when a lease that is taken or renewed now ends."""
     return now + lease
 
 
 def is_expired(lease_expires_at: datetime | None, now: datetime) -> bool:
-    """Whether the holder lost it. Without a lease nobody holds it, so it counts as expired."""
+    """Return whether a lease has ended. None means that there is no lease, which counts as ended."""
     return lease_expires_at is None or lease_expires_at <= now
