@@ -1,11 +1,11 @@
-"""How fast a backlog goes: many due nodes in one table and in many tables, in `dagster dev` with its sensors at their defaults.
+"""Measures how fast `dagster dev`, with its sensors at their defaults, works off a backlog of due nodes in one large and many small tables.
 
     python benchmarks/backlog.py                                   # a first look
-    python benchmarks/backlog.py --nodes 5000 --tables 200         # what the goals are about; up to an hour on 2 cores
+    python benchmarks/backlog.py --nodes 5000 --tables 200         # the sizes that the goals are about; up to an hour on 2 cores
 
-Counted are nodes whose merge ended, from the first attempt to the last. Goals: at least 240 nodes a minute on 2 cores, no whole minute
-below 120, no idle second while a node is due, at most one commit of a table in 30 s; ticks of at most 20 s. The last line is
-`rate <nodes a minute>`.
+It counts the nodes whose merge ended, from the start of the first attempt to the end of the last. Goals: at least 240 nodes a minute on
+2 cores, no whole minute below 120, no idle second while a node is due, at most one commit of a table in 30 s, and ticks of at most 20 s.
+The last line is `rate <nodes a minute>`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _MERGED = (TaskStatus.PREPARED, TaskStatus.COMMITTED)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=500, help="of the large table; 0: without it")
-    parser.add_argument("--tables", type=int, default=4, help="small tables; 0: without them")
-    parser.add_argument("--nodes-each", type=positive, default=50, help="of each small table")
-    parser.add_argument("--minutes", type=positive, default=90, help="give up after so long")
+    parser.add_argument("--nodes", type=int, default=500, help="nodes of the large table; 0 leaves the table out")
+    parser.add_argument("--tables", type=int, default=4, help="number of small tables")
+    parser.add_argument("--nodes-each", type=positive, default=50, help="nodes of each small table")
+    parser.add_argument("--minutes", type=positive, default=90, help="give up after this many minutes")
     parser.add_argument("--port", type=int, default=3919)
     arguments = parser.parse_args()
     stop_on_signals()
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _prepare(options: DemoOptions, arguments: argparse.Namespace) -> int:
-    """Tables of small files, registered; answers the number of due nodes."""
+    """Make tables of small files and register their catalog. Returns the number of due nodes."""
     options.make_folders()
     catalog = SqlCatalog("bench", uri=options.catalog_url, warehouse=options.warehouse.as_uri())
     catalog.create_namespace("db")
@@ -80,7 +80,7 @@ def _prepare(options: DemoOptions, arguments: argparse.Namespace) -> int:
         table = catalog.create_table(("db", f"t{number:05d}"), SCHEMA, partition_spec=SPEC, properties=PROPERTIES)
         if len(model) < count:
             model = [_file(table, day) for day in range(count)]
-        # Inputs are never deleted, so tables may share them; a file has as many names in a table as it is read there.
+        # A compaction never deletes its inputs, so tables may share them. Each of a node's files is a hard link to one model file.
         row_delta(table, [replace(file, path=_named(file, copy)) for file in model[:count] for copy in range(FILES)])
     services = Services(Settings(home=options.home))
     entry = {"type": "sql", "uri": options.catalog_url, "warehouse": options.warehouse.as_uri()}
@@ -150,7 +150,7 @@ def _report(spans: Sequence[tuple[datetime, datetime]], services: Services) -> N
 
 
 def _report_ticks(options: DemoOptions) -> None:
-    """How long the sensors' ticks took, each of which has 20 s."""
+    """Print how long the sensors' ticks took. Each tick has 20 s."""
     with DagsterInstance.from_config(str(options.dagster_home)) as instance:
         for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
             ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id)

@@ -1,11 +1,12 @@
-"""Equality deletes of 1, 10 and 40 times a task's memory: ours within its bound; how far the peer gets.
+"""Merges with equality deletes of 1, 10 and 40 times a task's memory: is our memory within its bound, and how far does the peer get?
 
     python benchmarks/delete_volume.py                     # the least task memory, 128 MiB; about 2 GB of disk, 10 minutes
     python benchmarks/delete_volume.py --times 0.1 1 2
 
-A volume is the bytes of its keys, 8 a key. The keys of every delete file span those of the table; most of them have no row. The peer,
-Iceberg's `rewrite_data_files`, runs in a process of its own with Spark's default heap (`--peer-heap`), and is given up where it dies or
-takes more than `--patience` seconds. The last line is `ratio <most memory of a worker / bound>`.
+The volume of deletes is the bytes of their keys, 8 for each key. The keys of every delete file span those of the table, and most keys
+belong to no row. The peer is Iceberg's `rewrite_data_files`. It runs in a process of its own with Spark's default heap (`--peer-heap`).
+A peer that dies, or takes more than `--patience` seconds, is not tried with larger volumes. The last line is
+`ratio <most memory of a worker / bound>`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _compare(opened: Warehouse, folder: Path, arguments: argparse.Namespace) -> 
     bound = arguments.memory_mib * MIB
     print(f"{FILES} files, {rows} rows, task memory {arguments.memory_mib} MiB, the peer's heap {arguments.peer_heap}; {load_average()}")
     engine = SparkMergeEngine(opened.sessions)
-    # What a worker loads when it is first used is no part of a task.
+    # The first merge of a worker loads libraries. Their memory is not part of a task, so this merge is not counted.
     merged(engine, table.tasks(memory_bytes=bound), table.layout(folder / "ours"))
     volumes = [int(times * bound / KEY_BYTES) for times in arguments.times]
     files = -(-volumes[-1] // (bound // KEY_BYTES)) + len(volumes)
@@ -64,14 +65,14 @@ def _compare(opened: Warehouse, folder: Path, arguments: argparse.Namespace) -> 
             written, gone = written + 1, gone + int((keys < rows).sum())
         peak = _ours(engine, table, folder / "ours", bound, times, gone)
         most = max(most, peak)
-        # Where it died once it dies again.
+        # A peer that died with fewer deletes would die again.
         alive = alive and _survives(folder, arguments, times)
     print(load_average())
     print(f"ratio {most / bound:.2f}")
 
 
 def _keys(number: int, files: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Even keys of one delete file: every file spans the ids of the table, so that none can be left out by its bounds."""
+    """The keys of one delete file, all even. Every file spans the ids of the table, so no file can be skipped by its bounds."""
     return (np.arange(count, dtype=np.int64) * files + number) * 2
 
 

@@ -1,14 +1,16 @@
-"""CPU of a merge with a tenth of the rows deleted, by equality and by position: ours beside Iceberg's `rewrite_data_files`.
+"""Compares the CPU of our merge and of Iceberg's `rewrite_data_files`, with a tenth of the rows deleted by equality or by position.
 
     python benchmarks/deletes.py                          # 0.2, 0.8 and 2 GB, and 0.2 GB with 1,000 delete files
     python benchmarks/deletes.py --scales 0.4 --many 0    # 0.8 GB
 
-Three tables of the same rows: without deletes, with equality deletes, with position deletes; each side has a warm Spark session of its
-own (the peer's with the JVM's defaults, ours as the product starts it). The counted rounds alternate between both sides and all tables.
-Of few delete files those of equality hold a range of keys each, those of positions belong to one data file each; of many every one
-reaches all of the table. Rows that no delete touches are copied as bytes, so what a delete costs is measured apart: the same kernel in
-this process, where a table without deletes is decoded and encoded too. The last line is `ratio <peer's CPU / ours>` of the worse of the
-two kinds, at the size where it is worst.
+Three tables hold the same rows: one has no deletes, one has equality deletes, one has position deletes. Each side has a warm Spark
+session of its own: the peer's with the JVM's defaults, ours as the product starts it. The counted rounds alternate between both sides
+and all tables. Each equality-delete file holds one range of keys, and each position-delete file belongs to one data file. One more case
+has `--many` delete files, each of which reaches the whole table.
+
+Our merge copies the bytes of rows that no delete touches. So a second measurement shows what the deletes alone cost: the same kernel runs
+in this process and decodes and encodes every row, also in the table without deletes. The last line is `ratio <peer's CPU / ours>`, the
+lowest over both kinds of deletes and all sizes.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ from compaction_pipeline.merging.copying.source import CopySource
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 
 EQUALITY_FILES = 10
-"""Delete files of an upsert stream: one a commit."""
+"""The number of delete files, as an upsert stream of ten commits leaves them."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scales", type=float, nargs="+", default=[0.1, 0.4, 1.0], help="sizes; 1: at least 2 GB")
-    parser.add_argument("--many", type=int, default=1_000, help="delete files of one more table of the first size; 0: leave it out")
+    parser.add_argument("--scales", type=float, nargs="+", default=[0.1, 0.4, 1.0], help="sizes; 1 is at least 2 GB")
+    parser.add_argument("--many", type=int, default=1_000, help="delete files of one more case of the first size; 0 leaves the case out")
     parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
-    parser.add_argument("--ours-only", action="store_true", help="leave the peer out: how much deletes cost us")
+    parser.add_argument("--ours-only", action="store_true", help="measure only what deletes cost us, without the peer")
     arguments = parser.parse_args()
     cases = [(scale, 0) for scale in arguments.scales] + ([(arguments.scales[0], arguments.many)] if arguments.many else [])
     ratios = []
@@ -57,7 +59,7 @@ def _compare(opened: Warehouse, output: Path, scale: float, many: int, arguments
     gone = np.arange(3, rows, 10, dtype=np.int64)
     if many:
         tables["equality"].delete_by_equality(*[pa.table({"id": gone[number::many]}) for number in range(many)])
-        # Spark numbers the files as it numbers the rows.
+        # In the order of their paths, the files hold consecutive ranges of rows.
         paths = np.array(sorted(file.path for file in tables["position"].files()))
         parts = [gone[number::many] for number in range(many)]
         places = [{"file_path": paths[part // ORDERS.rows_per_file], "pos": part % ORDERS.rows_per_file} for part in parts]
@@ -93,7 +95,7 @@ def _beside_the_peer(
 
 
 def _share(tables: Mapping[str, GeneratedTable], output: Path, rows: int, rounds: int) -> None:
-    """What deletes cost beside the same rows decoded and encoded without."""
+    """Print how much more CPU deletes cost, compared with decoding and encoding the same rows without deletes."""
     with patch.object(CopySource, "of", classmethod(lambda *_: None)):
         runs: dict[str, Callable[[], object]] = {
             kind: lambda kind=kind, table=table: _ours(InProcessMergeEngine(), table, output, 0 if kind == "plain" else rows // 10)

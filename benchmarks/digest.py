@@ -1,12 +1,12 @@
-"""What the proof costs a merge, and that it catches a broken kernel.
+"""Measures what the proof costs a merge, and checks that it catches a broken kernel.
 
     python benchmarks/digest.py                   # 115 MB of orders, merged in this process with and without the proof
     python benchmarks/digest.py --rows lineitem
 
-The proof is the digest of decoded rows and the checksums of copied and encoded bytes. With and without are the same kernel in the same
-process on the same files, alternating; twice: as the product merges (bytes that nothing touches are copied), and with every row
-decoded and encoded. Before that the kernel is broken on purpose, and each time the task must fail and leave no file. The last line is
-`ratio <CPU with / CPU without>` of the product's way.
+The proof is the digest of decoded rows and the checksums of copied and encoded bytes. The same kernel merges the same files in the same
+process, in turns with and without the proof. This is done in two ways: as the product merges, which copies bytes that no delete touches,
+and with every row decoded and encoded. Before that, the kernel is broken on purpose in several ways. Each time the task must fail and
+leave no file. The last line is `ratio <CPU with / CPU without>`, measured as the product merges.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _encoding() -> AbstractContextManager[object]:
-    """Nothing is copied: every row is decoded and encoded."""
+    """Within the block nothing is copied. Every row is decoded and encoded."""
     return patch.object(CopySource, "of", classmethod(lambda *_: None))
 
 
@@ -68,7 +68,7 @@ def _share(name: str, tasks: Sequence[CompactionTask], layout: TableLayout, roun
             run()
 
     costs = alternating({"with": run, "without": run_without}, rounds)
-    # The least of each: what is above it is the rest of the machine's doing.
+    # The least CPU of each side is shown too, because other work on the machine only adds to it.
     least = {side: min(cost.cpu_seconds for cost in each) for side, each in costs.items()}
     medians = {side: median(each).cpu_seconds for side, each in costs.items()}
     for kind, figures in (("least", least), ("median", medians)):
@@ -88,7 +88,7 @@ def _no_proof() -> Iterator[None]:
         "checksum": lambda *_: 0,
     }
     with ExitStack() as stack:
-        # Checksums of pages are taken on either side: they tell whether a source is damaged.
+        # Both sides check the checksums of pages, because these show whether a source file is damaged.
         stack.enter_context(patch.object(CopyProof, "add_bytes", lambda *_: None))
         for module in (assemble, assembled_file, merge):
             for name, function in free.items():
@@ -102,7 +102,7 @@ def _dropped(part: Part) -> Part:
 
 
 def _doubled(part: Part) -> Part:
-    # In the place of another row: the number of rows stays right.
+    # The doubled row replaces another one, so the number of rows stays right.
     return replace(part, batch=part.batch.take(pa.array([0, 0, *range(2, part.batch.num_rows)])))
 
 
@@ -135,7 +135,7 @@ def _of_bytes(segment: Segment) -> Segment:
 
 
 def _caught(tasks: Sequence[CompactionTask], layout: TableLayout) -> None:
-    """Break the first segment on its way to the writer; the task must fail and leave no file."""
+    """Break the first segment on its way to the writer. The task must fail and leave no file."""
     for name, change in (("a dropped row", _dropped), ("a doubled row for another", _doubled), ("two swapped values", _swapped)):
         with _encoding():
             _fails(name, _of_rows(change), tasks, layout)

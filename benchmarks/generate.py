@@ -1,7 +1,7 @@
-"""Tables that Spark writes for the benchmarks of the data path, as large as asked for, with deletes of both kinds.
+"""Makes tables for the benchmarks of the data path. Spark writes them in any size, with deletes of both kinds.
 
-A warehouse is an SQLite catalog that Spark (Iceberg's JDBC catalog) and PyIceberg share, so that peer and product work on the very
-same table. Scale 1 is at least 2 GB of zstd files of 4–8 MB.
+A warehouse has one SQLite catalog that Spark (through Iceberg's JDBC catalog) and PyIceberg share. So the peer and the product work on
+the same table. Scale 1 is at least 2 GB of zstd files of 4–8 MB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ _SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.46.1.3"
 
 @dataclass(frozen=True)
 class Rows:
-    """A kind of rows: Spark expressions over `id` (0 …) by column name, its key, and rows per file of 4–8 MB and per scale 1."""
+    """A kind of rows.
+
+    `columns` maps each column to a Spark expression over `id`, which counts from 0. `rows_per_file` rows make a file of 4–8 MB, and
+    `files_at_scale_1` files make at least 2 GB.
+    """
 
     columns: Mapping[str, str]
     key: tuple[str, ...]
@@ -89,11 +93,11 @@ LINEITEM = Rows(
     120_000,
     440,
 )
-"""TPC-H's lineitem: its columns, types and cardinalities; the values are our own."""
+"""TPC-H's table lineitem. Columns, types and cardinalities are TPC-H's, and the values are our own."""
 
 
 class Warehouse:
-    """A folder of tables, seen by a Spark session that knows Iceberg and by PyIceberg."""
+    """A folder of tables. A Spark session that knows Iceberg, and PyIceberg, both use its catalog."""
 
     def __init__(self, folder: Path, *, master: str = "local[2]", driver_memory: str = "4g", java_options: str = "") -> None:
         self.folder = folder
@@ -109,9 +113,9 @@ class Warehouse:
                     f"{peer}.type": "jdbc",
                     f"{peer}.uri": f"jdbc:sqlite:{uri}",
                     f"{peer}.jdbc.schema-version": "V1",
-                    # PyIceberg commits between two statements of Spark.
+                    # PyIceberg commits between two statements of Spark, so Spark must load the table each time.
                     f"{peer}.cache-enabled": "false",
-                    # As many as cores: 200 empty tasks would be most of a small query.
+                    # As many partitions as cores. Spark's default, 200, would spend most of a small query on empty tasks.
                     "spark.sql.shuffle.partitions": "2",
                     "spark.driver.extraJavaOptions": java_options,
                 },
@@ -131,7 +135,7 @@ class Warehouse:
         return self.sessions.session()
 
     def table(self, name: str, rows: Rows, files: int, rows_per_file: int, properties: Mapping[str, str] | None = None) -> GeneratedTable:
-        """A new table of `files` data files that Spark writes in one commit."""
+        """Create a table of `files` data files, which Spark writes in one commit."""
         frame = self.session.range(0, files * rows_per_file, 1, files)
         frame = frame.selectExpr(*[f"{expression} as {column}" for column, expression in rows.columns.items()])
         writer = frame.writeTo(f"{CATALOG}.db.{name}")
@@ -153,7 +157,7 @@ def warehouse(folder: Path, **options: Any) -> Iterator[Warehouse]:
 
 @dataclass
 class GeneratedTable:
-    """One table: its files as our own scan sees them, deletes to order, and a merge of all of it by either side."""
+    """One table. It lists its files as our own scan does, commits deletes, and can be merged whole by either side."""
 
     warehouse: Warehouse
     identifier: TableIdentifier
@@ -182,14 +186,14 @@ class GeneratedTable:
         ]
 
     def layout(self, output_folder: Path) -> TableLayout:
-        """The table's, with our merges written to another folder: nothing that a benchmark writes is committed by accident."""
+        """The table's layout, but with another output folder, so that no commit can pick up what a benchmark writes."""
         head = IcebergScan(self.warehouse.catalogs).head(self.identifier)
         return replace(head.layout, properties={**head.layout.properties, "write.data.path": str(output_folder)})
 
     # ---- deletes
 
     def delete_by_equality(self, *keys: pa.Table) -> None:
-        """Commit one delete file per table of keys, all in one snapshot, as a streaming writer does."""
+        """Commit one equality-delete file for each table of keys, all in one snapshot, as a streaming writer does."""
         table = self.loaded()
         deletes = []
         for each in keys:
@@ -201,7 +205,7 @@ class GeneratedTable:
         row_delta(table, equality_deletes=deletes)
 
     def delete_positions(self, *positions: pa.Table) -> None:
-        """Commit one position-delete file per table of `file_path` and `pos`, all in one snapshot; each may name many data files."""
+        """Commit one position-delete file for each table of `file_path` and `pos`, all in one snapshot. Each may name many data files."""
         table = self.loaded()
         deletes = []
         for each in positions:
@@ -210,7 +214,7 @@ class GeneratedTable:
         row_delta(table, position_deletes=deletes)
 
     def delete_by_position(self, condition: str) -> None:
-        """Spark's merge-on-read DELETE: position-delete files."""
+        """Run a merge-on-read DELETE of Spark, which writes position-delete files."""
         self.warehouse.session.sql(f"delete from {self.sql_name} where {condition}")
 
     def roll_back(self, snapshot_id: int) -> None:
@@ -219,7 +223,7 @@ class GeneratedTable:
     # ---- merges of everything
 
     def tasks(self, *, memory_bytes: int = 1 << 30, target_bytes: int = TARGET_BYTES) -> list[CompactionTask]:
-        """Tasks of at most the target, as a plan would cut them."""
+        """Tasks for all files of the table, each of at most `target_bytes`, as a plan would cut them."""
         files = self.files()
         layout = IcebergScan(self.warehouse.catalogs).head(self.identifier).layout
         index = DeleteIndex([file for file in files if not file.is_data], layout.unpartitioned_spec_ids)
@@ -263,7 +267,7 @@ class GeneratedTable:
         )
 
     def rewrite(self, snapshot_id: int, target_bytes: int = TARGET_BYTES) -> None:
-        """The peer's merge of everything, rolled back at once."""
+        """Merge the whole table with the peer, and roll the commit back at once."""
         self.warehouse.session.sql(
             f"call {CATALOG}.system.rewrite_data_files(table => 'db.{self.identifier.name}', options => map('rewrite-all', 'true', "
             f"'target-file-size-bytes', '{target_bytes}', 'max-file-group-size-bytes', '{target_bytes}', "
@@ -273,7 +277,7 @@ class GeneratedTable:
 
 
 def merged(engine: MergeEngine, tasks: Sequence[CompactionTask], layout: TableLayout) -> list[MergeResult]:
-    """Results of a merge; ends the benchmark when a task failed."""
+    """The results of a merge. Ends the benchmark when a task failed."""
     results = list(engine.merge(tasks, layout, {}))
     for result in results:
         if result.error is not None:

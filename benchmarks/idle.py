@@ -1,10 +1,10 @@
-"""CPU share of one core while nothing happens to 1,000 tables: `dagster dev` with them, less `dagster dev` with an empty catalog.
+"""Measures the CPU share of one core that 1,000 quiet tables cost: `dagster dev` with them, less `dagster dev` with an empty catalog.
 
     python benchmarks/idle.py --tables 1000 --seconds 180
-    python benchmarks/idle.py --ticks 5            # no Dagster: CPU of one tick of each sensor, in this process
+    python benchmarks/idle.py --ticks 5            # without `dagster dev`: the CPU of one tick of each sensor, in this process
 
-`dagster dev` itself (webserver, daemon, a tick of five sensors) costs what it costs, with or without us; it is named apart. Sensors
-tick at their default intervals unless told. The last line is `share <per cent of one core>`.
+The cost of `dagster dev` itself (webserver, daemon, ticks of five sensors) is printed apart. Sensors tick every 30 s, which is their
+default, unless `--sensor-seconds` sets another interval. The last line is `share <per cent of one core>`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "keeper_s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=int, default=1_000)
-    parser.add_argument("--partitions", type=int, default=3, help="of each table, four files each")
-    parser.add_argument("--seconds", type=int, default=180, help="measured, of each side")
+    parser.add_argument("--partitions", type=int, default=3, help="partitions of each table; each holds four files")
+    parser.add_argument("--seconds", type=int, default=180, help="how long each side is measured")
     parser.add_argument("--sensor-seconds", type=int, default=30)
     parser.add_argument("--port", type=int, default=3918)
-    parser.add_argument("--ticks", type=int, default=0, help="measure so many ticks of each sensor in this process, and stop")
-    parser.add_argument("--profile", action="store_true", help="with --ticks: where their time goes")
+    parser.add_argument("--ticks", type=int, default=0, help="measure this many ticks of each sensor in this process, and stop")
+    parser.add_argument("--profile", action="store_true", help="with --ticks: show where their time goes")
     arguments = parser.parse_args()
     stop_on_signals()
     check_port(arguments.port)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _deployment(folder: Path, arguments: argparse.Namespace, tables: int) -> DemoOptions:
-    """A catalog of quiet tables, refreshed and planned, and folders for Dagster."""
+    """Make a catalog of quiet tables, refresh and plan them, and make the folders for Dagster."""
     options = DemoOptions(folder, arguments.port, sensor_interval_seconds=arguments.sensor_seconds)
     options.make_folders()
     catalog = make_catalog(folder)
@@ -81,7 +81,7 @@ def _deployment(folder: Path, arguments: argparse.Namespace, tables: int) -> Dem
 
 
 def _copied(folder: Path, options: DemoOptions, metadata: Path, tables: int) -> None:
-    """The other tables: metadata of their own, with the first one's manifests."""
+    """Make the other tables. Each has its own metadata file, and all share the manifests of the first table."""
     text = json.loads(metadata.read_text())
     with sqlite3.connect(folder / "catalog.db") as connection:
         row = connection.execute("select * from iceberg_tables").fetchone()
@@ -98,10 +98,10 @@ def _copied(folder: Path, options: DemoOptions, metadata: Path, tables: int) -> 
 
 
 def _share(options: DemoOptions, arguments: argparse.Namespace) -> float:
-    """Per cent of one core that `dagster dev` and all below it take, once it has started."""
+    """The per cent of one core that `dagster dev` and all its descendants take after their start."""
     with Processes() as processes:
         pid = start_dagster(processes, options, linger_seconds=1)
-        # Its start, and the first ticks of all sensors.
+        # Wait for the start, and for the first ticks of all sensors.
         _wait(processes, 60 + 2 * arguments.sensor_seconds)
         cpu, started = cpu_seconds(pid), time.monotonic()
         _wait(processes, arguments.seconds)
@@ -118,7 +118,7 @@ def _wait(processes: Processes, seconds: float) -> None:
 
 
 def _ticks(options: DemoOptions, ticks: int, profile: bool) -> None:
-    """CPU-seconds of a tick of each sensor, and the share that they make at their intervals."""
+    """Print the CPU-seconds of a tick of each sensor, and the share of one core that all ticks take at their intervals."""
     os.environ |= {"COMPACTION_HOME": str(options.home)}
     from compaction_pipeline.definitions import defs
     from compaction_pipeline.defs.resources import Compaction

@@ -1,10 +1,10 @@
-"""Seconds from a writer's commit to our commit, in `dagster dev` as the demo starts it: sensors every 5 s, a `compact_job` that lingers.
+"""Measures the seconds from a writer's commit to our commit, in `dagster dev` as the demo starts it.
 
     python benchmarks/latency.py --rounds 12
 
-The table is due at every commit (`minor.trigger.file-count` 2), `min-plan-interval` and `commit.interval` are 0. What each step takes is
-read from the state database. Amoro's defaults (60 s between refreshes, 60 s between plans) are the measure; the last line is
-`ratio <120 s / our median>`.
+Sensors tick every 5 s, and a `compact_job` waits for new tasks. The table is due at every commit (`minor.trigger.file-count` is 2), and
+`min-plan-interval` and `commit.interval` are 0. The duration of each step is read from the state database. The peer is Amoro with its
+defaults: 60 s between refreshes and 60 s between plans. The last line is `ratio <120 s / our median>`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STEPS = ("found and planned", "polled", "merged", "committed")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=positive, default=12, help="counted rounds, after two that are not (Spark starts in the first)")
+    parser.add_argument("--rounds", type=positive, default=12, help="counted rounds; two rounds before them are not counted (Spark starts)")
     parser.add_argument("--port", type=int, default=3917)
     parser.add_argument("--sensor-seconds", type=int, default=5)
     arguments = parser.parse_args()
@@ -65,7 +65,7 @@ def _measure(arguments: argparse.Namespace, options: DemoOptions) -> None:
     with Processes() as processes:
         start_dagster(processes, options, linger_seconds=3_600)
         for number in range(-2, arguments.rounds):
-            # The middle of a sensor's interval is as likely as its end.
+            # A writer commits at any moment of a sensor's interval.
             time.sleep(random.uniform(0, arguments.sensor_seconds))
             steps = _round(table, services, processes, known=len(_records(services)))
             print(
@@ -83,7 +83,7 @@ def _measure(arguments: argparse.Namespace, options: DemoOptions) -> None:
 
 
 def start_dagster(processes: Processes, options: DemoOptions, *, linger_seconds: int, **settings: str) -> int:
-    """`dagster dev` as in the demo, with a machine run that stays; answers its process id."""
+    """Start `dagster dev` as the demo does, with a draining run that waits `linger_seconds` for new tasks. Returns its process id."""
     source = Path(__file__).parents[1] / "compaction_pipeline" / "demo" / "dagster.yaml"
     (options.dagster_home / "dagster.yaml").write_text(source.read_text())
     environment = child_environment(options) | {
@@ -103,7 +103,7 @@ def _table(options: DemoOptions) -> Table:
 
 
 def _round(table: Table, services: Services, processes: Processes, known: int) -> Mapping[str, float]:
-    """Commit two small files; seconds until our commit, in all and by step."""
+    """Commit two small files and wait for our commit. Returns the seconds until then, in all and by step."""
     for number in range(2):
         table.append(pa.table({"id": pa.array([number], pa.int64()), "name": ["a"]}))
     committed = table.current_snapshot()

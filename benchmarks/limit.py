@@ -1,10 +1,10 @@
-"""How near a merge comes to the limit: DuckDB and Polars copying the same files, with no Iceberg, no deletes and no proof around.
+"""Compares our merge with a practical limit: DuckDB and Polars copy the same files, without Iceberg, deletes or a proof.
 
     python benchmarks/limit.py                    # 40 files, 210 MB
     python benchmarks/limit.py --scale 1          # 2 GB
 
-Each side writes the same bins of files as one file each: zstd at level 1 (ours where a table sets none), rows in any order, two threads.
-The last line is `ratio <our MB per CPU-second / the better one's>`.
+Each side writes one file for each bin of files, with zstd at level 1 (our level where a table sets none), rows in any order, and two
+threads. The last line is `ratio <our MB per CPU-second / that of the better of the two>`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEVEL = 1
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", choices=["orders", "lineitem"], default="orders")
-    parser.add_argument("--scale", type=float, default=0.1, help="1: at least 2 GB")
+    parser.add_argument("--scale", type=float, default=0.1, help="1 is at least 2 GB")
     parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="limit-benchmark-") as folder, warehouse(Path(folder)) as opened:

@@ -1,6 +1,6 @@
-"""What the benchmarks share: CPU and memory of a process tree, a Spark session that knows Iceberg, and rounds that alternate.
+"""Shared by the benchmarks: CPU and memory of a process tree, a Spark session that knows Iceberg, and rounds that alternate.
 
-CPU is that of this process and all its descendants (JVM, Python workers, `dagster dev`'s children), those that ended included.
+CPU is the time of this process and of all its descendants (JVM, Python workers, children of `dagster dev`), also of those that ended.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from compaction_pipeline.spark.session import SparkSettings
 MB = 1_000_000
 PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 CATALOG = "bench"
-"""Iceberg's catalog in the session: tables lie below the folder's `warehouse`, one folder each, found by their path alone."""
+"""The name of Iceberg's catalog in the session. Its tables are the folders below `warehouse`, so it needs no database."""
 
 _WATCH_SECONDS = 0.25
 
 
 @dataclass
 class Cost:
-    """Wall and CPU seconds of a block, and the most memory that its process tree held at a time (looked at every quarter of a second)."""
+    """Wall and CPU seconds of a block, and the most memory that its process tree held (measured every quarter of a second)."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -38,7 +38,7 @@ class Cost:
 
 @contextmanager
 def measured(*, pid: int | None = None) -> Iterator[Cost]:
-    """Measure a block. `pid`: the tree of this process instead of our own."""
+    """Measure a block. With `pid`, measure the tree of that process instead of our own."""
     cost, stopped = Cost(), threading.Event()
     watcher = threading.Thread(target=_watch, args=(cost, stopped, pid, cpu_seconds(pid)), daemon=True)
     started = time.monotonic()
@@ -52,12 +52,12 @@ def measured(*, pid: int | None = None) -> Iterator[Cost]:
 
 
 def cpu_seconds(pid: int | None = None) -> float:
-    """CPU of a process and its descendants until now."""
+    """The CPU seconds that a process and its descendants have used."""
     return _sums(pid)[0]
 
 
 def rss_bytes(pid: int | None = None) -> int:
-    """Resident memory of a process and its descendants now; shared pages count in each."""
+    """The resident memory of a process and its descendants. A shared page counts in each of them."""
     return _sums(pid)[1]
 
 
@@ -69,15 +69,15 @@ def alternating(
     tidy: Callable[[], object] = lambda: None,
     pids: Mapping[str, int] | None = None,
 ) -> dict[str, list[Cost]]:
-    """Costs of each side, one after the other, round by round; warm-up rounds (imports, JIT) and tidying are not counted.
+    """Run all sides in turns, round by round, and return their costs. Warm-up rounds (imports, JIT) and tidying are not counted.
 
-    In its turn a side runs twice, and the second time counts.
-    `pids`: sides that are measured by the tree of another process than ours (the other side's JVM goes on compiling when its turn is over).
+    In its turn a side runs twice, and the second run counts. `pids` names the process of a side that does not run in this process. Only
+    that process tree is measured then, because the JVM of the other side goes on compiling after its turn.
     """
     costs: dict[str, list[Cost]] = {name: [] for name in runs}
     for number in range(-warm_up, rounds):
         for name, run in runs.items():
-            # Twice, and the second time counts: a machine that takes unused memory back lets the first one pay for every page anew.
+            # On a machine that takes unused memory back, the first run pays for every page again, so only the second one counts.
             for _ in range(2):
                 tidy()
                 _wait_until_idle()
@@ -92,7 +92,7 @@ def alternating(
 
 
 def _wait_until_idle() -> None:
-    """What the last side left running (a compiler, a collector, workers that end) is not the next one's; at most half a minute."""
+    """Wait until the last side's compiler, garbage collector and workers are done, at most half a minute. They are not the next side's."""
     os.sync()
     for _ in range(60):
         before = cpu_seconds()
@@ -113,7 +113,7 @@ def median(costs: list[Cost]) -> Cost:
 def spark_settings(
     folder: Path, *, master: str = "local[2]", driver_memory: str = "4g", extra: Mapping[str, str] | None = None
 ) -> SparkSettings:
-    """A session of ours with Iceberg's Java library in it, for the peer; Spark fetches the jar once."""
+    """Settings of a Spark session with Iceberg's Java library, for the peer. Spark fetches the jar once."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return SparkSettings(
         master=master,
@@ -125,7 +125,7 @@ def spark_settings(
             f"spark.sql.catalog.{CATALOG}.type": "hadoop",
             f"spark.sql.catalog.{CATALOG}.warehouse": str(folder / "warehouse"),
             "spark.driver.memory": driver_memory,
-            # Rows cross the peer's JVM: it needs both compilers.
+            # Rows pass through the peer's JVM, so it needs both compilers.
             "spark.driver.defaultJavaOptions": "",
             **(extra or {}),
         },
@@ -140,7 +140,7 @@ def positive(text: str) -> int:
 
 
 def load_average() -> str:
-    """To stand beside every figure: a busy machine is a slow one."""
+    """The load average, printed beside every figure, because a busy machine is slower."""
     return "load average " + " ".join(f"{one:.1f}" for one in os.getloadavg())
 
 
@@ -150,9 +150,9 @@ def _watch(cost: Cost, stopped: threading.Event, pid: int | None, cpu: float) ->
         last = stopped.wait(_WATCH_SECONDS)
         now, rss = _sums(pid)
         cost.peak_rss_bytes = max(cost.peak_rss_bytes, rss)
-        # To look is no work of the block's; where another tree is measured it is not in the sum.
+        # The CPU of this thread is not part of the block. When another process tree is measured, the sum does not hold it anyway.
         watched, own = (time.thread_time() - own if pid is None else 0.0), time.thread_time()
-        # A sum that falls lost a process whose parent does not account for it: PySpark's daemon lets idle workers go that way.
+        # The sum falls when a process ends whose parent does not take over its CPU time, as idle workers of PySpark's daemon do.
         cost.cpu_seconds += max(0.0, now - cpu - watched)
         cpu = now
         if last:
@@ -160,7 +160,7 @@ def _watch(cost: Cost, stopped: threading.Event, pid: int | None, cpu: float) ->
 
 
 def _sums(pid: int | None) -> tuple[float, int]:
-    """(CPU seconds until now, resident bytes) of a process and its descendants; shared pages count in each."""
+    """(CPU seconds until now, resident bytes) of a process and its descendants. A shared page counts in each of them."""
     cpu, rss = 0.0, 0
     for process in _tree(pid):
         with suppress(psutil.Error), process.oneshot():

@@ -1,13 +1,12 @@
-"""MB of input per CPU-second: our merge beside Iceberg's `rewrite_data_files`, on the same Spark and the same files, in one run.
-
-Each side has a warm session of its own: the peer's with the JVM's defaults, ours as the product starts it.
+"""Compares our merge with Iceberg's `rewrite_data_files` in MB of input per CPU-second, on the same Spark and the same files.
 
     python benchmarks/merge.py                       # 80 files, 420 MB
     python benchmarks/merge.py --scale 1             # 2 GB
-    python benchmarks/merge.py --rows codes          # every column dictionary-encoded: nothing can be copied as bytes
+    python benchmarks/merge.py --rows codes          # every column is dictionary-encoded
 
-CPU is that of this process and all its descendants (the JVM, the Python workers). A first round of both is not counted (imports,
-JIT); the counted rounds alternate; the figure of each is its median. The last line is `ratio <ours / Iceberg's>`.
+Each side has a warm session of its own: the peer's with the JVM's defaults, ours as the product starts it. CPU is the time of a process
+and all its descendants (the JVM, the Python workers). The first round (imports, JIT) is not counted. The counted rounds alternate, and
+each figure is a median. The last line is `ratio <ours / Iceberg's>`.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ CODES = Rows(
     700_000,
     300,
 )
-"""Every column has few values: Spark dictionary-encodes them all."""
+"""Every column has few values, so Spark dictionary-encodes them all."""
 _ROWS = {"orders": ORDERS, "lineitem": LINEITEM, "codes": CODES}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=0.2, help="1: at least 2 GB")
-    parser.add_argument("--rows", choices=sorted(_ROWS), default="orders", help="what the tables hold")
+    parser.add_argument("--scale", type=float, default=0.2, help="1 is at least 2 GB")
+    parser.add_argument("--rows", choices=sorted(_ROWS), default="orders", help="the kind of rows")
     parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
-    parser.add_argument("--compression-level", default=None, help="'write.parquet.compression-level' of the table, for both")
+    parser.add_argument("--compression-level", default=None, help="'write.parquet.compression-level' of the table, for both sides")
     parser.add_argument("--profile", action="store_true", help="profile one merge in this process and stop")
     arguments = parser.parse_args()
     rows = _ROWS[arguments.rows]
@@ -64,7 +63,7 @@ def main() -> None:
 
 
 def compare(rows: Rows, files: int, rows_per_file: int, rounds: int, properties: Mapping[str, str], *, profile: bool = False) -> None:
-    """Generate the files, merge them by both sides, print the ratio."""
+    """Generate the files, merge them with both sides, and print the ratio."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="merge-benchmark-"))
         opened, spark = stack.enter_context(warehouse(Path(folder))), stack.enter_context(own_session(Path(folder)))

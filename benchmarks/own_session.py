@@ -1,4 +1,7 @@
-"""Our side of a benchmark in a process of its own: the peer's JVM is tuned for rows, and neither works on in the other's turn."""
+"""Runs our side of a benchmark in a process of its own.
+
+The peer's JVM has other settings than ours. And what one side's JVM does after its turn is not measured as the other side's work.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
 
 class OwnSession:
-    """A merge engine in a process of its own, with a Spark session as the product starts it."""
+    """A merge engine in a process of its own, whose Spark session has the product's settings."""
 
     def __init__(self, folder: Path) -> None:
         settings = SparkSettings(master="local[2]", home=str(folder))
         self._process = ProcessPoolExecutor(1, get_context("spawn"), _start, (settings,))
 
     def ready(self) -> None:
-        """Start the session, or find it running."""
+        """Start the session if it does not run yet."""
         self._process.submit(_ready).result()
 
     def pid(self) -> int:
-        """The process that holds the session."""
+        """The id of the process that holds the session."""
         return self._process.submit(os.getpid).result()
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
@@ -39,7 +42,7 @@ class OwnSession:
 
 
 _engines: list[SparkMergeEngine] = []
-"""The engine of an `OwnSession`'s process."""
+"""The one engine of this process. Only the process of an `OwnSession` fills this list."""
 
 
 def _start(settings: SparkSettings) -> None:

@@ -1,11 +1,11 @@
-"""Seconds and memory from an empty state to a plan, then for one new commit; beside Iceberg's `rewrite_data_files` with nothing to do.
+"""Measures the time and memory of planning a table the first time, and after one new commit.
 
     python benchmarks/planning.py --files 1000000
     python benchmarks/planning.py --files 100000 --no-peer --profile
 
-Two tables each: `healthy` (files of the target size: nothing to do) and `fragmented` (small files: a queue full of tasks). Each of our
-figures is of a process of its own, as a sensor's tick would be. The last line is `ratio <peer's CPU-seconds / ours>` for the healthy
-table.
+Two tables are planned. `healthy` has files of the target size, so there is nothing to do. `fragmented` has small files, which fill the
+queue with tasks. Each step of ours runs in a process of its own, as a sensor's tick would. The peer is Iceberg's `rewrite_data_files`,
+which finds nothing to do in the healthy table. The last line is `ratio <peer's CPU-seconds / ours>` for that table.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=positive, default=100_000)
     parser.add_argument("--partitions", type=int, default=1_000)
-    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True, help="Iceberg's procedure on Spark too")
+    parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True, help="measure Iceberg's procedure on Spark too")
     parser.add_argument("--tables", nargs="+", default=list(SIZES), choices=SIZES)
-    parser.add_argument("--profile", action="store_true", help="show where the time of our first look goes")
+    parser.add_argument("--profile", action="store_true", help="show where the time of each of our steps goes")
     parser.add_argument("--step", choices=("first", "next", "tick"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--table", help=argparse.SUPPRESS)
@@ -80,7 +80,7 @@ def _compare(arguments: argparse.Namespace, folder: Path) -> None:
 
 
 def _child(folder: Path, table: str, step: str, profile: bool) -> dict[str, float]:
-    """One step of ours in a process of its own; its own figures, imports not counted."""
+    """Run one step of ours in a process of its own and return the figures that it prints. They leave imports out."""
     command = [sys.executable, __file__, "--step", step, "--folder", str(folder), "--table", table, *(["--profile"] if profile else [])]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     figures: dict[str, Any] = json.loads(output.splitlines()[-1])
@@ -131,7 +131,7 @@ def _step(folder: Path, name: str, step: str, profile: bool) -> None:
 
 
 def _peer(table: str, folder: Path) -> float:
-    """The second call of the procedure in a session (the first pays for the JVM's warm-up): CPU-seconds."""
+    """The CPU-seconds of the procedure's second call in a session. The first call pays for the JVM's warm-up."""
     sessions = SparkSessions(spark_settings(folder))
     session = sessions.session()
     try:

@@ -1,11 +1,12 @@
-"""What a compaction is worth to readers: Spark reads a lineitem of TPC-H's shape with 1,000 equality-delete files, before and after.
+"""Measures what readers gain: Spark reads a table of the shape of TPC-H's lineitem before and after a compaction.
 
     python benchmarks/read_gain.py                # 20 files, 2.4 million rows, 1,000 delete files
     python benchmarks/read_gain.py --scale 1      # 2 GB
 
-The same Spark (Iceberg's Java reader) on the same table; in between the product refreshes, plans, merges and commits. `scan` reads every
-column and throws the rows away; Q1 and Q6 are TPC-H's two queries on lineitem alone. The rows must be the same. The last line is
-`ratio <seconds before / seconds after>` of all three together, medians of the rounds.
+The table has 1,000 equality-delete files by default. The same Spark, with Iceberg's Java reader, reads it both times. In between, the
+product refreshes, plans, merges and commits. `scan` reads every column and throws the rows away. Q1 and Q6 are TPC-H's two queries on
+lineitem alone. The rows must be the same. The last line is `ratio <seconds before / seconds after>` of all three together, from medians
+of the rounds.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ QUERIES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=0.05, help="1: at least 2 GB")
+    parser.add_argument("--scale", type=float, default=0.05, help="1 is at least 2 GB")
     parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
     parser.add_argument("--delete-files", type=int, default=1000)
-    parser.add_argument("--deleted-share", type=float, default=0.1, help="of all rows")
+    parser.add_argument("--deleted-share", type=float, default=0.1, help="the share of all rows that is deleted")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="read-gain-benchmark-") as folder, warehouse(Path(folder)) as opened:
         _compare(opened, Path(folder), arguments)
@@ -81,7 +82,7 @@ def _described(table: GeneratedTable) -> str:
 
 
 def _delete(table: GeneratedTable, rows: int, delete_files: int, share: float) -> None:
-    """Equality deletes by the whole key, spread over all files, as upserts of single rows leave them."""
+    """Commit equality deletes by the whole key, spread over all files, as upserts of single rows leave them."""
     chosen = np.sort(np.random.default_rng(1).choice(rows, int(rows * share), replace=False))
     parts = [chosen[number::delete_files] for number in range(delete_files)]
     for commit in np.array_split(np.arange(delete_files), min(COMMITS, delete_files)):
@@ -94,12 +95,12 @@ def _delete(table: GeneratedTable, rows: int, delete_files: int, share: float) -
 
 
 def _content(table: GeneratedTable) -> Any:
-    """Count and sum of hashes of all rows."""
+    """The number of rows, and the sum of their hashes."""
     return table.warehouse.session.sql(CONTENT.format(table=table.sql_name)).collect()
 
 
 def _read(table: GeneratedTable, rounds: int, when: str) -> dict[str, Cost]:
-    """Median costs of each query; the first rounds are not counted: Spark compiles on and on."""
+    """The median costs of each query. The first rounds are not counted, because Spark still compiles then."""
     costs: dict[str, list[Cost]] = {name: [] for name in QUERIES}
     for number in range(-WARM_UP, rounds):
         for name, query in QUERIES.items():

@@ -1,4 +1,4 @@
-"""The servers and the proxy that the tests start, for benchmarks: they live in the test tree, which no installation holds."""
+"""Gives benchmarks the servers and the proxy of the tests. They are in the test tree, which is not installed with the package."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Requests to S3 and seconds of one compaction of small files, at 0 and 30 ms of latency, beside Iceberg's `rewrite_data_files`.
+"""Counts the requests to S3 of one compaction of small files, and measures its time at 0 and 30 ms of latency.
 
     python benchmarks/request_count.py
 
-26 data and 26 equality-delete files of a few kB, on an S3 (s3proxy) behind a proxy that counts; catalogs on SQLite. Ours runs in this
-process without Spark, from listing the catalog to the commit; Iceberg's runs in a Spark session with S3FileIO. Goals: at most one GET
-per small file and 90 requests in all, at 30 ms at most twice the seconds that the same takes without latency, and fewer requests than
-Iceberg's. (Not `requests.py`: a script's folder is searched first, and every script here would import that in place of the library.)
+The table has 26 data files and 26 equality-delete files of a few kB. They are on an S3 (s3proxy) behind a proxy that counts, and the
+catalogs are on SQLite. Ours runs in this process without Spark, from listing the catalog to the commit. The peer is Iceberg's
+`rewrite_data_files` in a Spark session with S3FileIO. Goals: at most one GET for each small file and 90 requests in all, fewer requests
+than Iceberg's, and at 30 ms at most twice the time that it takes without latency.
+
+This script is not called `requests.py`, because every script in this folder would then import it in place of the library.
 """
 
 from __future__ import annotations
@@ -57,13 +59,13 @@ BUCKET = "lakehouse"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=positive, default=FILES, help="data files, and as many delete files")
-    parser.add_argument("--no-iceberg", action="store_true", help="ours alone; needs no Spark")
+    parser.add_argument("--files", type=positive, default=FILES, help="number of data files; there are as many delete files")
+    parser.add_argument("--no-iceberg", action="store_true", help="measure only ours, which needs no Spark")
     arguments = parser.parse_args()
     print(load_average())
     with tempfile.TemporaryDirectory(prefix="request-count-") as name, s3_server(Path(name)) as s3, fault_proxy(s3.port) as proxy:
         folder = Path(name)
-        # The first run of a process imports what it needs.
+        # The first run of a process imports modules, so it is not counted.
         _ours(folder / "warm", None, None, arguments.files, 0.0)
         local, _ = _ours(folder / "local", None, None, arguments.files, 0.0)
         print(f"ours, local disk     {local:6.2f} s")
@@ -92,7 +94,7 @@ def _properties(folder: Path, s3: S3Server | None, port: int | None) -> dict[str
 
 
 def _write(folder: Path, s3: S3Server | None, files: int) -> None:
-    """The table, written past the proxy."""
+    """Write the table to the S3 directly, so that the proxy counts none of these requests."""
     catalog = load_catalog("lake", **_properties(folder, s3, None))
     catalog.create_namespace("db")
     table = catalog.create_table(("db", "t"), SCHEMA, properties={"format-version": "2"})

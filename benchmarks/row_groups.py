@@ -1,9 +1,9 @@
-"""MB of input per CPU-second where every row group is large and no delete touches one: ours copies them as they are.
+"""Measures MB of input per CPU-second where every row group is large and no delete touches one. Our merge copies such row groups.
 
     python benchmarks/row_groups.py                  # 24 files, 420 MB, row groups of 17 MB
     python benchmarks/row_groups.py --files 120      # 2 GB
 
-Peer: Iceberg's `rewrite_data_files` on the same Spark and files. Amoro's own row-group copy was measured at 170 MB per CPU-second.
+The peer is Iceberg's `rewrite_data_files` on the same Spark and files. Amoro's own row-group copy was measured at 170 MB per CPU-second.
 The last line is `ratio <ours / Iceberg's>`.
 """
 

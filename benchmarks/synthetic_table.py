@@ -1,7 +1,7 @@
-"""Iceberg tables of any number of files in seconds: real metadata, manifest list and manifests that name data files nobody wrote.
+"""Makes Iceberg tables of any number of files in seconds. Their metadata and manifests are real, but their data files do not exist.
 
-Good for whatever reads metadata only: scans, plans, idle ticks. Manifests hold what a writer's would: column sizes, counts and bounds
-of every column.
+They serve benchmarks that read only metadata: scans, plans and idle ticks. As a writer's manifests do, these hold the sizes, counts and
+bounds of every column.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SCHEMA = Schema(
 )
 SPEC = PartitionSpec(PartitionField(8, 1000, IdentityTransform(), "day"))
 ENTRIES_PER_MANIFEST = 20_000
-"""About Iceberg's 8 MB."""
+"""A manifest of this many entries has about 8 MB, Iceberg's target size."""
 
 MB = 1 << 20
 
@@ -60,7 +60,7 @@ class Fake:
 
 
 def make_catalog(folder: Path, name: str = "bench") -> SqlCatalog:
-    """A SQL catalog and warehouse below `folder`."""
+    """Make a SQL catalog and a warehouse below `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     catalog = SqlCatalog(name, uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=(folder / "warehouse").as_uri())
     catalog.create_namespace_if_not_exists("db")
@@ -68,13 +68,13 @@ def make_catalog(folder: Path, name: str = "bench") -> SqlCatalog:
 
 
 def make_table(catalog: SqlCatalog, name: str, *, partitioned: bool = True, **properties: str) -> Table:
-    """An empty table of format 2."""
+    """Create an empty table of format 2."""
     spec = SPEC if partitioned else PartitionSpec()
     return catalog.create_table(("db", name), SCHEMA, partition_spec=spec, properties={"format-version": "2", **properties})
 
 
 def fakes(count: int, partitions: int, size_bytes: int, seed: int = 1) -> Iterator[Fake]:
-    """Files spread over the partitions, of sizes within a tenth of `size_bytes`, a partition's files spread over the manifests."""
+    """Files of `size_bytes` ± 10 %. They go to all partitions in turn, so every manifest holds files of every partition."""
     drawn = random.Random(seed)
     for number in range(count):
         size = int(size_bytes * drawn.uniform(0.9, 1.1))
@@ -83,7 +83,7 @@ def fakes(count: int, partitions: int, size_bytes: int, seed: int = 1) -> Iterat
 
 
 def append(table: Table, files: Iterator[Fake] | Sequence[Fake]) -> Table:
-    """One APPEND snapshot with these files, as a fast append makes it: new manifests beside those that are there."""
+    """Commit one APPEND snapshot with these files. As in a fast append, they get new manifests, and the old manifests stay."""
     metadata = table.metadata
     parent = metadata.current_snapshot()
     snapshot_id, sequence = random.getrandbits(62), metadata.last_sequence_number + 1
@@ -112,7 +112,7 @@ def append(table: Table, files: Iterator[Fake] | Sequence[Fake]) -> Table:
 
 
 def show_to_java(table: Table, warehouse: Path) -> str:
-    """The same metadata as a table of a Hadoop catalog with this warehouse; answers its name there."""
+    """Make the table readable in a Hadoop catalog with this warehouse. Returns its name there."""
     name = f"{table.name()[-1]}_peer"
     folder = warehouse / "db" / name / "metadata"
     folder.mkdir(parents=True, exist_ok=True)
@@ -137,11 +137,11 @@ def _new_manifests(table: Table, files: Iterator[Fake] | Sequence[Fake], snapsho
 
 
 def _template(table: Table, snapshot_id: int, sequence: int) -> tuple[Any, dict[str, str], ManifestFile]:
-    """Avro schema and header of a manifest, from one that our writer writes."""
+    """The Avro schema and header of a manifest that our writer has written, and the manifest itself."""
     metadata = table.metadata
     path = f"{metadata.location}/metadata/{uuid4()}-template.avro"
     partition = partition_struct(metadata, metadata.default_spec_id)
-    # The partition's values stay empty: only the schema matters.
+    # The partition's values do not matter here, because only the schema is used.
     output = OutputFile("none", FileContent.DATA, metadata.default_spec_id, (), 1, 1)
     file = data_file_of(output, type(partition)())
     file._data[3] = type(file._data[3])(*[0 for _ in partition.fields])
@@ -189,7 +189,7 @@ def _written(
 
 
 def _avro(schema: Any, header: dict[str, str], entries: Sequence[bytes]) -> bytes:
-    """An Avro file of encoded records in blocks of 500."""
+    """An Avro file that holds the encoded records in blocks of 500."""
     content = io.BytesIO()
     fastavro.writer(content, schema, [], codec="deflate", metadata=header)
     sync = content.getvalue()[-16:]
@@ -201,7 +201,11 @@ def _avro(schema: Any, header: dict[str, str], entries: Sequence[bytes]) -> byte
 
 
 def _encoded(location: str, file: Fake, snapshot_id: int, partitioned: bool, schema: Any) -> bytes:
-    """One record. Encoding it whole by the schema is slow; what comes behind the sizes is the same for all files of a day."""
+    """One encoded record.
+
+    Encoding a whole record by the schema is slow. The bytes behind the file size are the same for all files of a day, so they are encoded
+    once.
+    """
     tail = _TAILS.get(file.day)
     if tail is None:
         whole = io.BytesIO()
@@ -234,7 +238,7 @@ def _front(location: str, file: Fake, snapshot_id: int, partitioned: bool) -> by
 
 
 def _long(value: int) -> bytes:
-    """A number as Avro writes it: zigzag, seven bits a byte."""
+    """A number as Avro writes it: zigzag, seven bits in each byte."""
     value = (value << 1) ^ (value >> 63)
     encoded = bytearray()
     while value > 0x7F:

@@ -1,10 +1,10 @@
-"""Five files of 300 kB in all, on a warm session: seconds from poll to Prepared; beside Iceberg's `rewrite_data_files` of the same files.
+"""Measures the seconds to compact five files of 300 kB in all, on a warm session, beside Iceberg's `rewrite_data_files`.
 
     python benchmarks/tiny.py --rounds 10
 
-Ours is what `compact_job` does with a task that waits: claim it in the state database, merge it on Spark, report it. The peer plans and
-commits too: what these take of its time cannot be told from outside, so our own plan and commit are measured beside it. The last line is
-`ratio <peer's seconds / ours, plan and commit included>`.
+From poll to Prepared, ours does what `compact_job` does with a task that waits: it claims the task in the state database, merges it on
+Spark and reports it. The peer's time includes its plan and its commit, which cannot be measured apart. So our plan and commit are
+measured too. The last line is `ratio <peer's seconds / ours, plan and commit included>`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEPS = ("refresh", "plan", "poll to Prepared", "commit")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=positive, default=10, help="counted rounds, after two that are not")
+    parser.add_argument("--rounds", type=positive, default=10, help="counted rounds; two rounds before them are not counted")
     parser.add_argument("--files", type=positive, default=5)
     parser.add_argument("--rows-per-file", type=int, default=1_600)
     arguments = parser.parse_args()
@@ -69,7 +69,7 @@ def _compare(services: Services, table: GeneratedTable, rounds: int) -> None:
 
 
 def _ours(services: Services, table: GeneratedTable) -> dict[str, float]:
-    """Seconds of each step of one compaction."""
+    """The seconds of each step of one compaction."""
     seconds: dict[str, float] = {}
 
     def timed(step: str, run: Callable[[], Any]) -> Any:
