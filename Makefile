@@ -1,5 +1,5 @@
-# `make demo` and `make test` do their own set-up: Python ≥ 3.10, git and make are all that a machine needs.
-# GNU make 3.81 (macOS) is enough, so no .ONESHELL here.
+# `make demo` and `make test` do their own set-up. A machine needs only Python ≥ 3.10, git and make.
+# GNU make 3.81 (macOS) must work, so this file does not use .ONESHELL.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -7,11 +7,11 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-# uv lives in a venv of its own inside .venv: `uv sync` removes what uv.lock does not list, itself included.
+# uv has a virtual environment of its own inside .venv, because `uv sync` removes from .venv what uv.lock does not list, also uv itself.
 UV := $(VENV)/uv/bin/uv
 STAMP := $(VENV)/.set-up
 
-# Candidates, newest first; PYTHON=/path/to/python goes before them.
+# The candidates for Python, newest first. PYTHON=/path/to/python is tried before them.
 PYTHON ?=
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.10 python3
 
@@ -19,7 +19,7 @@ PORT ?= 3000
 ONCE ?=
 STEPS ?= 10000
 PYTEST := $(BIN)/python -m pytest
-# Two workers fit the smallest machine that we name (2 cores); `make test JOBS=4` on a larger one.
+# Two workers fit a machine of 2 cores. Run `make test JOBS=4` on a larger one.
 JOBS ?= 2
 
 export PORT ONCE
@@ -60,25 +60,25 @@ set-up: $(STAMP) ## make the virtual environment in .venv
 # ---- demo -------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo demo-clean
-demo: $(STAMP) ## watch real tables being compacted in the Dagster UI (PORT=3000; ONCE=1: one round, compared, then end)
+demo: $(STAMP) ## watch real tables being compacted in the Dagster UI (PORT=3000; with ONCE=1 compact one backlog, compare every row, and end)
 	@exec $(BIN)/python -m compaction_pipeline.demo
 
 demo-clean: ## remove .demo
 	@rm -rf .demo
 
 # ---- tests, cheapest first --------------------------------------------------------------------------------------------
-# Each test runs in exactly one stage: that of its dearest marker. pytest ends with 5 when a stage holds no test: a failure.
+# Each test runs in exactly one stage: that of its most expensive marker. A stage without a test fails, because pytest then ends with 5.
 
 .PHONY: test lint test-fast test-spark test-postgres test-interop test-scenario test-browser test-long
 STAGES := lint test-fast test-spark test-postgres test-interop test-scenario test-browser
 
-test: $(STAMP) ## every stage, in this order; one that fails hides none behind it
+test: $(STAMP) ## run every stage in this order, also after one that failed
 	@failed=; \
 	for stage in $(STAGES); do $(MAKE) --no-print-directory $$stage || failed="$$failed $$stage"; done; \
 	if [ -n "$$failed" ]; then echo "make test: these stages failed:$$failed" >&2; exit 1; fi; \
 	echo "make test: every stage passed"
 
-lint: $(STAMP) ## ruff, mypy, layers, pages
+lint: $(STAMP) ## run ruff, mypy and import-linter, and build the pages
 	@echo "== lint"
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "ruff format would change files: run '$(BIN)/ruff format .'" >&2; exit 1; }
@@ -98,19 +98,19 @@ test-postgres: $(STAMP) ## tests on PostgreSQL
 	@echo "== postgres tests"
 	@$(PYTEST) -q -m "postgres and not (interop or scenario or browser or long)"
 
-test-interop: $(STAMP) ## tests beside Iceberg's Java library
+test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spark, Flink, DuckDB
 	@echo "== interop tests"
 	@$(PYTEST) -q -m "interop and not (scenario or browser or long)"
 
-test-scenario: $(STAMP) ## end to end
+test-scenario: $(STAMP) ## tests that run end to end
 	@echo "== scenario tests"
 	@$(PYTEST) -q -m "scenario and not (browser or long)"
 
-test-browser: $(STAMP) ## the UI in headless Chromium
+test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
 	@$(PYTEST) -q -m "browser and not long"
 
-test-long: $(STAMP) ## the model test with STEPS=10000 steps, and what is too long for CI
+test-long: $(STAMP) ## the model test with STEPS=10000 steps, and the tests that are too long for CI
 	@echo "== model test, $(STEPS) steps"
 	@$(PYTEST) -q -s --timeout 0 --steps=$(STEPS) compaction_pipeline_tests/scenarios/test_model.py
 	@echo "== long tests"
@@ -119,9 +119,9 @@ test-long: $(STAMP) ## the model test with STEPS=10000 steps, and what is too lo
 # ---- the rest ---------------------------------------------------------------------------------------------------------
 
 .PHONY: bench clean
-bench: $(STAMP) ## our merge beside Iceberg's rewrite_data_files, on the same Spark and files
+bench: $(STAMP) ## run every benchmark at its default size
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
 
-clean: demo-clean ## remove what was made: .venv, caches, .demo
+clean: demo-clean ## remove everything that make has made: .venv, caches, .demo
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
