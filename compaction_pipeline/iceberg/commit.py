@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
@@ -52,22 +51,10 @@ from compaction_pipeline.iceberg.landing import (
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rest_catalog import counted_sends
-from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
+from compaction_pipeline.iceberg.rewrite_files import AddedFile, CommitStep, SnapshotChange, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of
 from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, outputs_are_live, prepared_output
-
-COMMIT_STEPS = (
-    "before-load",
-    "after-load",
-    "after-validation",
-    "before-manifest",
-    "after-manifest",
-    "before-manifest-list",
-    "after-manifest-list",
-    "before-swap",
-    "after-swap",
-)
-"""Every name that `on_step` is called with, in the order of one attempt; crash tests kill the process at each."""
+from compaction_pipeline.merging.writing.names import data_folder
 
 _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "wasb.", "client.", "file.", "py-io-impl", "pyarrow.")
 
@@ -83,7 +70,7 @@ class IcebergCommitter:
         self,
         catalogs: Catalogs,
         *,
-        on_step: Callable[[str], None] = lambda step: None,
+        on_step: Callable[[CommitStep], None] = lambda step: None,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -139,7 +126,7 @@ class IcebergCommitter:
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
         """Files in the data location whose names carry one of these task ids, and in the metadata location one of these records'."""
         loaded = self._catalogs.load(table)
-        location = data_location(loaded.metadata)
+        location = data_folder(loaded.metadata.location, loaded.metadata.properties)
         with translated(f"the files of table {table}"):
             data = (
                 [path for path in files_under(loaded.io, location) if any(one in _file_name(path) for one in task_ids)] if task_ids else []
@@ -160,7 +147,7 @@ class IcebergCommitter:
         Any other failure is left to the merge, which tries again and says what is wrong with which file.
         """
         loaded = self._catalogs.load(table)
-        location = data_location(loaded.metadata)
+        location = data_folder(loaded.metadata.location, loaded.metadata.properties)
         try:
             with loaded.io.new_output(f"{location}/{_WRITE_CHECK}").create(overwrite=True) as stream:
                 stream.write(b"may we write?")
@@ -191,7 +178,7 @@ class _Commit:
         table: TableIdentifier,
         record_id: RecordId,
         tasks: Sequence[CompactionTask],
-        on_step: Callable[[str], None],
+        on_step: Callable[[CommitStep], None],
         sleep: Callable[[float], None],
         jitter: Callable[[], float],
     ) -> None:
@@ -414,12 +401,6 @@ def _file_name(path: str) -> str:
 def _is_metadata(path: str) -> bool:
     # Merges write Parquet only.
     return path.endswith(".avro")
-
-
-def data_location(metadata: TableMetadata) -> str:
-    """The folder of the table's data files, where merged ones go."""
-    named = metadata.properties.get("write.data.path") or metadata.properties.get("write.folder-storage.path")
-    return (named or f"{metadata.location.rstrip('/')}/data").rstrip("/")
 
 
 def _whole(properties: Mapping[str, str], key: str, default: int) -> int:

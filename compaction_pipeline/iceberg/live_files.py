@@ -15,8 +15,8 @@ from compaction_pipeline.iceberg.manifests import check_live_count, readable
 from compaction_pipeline.iceberg.partition_bytes import PartitionDecoder
 from compaction_pipeline.iceberg.partitions import partition_struct
 from compaction_pipeline.iceberg.second_look import looked_at_twice
+from compaction_pipeline.merging.deletes.positions import PATH_FIELD
 
-_PATH_COLUMN = 2147483546
 _CONTENTS = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES)
 """By the spec's number."""
 
@@ -70,8 +70,8 @@ def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: Partitio
         raise TableRefused(f"equality delete {entry.path} names no columns (equality_ids): write it again, or take it out of the table")
     lower = upper = referenced = None
     if content is FileContent.POSITION_DELETES:
-        lower = _path((entry.lower_bounds or {}).get(_PATH_COLUMN))
-        upper = _path((entry.upper_bounds or {}).get(_PATH_COLUMN))
+        lower = _path((entry.lower_bounds or {}).get(PATH_FIELD.field_id))
+        upper = _path((entry.upper_bounds or {}).get(PATH_FIELD.field_id))
         # Bounds that are equal were not cut: a cut upper bound is raised (spec: "Bounds").
         referenced = entry.referenced_data_file or (lower if lower == upper else None)
     # By position: names cost as much as half of the object.

@@ -72,10 +72,6 @@ class PartitionDecoder:
         """The values as PyIceberg's transforms and statistics take them, in the order of the spec's fields."""
         return self._decoded(raw or b"")[1]
 
-    def carried(self, raw: bytes | None) -> bytes:
-        """The partition as our manifests write it."""
-        return b"".join(self._decoded(raw or b"")[0])
-
     def _decoded(self, content: bytes) -> tuple[list[bytes], tuple[Any, ...]]:
         known = self._values.get(content)
         if known is None:

@@ -7,25 +7,15 @@ engine wrote them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
-from uuid import UUID
 
-from pyiceberg.conversions import from_json, to_json
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
-    BinaryType,
     DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
     IntegerType,
     LongType,
     NestedField,
@@ -35,13 +25,11 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
     TimeType,
-    UnknownType,
-    UUIDType,
 )
 
 from compaction_pipeline.core.errors import CommitConflict
-from compaction_pipeline.core.tables.calendar import date_text, days_of, micros_of_moment, micros_of_time, moment_text, time_text
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
+from compaction_pipeline.merging.single_values import internal_value, single_value
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:
@@ -98,7 +86,7 @@ class PartitionReader:
         partition = self._seen.get(key)
         if partition is None:
             partition = tuple(
-                PartitionValue(name, text, _json_of(kind, record[position])) for position, (name, text, kind) in enumerate(self._fields)
+                PartitionValue(name, text, single_value(kind, record[position])) for position, (name, text, kind) in enumerate(self._fields)
             )
             self._seen[key] = partition
         return partition
@@ -110,56 +98,7 @@ def partition_record(struct: StructType, partition: Partition) -> Record:
     names = [field.name for field in struct.fields]
     if sorted(values) != sorted(names):
         raise CommitConflict(f"partition has the fields {sorted(values)} but its spec has {sorted(names)}: plan the node again")
-    return Record(*[_value_of(field.field_type, values[field.name]) for field in struct.fields])
-
-
-def _json_of(kind: IcebergType, value: object) -> str | int | float | bool | None:
-    if value is None or isinstance(kind, UnknownType):
-        return None
-    if isinstance(kind, (FloatType, DoubleType)) and isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(kind, DecimalType):
-        return format(Decimal(str(value)), "f")
-    if isinstance(kind, UUIDType):
-        return str(value if isinstance(value, UUID) else UUID(bytes=value))  # type: ignore[arg-type]
-    if isinstance(kind, (BinaryType, FixedType)):
-        return bytes(value).hex()  # type: ignore[call-overload, no-any-return]
-    if isinstance(value, int):
-        # Python's dates end at the year 9999; partitions do not.
-        if isinstance(kind, DateType):
-            return date_text(value)
-        if isinstance(kind, TimeType):
-            return time_text(value)
-        if isinstance(kind, (TimestampType, TimestamptzType)):
-            return moment_text(value, utc=isinstance(kind, TimestamptzType))
-    if not isinstance(kind, PrimitiveType):
-        raise CommitConflict(f"partition value {value!r} has the type {kind}, which no partition can have")
-    text: str | int | float | bool = to_json(kind, value)
-    return text
-
-
-def _value_of(kind: IcebergType, value: str | int | float | bool | None) -> object:
-    if value is None or isinstance(kind, UnknownType):
-        return None
-    if isinstance(value, str):
-        if isinstance(kind, (FloatType, DoubleType)):
-            return float(value)
-        if isinstance(kind, DateType):
-            return days_of(value)
-        if isinstance(kind, TimeType):
-            return micros_of_time(value)
-        if isinstance(kind, (TimestampType, TimestamptzType)):
-            return micros_of_moment(value, utc=isinstance(kind, TimestamptzType))
-        if isinstance(kind, DecimalType):
-            return Decimal(value)
-        if isinstance(kind, UUIDType):
-            return UUID(value)
-        if isinstance(kind, (BinaryType, FixedType)):
-            return bytes.fromhex(value)
-    if not isinstance(kind, PrimitiveType):
-        raise CommitConflict(f"partition value {value!r} has the type {kind}, which no partition can have")
-    result: object = from_json(kind, value)
-    return result
+    return Record(*[internal_value(field.field_type, values[field.name]) for field in struct.fields])
 
 
 def partition_types(struct: StructType) -> Iterable[PrimitiveType]:

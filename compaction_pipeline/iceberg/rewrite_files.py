@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 from uuid import uuid4
 
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
@@ -50,6 +51,19 @@ _ENTRIES_PER_MANIFEST = 20_000
 """A manifest of about 8 MB, Iceberg's own target; planning reads manifests in parallel."""
 
 _ROW_DELTA_ATTEMPTS = 20
+
+CommitStep = Literal[
+    "before-load",
+    "after-load",
+    "after-validation",
+    "before-manifest",
+    "after-manifest",
+    "before-manifest-list",
+    "after-manifest-list",
+    "before-swap",
+    "after-swap",
+]
+"""The points of one attempt to commit, in their order. `on_step` is called at each; crash tests end the process there."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +128,7 @@ class Transaction:
         name: str | None = None,
         attempt: int = 0,
         entries: Callable[[ManifestFile], Sequence[ManifestEntry]] | None = None,
-        on_step: Callable[[str], None] = lambda step: None,
+        on_step: Callable[[CommitStep], None] = lambda step: None,
     ) -> None:
         self._table = table
         self._name = name or str(uuid4())

@@ -1,6 +1,6 @@
 """One Parquet file at a time, written for a table: what the demo, tests and benchmarks write with.
 
-Field ids, metrics and bounds are in the description; merges write with the kernel in `spark/`, never with this.
+Field ids, metrics and bounds are in the description; merges write with the kernel in `merging/`, never with this.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -21,17 +20,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
-
-POSITION_DELETE_SCHEMA = Schema(
-    NestedField(2147483546, "file_path", StringType(), required=True),
-    NestedField(2147483545, "pos", LongType(), required=True),
-)
-"""Columns of a position-delete file (spec: "Position Delete Files")."""
+from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
+from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, leaves, may_have_bounds
 
 
 def write_parquet_file(
@@ -69,9 +63,9 @@ def write_parquet_file(
     statistics = data_file_statistics_from_parquet_metadata(
         metadata, compute_statistics_plan(schema, metrics), parquet_path_to_id_mapping(schema)
     ).to_serialized_dict()
-    nans = _nan_counts(rows, schema)
-    # Bounds leave NaN out, and Java skips an equality delete by bounds: with a NaN inside they may not be given.
-    with_nan = {column for column, count in nans.items() if count}
+    nans = NanCounter(schema, MetricsModes.of(schema, metrics))
+    nans.add(rows)
+    claimed = {leaf.field_id for leaf in leaves(schema) if may_have_bounds(leaf.type, nans.counts.get(leaf.field_id))}
     used_spec = table.metadata.default_spec_id if spec_id is None else spec_id
     struct = partition_struct(table.metadata, used_spec)
     record = partition if partition is not None else Record()
@@ -87,9 +81,9 @@ def write_parquet_file(
         column_sizes=statistics["column_sizes"] or {},
         value_counts=statistics["value_counts"] or {},
         null_value_counts=statistics["null_value_counts"] or {},
-        nan_value_counts=nans,
-        lower_bounds={key: value.hex() for key, value in (statistics["lower_bounds"] or {}).items() if key not in with_nan},
-        upper_bounds={key: value.hex() for key, value in (statistics["upper_bounds"] or {}).items() if key not in with_nan},
+        nan_value_counts=nans.counts,
+        lower_bounds={key: value.hex() for key, value in (statistics["lower_bounds"] or {}).items() if key in claimed},
+        upper_bounds={key: value.hex() for key, value in (statistics["upper_bounds"] or {}).items() if key in claimed},
         split_offsets=tuple(statistics["split_offsets"] or ()),
         referenced_data_file=referenced_data_file,
     )
@@ -123,11 +117,3 @@ def _file_schema(table: Table, content: FileContent, equality_ids: Sequence[int]
     if not equality_ids or len(columns) != len(set(equality_ids)):
         raise ConfigError(f"equality ids are {list(equality_ids)} but must be top-level columns of schema {schema.schema_id}")
     return Schema(*columns)
-
-
-def _nan_counts(rows: pa.Table, schema: Schema) -> dict[int, int]:
-    return {
-        column.field_id: pc.sum(pc.is_nan(rows.column(column.name))).as_py() or 0
-        for column in schema.fields
-        if isinstance(column.field_type, (FloatType, DoubleType))
-    }

@@ -12,23 +12,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
-from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_FIELD
+from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
 from compaction_pipeline.merging.digest import RowDigest
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
 from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics, leaves
-from compaction_pipeline.merging.writing.write import OutputNames, ParquetOptions, parquet_writer
+from compaction_pipeline.merging.writing.names import OutputNames
+from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 
-_SCHEMA = Schema(PATH_FIELD, POSITION_FIELD)
-_ARROW = arrow_schema(_SCHEMA.fields)
+_ARROW = arrow_schema(POSITION_DELETE_SCHEMA.fields)
 _ROWS_PER_GROUP = 1_000_000
 
 
@@ -40,7 +39,7 @@ class PositionDeleteWriter:
         self._names = names
         self._options = ParquetOptions.of(properties, deletes=True)
         # Whole bounds whatever the table's metrics modes: readers find the referenced file by equal path bounds.
-        self._modes = MetricsModes.of(_SCHEMA, {"write.metadata.metrics.default": "full"})
+        self._modes = MetricsModes.of(POSITION_DELETE_SCHEMA, {"write.metadata.metrics.default": "full"})
         self._numbers = 0
         self.digest = RowDigest()
         self.rows = 0
@@ -60,7 +59,7 @@ class PositionDeleteWriter:
                 self.rows += len(rows)
             writer.close()
             size = int(stream.tell())
-        metrics = column_metrics(footers[0], leaves(_SCHEMA), self._modes)
+        metrics = column_metrics(footers[0], leaves(POSITION_DELETE_SCHEMA), self._modes, {})
         # Parquet keeps no statistics of values beyond 4 KiB; the bounds of a single path are known without them.
         whole = data.path.encode().hex()
         return OutputFile(

@@ -35,7 +35,10 @@ from compaction_pipeline.merging.reading.patience import patiently
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
 from compaction_pipeline.merging.route import RowRouter
 from compaction_pipeline.merging.writing.metrics import leaves
-from compaction_pipeline.merging.writing.write import DataWriter, FileSizing, OutputNames, Progress, filters_of
+from compaction_pipeline.merging.writing.names import OutputNames, data_folder
+from compaction_pipeline.merging.writing.parquet_options import filters_of
+from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
+from compaction_pipeline.merging.writing.write import DataWriter
 
 _END_REASONS: Mapping[type[MergeFailed], EndReason] = {
     MergeDenied: EndReason.NO_ACCESS,
@@ -99,10 +102,9 @@ def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared
 
 
 def _names(task: CompactionTask, layout: TableLayout) -> OutputNames:
-    location = layout.location.rstrip("/")
-    folder = layout.properties.get("write.data.path") or layout.properties.get("write.folder-storage.path") or f"{location}/data"
-    # Random per execution: Spark may run a task twice, and only files named in the accepted result are used.
-    return OutputNames(folder.rstrip("/"), f"{task.attempt_id or 'attempt'}-{task.task_id}-{secrets.token_hex(4)}")
+    folder = data_folder(layout.location, layout.properties)
+    # The suffix is random per execution: Spark may run a task twice, and only files named in the accepted result are used.
+    return OutputNames(folder, f"{task.attempt_id or 'attempt'}-{task.task_id}-{secrets.token_hex(4)}")
 
 
 def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
@@ -124,7 +126,7 @@ def _merge_inputs(
     reader = DataReader(files, shape, task.memory_bytes)
     deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared)
     rows_expected = sum(file.record_count for file in work.inputs)
-    progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01), dictionary_votes={})
+    progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01))
     router = RowRouter(task, shape, schema)
     sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
     # A filter is made of values: where a column gets one, rows are decoded and encoded, never copied as bytes.
@@ -177,9 +179,7 @@ def _merge_rows(
     try:
         for file in work.inputs:
             with reader.open(file) as opened:
-                progress.files_seen += 1
-                for number in opened.dictionary_encoded:
-                    progress.dictionary_votes[number] = progress.dictionary_votes.get(number, 0) + 1  # type: ignore[index,union-attr]
+                progress.note_file(opened.dictionary_encoded)
                 output = reader.projection(opened, file, schema.fields)
                 masks = deletes.of(file, opened)
                 for position, batch in opened.batches([output, *masks.projections]):

@@ -39,11 +39,6 @@ def filled_indices(array: Any) -> NDArray[Any]:
     return indices
 
 
-def row_hashes(batch: Any, seed: int = 0) -> Words:
-    """One 64-bit hash per row of a record batch."""
-    return hash_columns(zip(column_ids(batch.schema), batch.columns, strict=True), batch.num_rows, seed)
-
-
 def column_ids(schema: Any) -> list[int]:
     """The field ids of a schema's columns at the top; of a column without one its number."""
     return [field_id(field) or index for index, field in enumerate(schema)]

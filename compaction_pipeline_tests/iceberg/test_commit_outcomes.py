@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -15,7 +15,8 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.file_io.s3_stores import DEFAULT_LIMITS
-from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter
+from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.rewrite_files import CommitStep
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
 
@@ -319,8 +320,8 @@ def test_every_step_is_listed(lake: Lake) -> None:
     steps: list[str] = []
     committer = IcebergCommitter(lake.catalogs, on_step=steps.append, sleep=lambda seconds: None)
     committer.commit(t.identifier, "record-1", [t.merge()])
-    assert set(steps) == set(COMMIT_STEPS)
-    assert [step for step in COMMIT_STEPS if step in steps] == list(dict.fromkeys(steps))
+    assert set(steps) == set(get_args(CommitStep))
+    assert [step for step in get_args(CommitStep) if step in steps] == list(dict.fromkeys(steps))
 
 
 def test_files_are_opened_without_the_catalogs_secrets(lake: Lake) -> None:

@@ -122,8 +122,8 @@ def test_a_partition_value_that_its_text_cannot_keep_is_refused(lake: Lake, monk
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", DoubleType()))
     t = lake.table(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name")))
     t.insert({"id": 1, "name": 2.222}, partition=Record(2.222))
-    real = partitions._json_of
-    monkeypatch.setattr(partitions, "_json_of", lambda kind, value: struct.unpack("f", struct.pack("f", real(kind, value)))[0])
+    real = partitions.single_value
+    monkeypatch.setattr(partitions, "single_value", lambda kind, value: struct.unpack("f", struct.pack("f", real(kind, value)))[0])
     with pytest.raises(TableRefused, match=r"partition field 'name' has the value .* which this version would write as"):
         t.files()
 

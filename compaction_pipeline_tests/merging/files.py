@@ -19,13 +19,13 @@ from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.merging.copying.footer import Footer
+from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_field, arrow_schema
 
 MIB = 1024 * 1024
 SIMPLE = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "name", StringType(), required=False))
-_PATH = NestedField(2147483546, "file_path", StringType(), required=True)
-_POSITION = NestedField(2147483545, "pos", LongType(), required=True)
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Table:
         self, positions: Sequence[tuple[str, int]], *, partition: Partition = (), spec_id: int = 0, sequence: int | None = None
     ) -> LiveFile:
         """A position-delete file, scoped to its data file when it names only one."""
-        schema = pa.schema([arrow_field(_PATH), arrow_field(_POSITION)])
+        schema = arrow_schema(POSITION_DELETE_SCHEMA.fields)
         table = pa.Table.from_pylist([{"file_path": path, "pos": position} for path, position in positions], schema)
         file = self._write(table, FileContent.POSITION_DELETES, partition, spec_id, sequence)
         paths = {path for path, _ in positions}
@@ -182,6 +182,24 @@ class Table:
 def rows_of(outputs: Sequence[OutputFile]) -> list[dict[str, Any]]:
     """The rows of written files, in file order."""
     return [row for output in outputs for row in pq.read_table(output.path, partitioning=None).to_pylist()]
+
+
+def footer_of(path: str | Path) -> Footer:
+    """The footer of a Parquet file."""
+    data = Path(path).read_bytes()
+    return Footer.of(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
+
+
+def chunk_bytes(path: str | Path) -> list[bytes]:
+    """The bytes of a file's column chunks, row group by row group."""
+    data = Path(path).read_bytes()
+    return [data[chunk.start : chunk.start + chunk.length] for group in footer_of(path).groups for chunk in group.chunks]
+
+
+def copied(inputs: Sequence[LiveFile], outputs: Sequence[OutputFile]) -> list[bool]:
+    """Whether each chunk of the inputs, in order, stands in an output byte by byte."""
+    written = [Path(output.path).read_bytes() for output in outputs]
+    return [any(chunk in each for each in written) for file in inputs for chunk in chunk_bytes(file.path)]
 
 
 def integer(number: int, name: str) -> NestedField:

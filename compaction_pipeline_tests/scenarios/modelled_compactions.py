@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import get_args
 
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
@@ -28,7 +29,8 @@ from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.sort_order import order_of_full
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.iceberg.catalogs import Catalogs
-from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter
+from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.rewrite_files import CommitStep
 from compaction_pipeline.iceberg.scan import IcebergScan
 from compaction_pipeline_tests.reference_reader import local_path
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
@@ -75,7 +77,7 @@ class ModelledCompactions:
         waiting = {task.work.group for task in self.pending}
         chosen = [task for task in self.prepared if (task.work.group in groups - waiting if task.work.group else task in chosen)]
         if chosen:
-            self._commit(chosen, _Interruption(rng.choice(COMMIT_STEPS), meanwhile))
+            self._commit(chosen, _Interruption(rng.choice(get_args(CommitStep)), meanwhile))
 
     def commit_again(self, rng: Random) -> None:
         """A process that did not get the answer commits the same record again: nothing may happen twice."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import get_args
 
 import pytest
 
@@ -12,7 +13,8 @@ from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline.iceberg.commit import COMMIT_STEPS, IcebergCommitter
+from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.rewrite_files import CommitStep
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.modelled_compactions import ModelledCompactions
@@ -20,7 +22,7 @@ from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
 from compaction_pipeline_tests.scenarios.soundness import faults
 
 
-@pytest.mark.parametrize("step", COMMIT_STEPS)
+@pytest.mark.parametrize("step", get_args(CommitStep))
 def test_a_record_committed_by_two_processes_at_once_goes_in_once_and_harms_no_manifest(step: str, tmp_path: Path) -> None:
     rng = Random(4)
     table = ModelledTable(tmp_path, rng, format_version=2, layout=())

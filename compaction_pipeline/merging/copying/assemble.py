@@ -30,7 +30,10 @@ from compaction_pipeline.merging.reading.evolution import Projection, arrow_sche
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import MAX_BATCH_ROWS
 from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, leaves
-from compaction_pipeline.merging.writing.write import MIB, FileSizing, OutputNames, ParquetOptions, Progress, parquet_writer, rejoined
+from compaction_pipeline.merging.writing.names import OutputNames
+from compaction_pipeline.merging.writing.parquet_options import MIB, ParquetOptions, parquet_writer
+from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
+from compaction_pipeline.merging.writing.write import rejoined
 
 # Per column, of rows that are encoded before their row group is full: three pages of the usual size. The start of an encoder costs as
 # much as a page.
@@ -70,7 +73,6 @@ class Assembler:
         self._source = source
         self._files = files
         self._names = names
-        self._sizing = sizing
         self._progress = progress
         self._numbers = 0
         self._verbatim = 0
@@ -84,12 +86,9 @@ class Assembler:
         # By leaf, for the row group that is collected: the next one's values may be others.
         self._best_levels: dict[int, int] = {}
         self._file: AssembledFile | None = None
-        self._bytes_per_row = progress.bytes_per_row
-
-    @property
-    def limit_bytes(self) -> int:
-        """Bytes of memory that a row group is collected in."""
-        return min(self.options.row_group_bytes, self._sizing.buffer)
+        self._ends = FileEnds(sizing, progress)
+        self.limit_bytes = sizing.held_bytes(self.options.row_group_bytes)
+        """Bytes of memory in which a row group is collected."""
 
     # ---- taking rows
 
@@ -101,15 +100,15 @@ class Assembler:
             return
         while segment.rows:
             # Decoded rows can be cut where a file is full.
-            segment = replace(segment, file_bytes=segment.rows * self._bytes_per_row)
-            room = max(1, int(self._room() / self._bytes_per_row))
-            if segment.rows < room or self._would_leave_a_fragment(segment.rows - room):
+            segment = replace(segment, file_bytes=segment.rows * self._ends.bytes_per_row)
+            room = self._ends.cut(segment.rows, self._taken_bytes())
+            if room is None:
                 self._hold_cut(segment)
                 return
             first, segment = segment.split(room) if room < segment.rows else (segment, Segment(0, 0.0))
             self._hold_cut(first)
             self._flush()
-            if int(self._room() / self._bytes_per_row) <= 1:
+            if self._ends.is_full(self._taken_bytes()):
                 self._roll()
 
     def add_row_group(self, rows: int, chunks: Sequence[Chunk], data: Sequence[Iterable[memoryview]], nans: Mapping[int, int]) -> None:
@@ -143,25 +142,21 @@ class Assembler:
 
     # ---- sizes
 
-    def _room(self) -> float:
-        held = self._file.position if self._file is not None else 0
-        return self._sizing.target - held - self._held_file_bytes
-
-    def _would_leave_a_fragment(self, rows: float) -> bool:
-        return (rows + self._progress.rows_left()) * self._bytes_per_row < self._sizing.fragment
+    def _taken_bytes(self) -> float:
+        written = self._file.position if self._file is not None else 0
+        return written + self._held_file_bytes
 
     def _roll_before(self, rows: int, file_bytes: float) -> None:
         """Begin another file when these rows, which cannot be cut, are nearer to the target there."""
-        if self._room() >= file_bytes / 2 or (self._file is None and not self._held) or self._would_leave_a_fragment(rows):
-            return
-        self._flush()
-        self._roll()
+        begun = self._file is not None or bool(self._held)
+        if begun and self._ends.ends_before(rows, file_bytes, self._taken_bytes()):
+            self._flush()
+            self._roll()
 
     def _hold_cut(self, segment: Segment) -> None:
         """Hold decoded rows, cut where a row group is full."""
         while segment.rows:
-            size = segment.held_bytes
-            rows = min(segment.rows, max(1, int((self.limit_bytes - self._held_bytes) / max(size / segment.rows, 1.0)) + 1))
+            rows = rows_to_hold(segment.rows, segment.held_bytes / segment.rows, self.limit_bytes - self._held_bytes)
             first, segment = segment.split(rows) if rows < segment.rows else (segment, Segment(0, 0.0))
             self._hold(first)
 
@@ -225,7 +220,7 @@ class Assembler:
 
     def _learn(self) -> None:
         assert self._file is not None
-        self._bytes_per_row = max(self._file.position / max(self._file.rows, 1), 0.01)
+        self._ends.learn(self._file.position, self._file.rows)
         # The allocator keeps what a row group took; within a tight bound of memory it must give it back.
         release_while_tight()
 

@@ -19,6 +19,7 @@ from compaction_pipeline.merging.copying.footer import MAGIC, Chunk
 from compaction_pipeline.merging.copying.proof import checksum
 from compaction_pipeline.merging.copying.thrift import Struct
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
+from compaction_pipeline.merging.reading.read import chunk_span
 from compaction_pipeline.merging.writing.metrics import Leaf, MetricsModes, NanCounter, column_metrics
 
 
@@ -76,12 +77,7 @@ class AssembledFile:
             metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
         self._check(metadata)
         kind = self._kind
-        metrics = column_metrics(metadata, kind.leaves, kind.modes)
-        without_nan = [
-            {number: bound for number, bound in bounds.items() if not self.nans.counts.get(number)}
-            # Bounds leave NaN out, and Java skips an equality delete by them: one of a NaN would not reach the row any more.
-            for bounds in (metrics.lower_bounds, metrics.upper_bounds)
-        ]
+        metrics = column_metrics(metadata, kind.leaves, kind.modes, self.nans.counts)
         return OutputFile(
             path=self.path,
             content=FileContent.DATA,
@@ -92,9 +88,9 @@ class AssembledFile:
             column_sizes=metrics.column_sizes,
             value_counts=metrics.value_counts,
             null_value_counts=metrics.null_value_counts,
-            nan_value_counts=self.nans.counts,
-            lower_bounds=without_nan[0],
-            upper_bounds=without_nan[1],
+            nan_value_counts=metrics.nan_value_counts,
+            lower_bounds=metrics.lower_bounds,
+            upper_bounds=metrics.upper_bounds,
             split_offsets=tuple(metrics.split_offsets),
         )
 
@@ -103,7 +99,7 @@ class AssembledFile:
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             chunks = [group.column(index) for index in range(group.num_columns)]
-            said.append((group.num_rows, [(_start(chunk), chunk.total_compressed_size, chunk.num_values) for chunk in chunks]))
+            said.append((group.num_rows, [(*chunk_span(chunk), chunk.num_values) for chunk in chunks]))
         if said != self.log or metadata.num_rows != self.rows:
             raise MergeFailed(f"new file {self.path}: its footer does not describe what was written; nothing of it is used")
 
@@ -111,11 +107,6 @@ class AssembledFile:
         # A stream that failed (disk full) fails again on close; the file goes anyway.
         with suppress(Exception):
             self._stack.close()
-
-
-def _start(chunk: Any) -> int:
-    dictionary = chunk.dictionary_page_offset
-    return int(dictionary if chunk.has_dictionary_page and dictionary else chunk.data_page_offset)
 
 
 class GroupWriter:

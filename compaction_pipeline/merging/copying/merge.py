@@ -24,7 +24,7 @@ from compaction_pipeline.merging.deletes.deletes import FileMasks, TaskDeletes
 from compaction_pipeline.merging.reading.evolution import Projection
 from compaction_pipeline.merging.reading.read import DataReader, OpenFile
 from compaction_pipeline.merging.writing.metrics import NanCounter
-from compaction_pipeline.merging.writing.write import Progress
+from compaction_pipeline.merging.writing.sizing import Progress
 
 Masks = tuple[Mask | None, Mask | None]
 # Once so many row groups in a row were touched, keys and values are read at once: the next are most likely touched too.
@@ -71,11 +71,7 @@ class CopyMerge:
             raise
 
     def _merge_file(self, file: LiveFile, opened: OpenFile) -> None:
-        self.progress.files_seen += 1
-        votes = self.progress.dictionary_votes
-        assert votes is not None
-        for number in opened.dictionary_encoded:
-            votes[number] = votes.get(number, 0) + 1
+        self.progress.note_file(opened.dictionary_encoded)
         each = _FileMerge(self, self._reader, file, opened, self._deletes.of(file, opened))
         source = CopySource.of(opened, self.writer.kind.template, self.ids)
         begun = 0

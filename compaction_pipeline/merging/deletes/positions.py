@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
@@ -23,6 +24,8 @@ from compaction_pipeline.merging.reading.read import DataReader, OpenFile
 
 PATH_FIELD = NestedField(2147483546, "file_path", StringType(), required=True)
 POSITION_FIELD = NestedField(2147483545, "pos", LongType(), required=True)
+POSITION_DELETE_SCHEMA = Schema(PATH_FIELD, POSITION_FIELD)
+"""The columns of a position-delete file (spec: "Position Delete Files")."""
 _POSITION_BYTES = 40
 """What a position takes in memory while its file is read whole."""
 
@@ -45,10 +48,6 @@ class Bits:
         last = -(-(start + length) // 8)
         bits = np.unpackbits(self._bytes[first:last], bitorder="little")
         return bits[start - first * 8 :][:length].astype(bool)
-
-    def positions(self) -> NDArray[np.int64]:
-        """The rows that are set, ascending."""
-        return np.flatnonzero(self.part(0, self.rows)).astype(np.int64)
 
 
 def kept_for_others(deletes: Iterable[LiveFile], limit_bytes: int) -> dict[str, DeleteFile]:

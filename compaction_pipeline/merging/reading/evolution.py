@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.conversions import from_json
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import (
@@ -40,7 +39,7 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused
-from compaction_pipeline.core.tables.calendar import days_of, micros_of_moment, micros_of_time
+from compaction_pipeline.merging.single_values import internal_value
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -209,24 +208,10 @@ def constant(iceberg_type: IcebergType, value: Any) -> Any:
         return None
     if not isinstance(iceberg_type, PrimitiveType):
         raise MergeRefused(f"a constant of type {iceberg_type} is not possible: only primitive types have single values")
-    python = _python(iceberg_type, value)
+    python = internal_value(iceberg_type, value)
     if isinstance(iceberg_type, UUIDType):
         return pa.scalar(getattr(python, "bytes", python), pa.binary(16))
     return pa.scalar(python, arrow_type(iceberg_type))
-
-
-def _python(kind: PrimitiveType, value: Any) -> Any:
-    if isinstance(kind, (FloatType, DoubleType)):
-        return float(value)
-    if isinstance(value, str):
-        # Numbers in Arrow too: Python has no dates beyond the year 9999.
-        if isinstance(kind, DateType):
-            return days_of(value)
-        if isinstance(kind, TimeType):
-            return micros_of_time(value)
-        if isinstance(kind, (TimestampType, TimestamptzType)):
-            return micros_of_moment(value, utc=isinstance(kind, TimestamptzType))
-    return from_json(kind, value)
 
 
 def _default(field: NestedField, where: str) -> Any:

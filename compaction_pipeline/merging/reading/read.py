@@ -135,7 +135,7 @@ class OpenFile:
 
     @property
     def dictionary_encoded(self) -> frozenset[int]:
-        """Ids of leaf columns that the file dictionary-encodes to good effect."""
+        """Ids of the leaf columns that the file's first row group dictionary-encodes."""
         metadata = self.parquet.metadata
         if metadata.num_row_groups == 0:
             return frozenset()
@@ -215,22 +215,15 @@ class _Opened:
         self._context.__exit__(None, None, None)
 
 
-# Bytes a value at most for a dictionary to pay: three quarters of the plain width; of text the width is not known.
-_PAYING_BYTES = {"INT32": 3, "FLOAT": 3, "INT64": 6, "DOUBLE": 6}
-_PAYING_TEXT_BYTES = 12
+def chunk_start(chunk: Any) -> int:
+    """Where a column chunk of PyArrow's metadata begins in its file: at its dictionary, when it has one."""
+    dictionary = chunk.dictionary_page_offset
+    return int(dictionary if chunk.has_dictionary_page and dictionary else chunk.data_page_offset)
 
 
 def chunk_span(chunk: Any) -> tuple[int, int]:
-    """(Start, length) in the file of a column chunk of PyArrow's metadata, its dictionary included."""
-    dictionary = chunk.dictionary_page_offset
-    start = int(dictionary if chunk.has_dictionary_page and dictionary else chunk.data_page_offset)
-    return start, int(chunk.total_compressed_size)
-
-
-def _pays(chunk: Any) -> bool:
-    """A writer begins every column with a dictionary; one of nearly as many entries as rows costs time and saves nothing."""
-    limit = _PAYING_BYTES.get(chunk.physical_type, _PAYING_TEXT_BYTES)
-    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size <= limit * chunk.num_values + 4096)
+    """(Start, length in bytes) of a column chunk in its file, its dictionary included."""
+    return chunk_start(chunk), int(chunk.total_compressed_size)
 
 
 def _few_values(parquet: Any) -> list[str]:

@@ -32,6 +32,7 @@ from pyiceberg.types import (
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string
 
 from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.merging.reading.read import chunk_start
 
 DEFAULT_MODE = "truncate(16)"
 DEFAULT_INFERRED_COLUMNS = 100
@@ -111,16 +112,17 @@ class ColumnMetrics:
     column_sizes: dict[int, int] = field(default_factory=dict)
     value_counts: dict[int, int] = field(default_factory=dict)
     null_value_counts: dict[int, int] = field(default_factory=dict)
+    nan_value_counts: dict[int, int] = field(default_factory=dict)
     lower_bounds: dict[int, str] = field(default_factory=dict)
     upper_bounds: dict[int, str] = field(default_factory=dict)
     split_offsets: list[int] = field(default_factory=list)
 
 
-def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes) -> ColumnMetrics:
-    """Metrics of a file that was just written, from its Parquet footer."""
-    metrics = ColumnMetrics()
+def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes, nans: Mapping[int, int]) -> ColumnMetrics:
+    """Metrics of a file that was just written, from its Parquet footer and from `nans`, its counts of NaN by field id (`NanCounter`)."""
+    metrics = ColumnMetrics(nan_value_counts=dict(nans))
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    metrics.split_offsets = sorted(_offset(group.column(0)) for group in groups) if metadata.num_columns else []
+    metrics.split_offsets = sorted(chunk_start(group.column(0)) for group in groups) if metadata.num_columns else []
     for index, leaf in enumerate(columns):
         chunks = [group.column(index) for group in groups]
         number = leaf.field_id
@@ -132,14 +134,22 @@ def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes) -> C
         statistics = [chunk.statistics for chunk in chunks]
         if all(each is not None and each.has_null_count for each in statistics):
             metrics.null_value_counts[number] = sum(each.null_count for each in statistics)
-        if mode and not leaf.repeated:
+        if mode and not leaf.repeated and may_have_bounds(leaf.type, nans.get(number)):
             _bounds(metrics, leaf, mode, chunks, statistics)
     return metrics
 
 
-def _offset(chunk: Any) -> int:
-    dictionary = chunk.dictionary_page_offset
-    return int(dictionary if chunk.has_dictionary_page and dictionary else chunk.data_page_offset)
+def may_have_bounds(kind: IcebergType, nans: int | None) -> bool:
+    """Whether a file may claim bounds for a column of this type that holds so many NaN; None when nobody counted them.
+
+    Java skips an equality delete when the bounds of its values lie outside of the bounds of a data file's column.
+
+    - Bounds leave NaN out. With bounds, a delete of NaN would no longer reach the rows that are NaN.
+    - Parquet orders UUIDs by unsigned bytes, and Java as two signed numbers. Java would skip deletes because of true bounds.
+    """
+    if isinstance(kind, (FloatType, DoubleType)):
+        return nans == 0
+    return not isinstance(kind, UUIDType)
 
 
 def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], statistics: list[Any]) -> None:
@@ -151,9 +161,6 @@ def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], st
     # A row group that holds values but no bounds (all NaN, longer than Parquet's limit, or copied from a file without) leaves
     # the file without.
     if not present or any(each is None or not each.has_min_max for each in present):
-        return
-    if isinstance(leaf.type, UUIDType):
-        # Parquet orders UUIDs by unsigned bytes, Iceberg's Java as two signed numbers: it would skip deletes by true bounds.
         return
     low = min((_raw(leaf.type, each.min_raw) for each in present), key=lambda pair: pair[0])
     high = max((_raw(leaf.type, each.max_raw) for each in present), key=lambda pair: pair[0])

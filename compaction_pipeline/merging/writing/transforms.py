@@ -6,16 +6,12 @@ an array where numpy can, and by PyIceberg's public transforms over the distinct
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import to_json
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
     DayTransform,
@@ -28,27 +24,10 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import (
-    BinaryType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg.types import BinaryType, IcebergType, IntegerType, LongType, PrimitiveType, StringType, StructType
 
-from compaction_pipeline.core.tables.calendar import date_text, moment_text, time_text
 from compaction_pipeline.core.tables.node import PartitionValue
+from compaction_pipeline.merging.single_values import single_value
 
 _MICROS_PER_HOUR = 3_600_000_000
 _MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
@@ -134,25 +113,8 @@ def _internal(scalar: Any, arrow: Any) -> Any:
 
 
 def partition_value(name: str, kind: IcebergType, scalar: Any) -> PartitionValue:
-    """A partition field's value as the table's own manifests would give it."""
+    """A partition field's value, an Arrow scalar, as the table's own manifests would give it."""
     if scalar is None or not scalar.is_valid:
         return PartitionValue(name, str(kind), None)
-    # Of a moment that Python has no date for only the number is asked.
-    value: Any = None if pa.types.is_temporal(scalar.type) else scalar.as_py()
-    if isinstance(kind, (FloatType, DoubleType)) and not math.isfinite(value):
-        return PartitionValue(name, str(kind), "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
-    if isinstance(kind, DecimalType):
-        return PartitionValue(name, str(kind), format(Decimal(value), "f"))
-    if isinstance(kind, UUIDType):
-        return PartitionValue(name, str(kind), str(value if isinstance(value, UUID) else UUID(bytes=value)))
-    if isinstance(kind, (BinaryType, FixedType)):
-        return PartitionValue(name, str(kind), bytes(value).hex())
-    assert isinstance(kind, PrimitiveType)
-    internal: Any = scalar.value if pa.types.is_temporal(scalar.type) else value
-    if isinstance(kind, DateType):
-        return PartitionValue(name, str(kind), date_text(internal))
-    if isinstance(kind, TimeType):
-        return PartitionValue(name, str(kind), time_text(internal))
-    if isinstance(kind, (TimestampType, TimestamptzType)):
-        return PartitionValue(name, str(kind), moment_text(internal, utc=isinstance(kind, TimestamptzType)))
-    return PartitionValue(name, str(kind), to_json(kind, internal))
+    # Only the number of a moment is asked for: Python has no date for some of them.
+    return PartitionValue(name, str(kind), single_value(kind, scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()))

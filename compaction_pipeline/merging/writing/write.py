@@ -10,119 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.errors import ConfigError, MergeFailed
-from compaction_pipeline.core.tables.bloom_filters import BloomFilter, bloom_filters
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
 from compaction_pipeline.merging.memory import release_while_tight
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
-from compaction_pipeline.merging.writing.metrics import Leaf, MetricsModes, NanCounter, column_metrics, leaves
-
-MIB = 1024 * 1024
-_CODECS = {"uncompressed": "none", "none": "none", "gzip": "gzip", "snappy": "snappy", "zstd": "zstd", "brotli": "brotli", "lz4": "lz4"}
-
-
-@dataclass(frozen=True)
-class ParquetOptions:
-    """How the table wants its Parquet files (`write.parquet.*`, `write.delete.parquet.*`)."""
-
-    codec: str
-    level: int | None
-    row_group_bytes: int
-    page_bytes: int
-    dictionary_bytes: int
-    levels_are_free: bool = False
-    """The table compresses with zstd and sets no level."""
-
-    @classmethod
-    def of(cls, properties: Mapping[str, str], *, deletes: bool = False) -> ParquetOptions:
-        def read(name: str, default: str) -> str:
-            # Delete files have properties of their own that fall back on those of data files.
-            data = properties.get(f"write.parquet.{name}", default)
-            return properties.get(f"write.delete.parquet.{name}", data) if deletes else data
-
-        codec = read("compression-codec", "zstd").strip().lower()
-        if codec not in _CODECS:
-            raise MergeFailed(
-                f"'write.parquet.compression-codec' is {codec!r} but must be one of {', '.join(sorted(_CODECS))}; correct the property"
-            )
-        level = read("compression-level", "")
-        levelled = codec in ("zstd", "gzip", "brotli")
-        return cls(
-            _CODECS[codec],
-            (int(level) if level and level != "null" else 1 if codec == "zstd" else None) if levelled else None,
-            _positive(read("row-group-size-bytes", str(128 * MIB)), "row-group-size-bytes"),
-            _positive(read("page-size-bytes", str(MIB)), "page-size-bytes"),
-            _positive(read("dict-size-bytes", str(2 * MIB)), "dict-size-bytes"),
-            codec == "zstd" and level in ("", "null"),
-        )
-
-
-def filters_of(properties: Mapping[str, str], columns: Sequence[Leaf]) -> dict[str, BloomFilter]:
-    """The bloom filters that the table asks for, by path in Parquet. Raises MergeFailed for a property that breaks its rule."""
-    try:
-        asked = bloom_filters(properties, {leaf.name: str(leaf.type) for leaf in columns})
-    except ConfigError as error:
-        raise MergeFailed(str(error)) from error
-    return {leaf.parquet_path: asked[leaf.name] for leaf in columns if leaf.name in asked}
-
-
-def _positive(text: str, name: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise MergeFailed(f"'write.parquet.{name}' is {text!r} but must be a whole number ≥ 1; correct the table property")
-    return int(text)
-
-
-@dataclass(frozen=True)
-class OutputNames:
-    """`<data folder>/<partition path>/<prefix>-<n>.parquet`; the prefix holds attempt, task and a random suffix."""
-
-    folder: str
-    prefix: str
-
-    def path(self, partition: Partition, number: int, suffix: str = "") -> str:
-        parts = [f"{quote_plus(value.name)}={quote_plus('null' if value.value is None else str(value.value))}" for value in partition]
-        return "/".join([self.folder, *parts, f"{self.prefix}-{number:05d}{suffix}.parquet"])
-
-
-@dataclass(frozen=True)
-class FileSizing:
-    """Sizes in bytes: `target` of a file, `fragment` below which no remainder is left, `buffer` of rows held in memory."""
-
-    target: int
-    fragment: int
-    buffer: int
-
-
-@dataclass
-class Progress:
-    """What the reading side knows so far; the writing side sizes files and chooses encodings by it."""
-
-    rows_expected: int
-    bytes_per_row: float
-    rows_seen: int = 0
-    rows_kept: int = 0
-    files_seen: int = 0
-    dictionary_votes: dict[int, int] | None = None
-
-    def rows_left(self) -> float:
-        """Live rows that are still to come, at the share that was live so far."""
-        live = self.rows_kept / self.rows_seen if self.rows_seen else 1.0
-        return (self.rows_expected - self.rows_seen) * live
-
-    def dictionary_columns(self) -> frozenset[int]:
-        """Leaf columns that at least half of the files read so far dictionary-encode."""
-        return frozenset(number for number, votes in (self.dictionary_votes or {}).items() if 2 * votes >= self.files_seen)
+from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics, leaves
+from compaction_pipeline.merging.writing.names import OutputNames
+from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, filters_of, parquet_writer
+from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 
 
 class DataWriter:
@@ -195,28 +97,27 @@ class _PartitionWriter:
         self.buffered_bytes = 0
         self._buffered_rows = 0
         self._file: _OpenOutput | None = None
-        self._bytes_per_row = owner.progress.bytes_per_row
+        self._ends = FileEnds(owner.sizing, owner.progress)
 
     def add(self, batch: Any) -> None:
         while batch.num_rows:
-            room = self._rows_to_target()
-            if batch.num_rows < room or self._would_leave_a_fragment(batch.num_rows - room):
+            room = self._ends.cut(batch.num_rows, self._taken_bytes())
+            if room is None:
                 self._hold(batch)
                 return
             self._hold(batch.slice(0, room))
             self.flush()
-            if self._rows_to_target() <= 1:
+            if self._ends.is_full(self._taken_bytes()):
                 self._roll()
             batch = batch.slice(room)
 
     def _hold(self, batch: Any) -> None:
-        limit = min(self._owner.options.row_group_bytes, self._owner.sizing.buffer)
+        limit = self._owner.sizing.held_bytes(self._owner.options.row_group_bytes)
         # A batch that is held whole keeps the digest that it was read with: better a row group a little smaller than the limit.
         if batch.nbytes <= limit // 4 and self.buffered_bytes + batch.nbytes > limit:
             self.flush()
         while batch.num_rows:
-            row_bytes = max(batch.nbytes / batch.num_rows, 1.0)
-            rows = min(batch.num_rows, max(1, int((limit - self.buffered_bytes) / row_bytes) + 1))
+            rows = rows_to_hold(batch.num_rows, batch.nbytes / batch.num_rows, limit - self.buffered_bytes)
             part = batch if rows == batch.num_rows else batch.slice(0, rows)
             self._buffer.append(part)
             self.buffered_bytes += part.nbytes
@@ -225,12 +126,9 @@ class _PartitionWriter:
                 self.flush()
             batch = batch.slice(rows)
 
-    def _rows_to_target(self) -> int:
-        held = self._file.position() if self._file is not None else 0
-        return max(1, int((self._owner.sizing.target - held) / self._bytes_per_row) - self._buffered_rows)
-
-    def _would_leave_a_fragment(self, rows: int) -> bool:
-        return (rows + self._owner.progress.rows_left()) * self._bytes_per_row < self._owner.sizing.fragment
+    def _taken_bytes(self) -> float:
+        written = self._file.position() if self._file is not None else 0
+        return written + self._buffered_rows * self._ends.bytes_per_row
 
     def flush(self) -> None:
         """Write what is held as one row group."""
@@ -243,7 +141,7 @@ class _PartitionWriter:
         self._file.write(table)
         self._owner.digest.add_assembled(table, parts)
         self._owner.rows += table.num_rows
-        self._bytes_per_row = max(self._file.position() / self._file.rows, 0.01)
+        self._ends.learn(self._file.position(), self._file.rows)
         # The allocator keeps what a row group took; within a tight bound of memory it must give it back.
         release_while_tight()
 
@@ -311,7 +209,7 @@ class _OpenOutput:
             self._writer.close()
             size = self.position()
             self._stack.close()
-        metrics = column_metrics(self._footers[0], self._owner.leaves, self._owner.modes)
+        metrics = column_metrics(self._footers[0], self._owner.leaves, self._owner.modes, self._nans.counts)
         return OutputFile(
             path=self.path,
             content=FileContent.DATA,
@@ -322,16 +220,12 @@ class _OpenOutput:
             column_sizes=metrics.column_sizes,
             value_counts=metrics.value_counts,
             null_value_counts=metrics.null_value_counts,
-            nan_value_counts=self._nans.counts,
-            lower_bounds=self._without_nan(metrics.lower_bounds),
-            upper_bounds=self._without_nan(metrics.upper_bounds),
+            nan_value_counts=metrics.nan_value_counts,
+            lower_bounds=metrics.lower_bounds,
+            upper_bounds=metrics.upper_bounds,
             split_offsets=tuple(metrics.split_offsets),
             sort_order_id=self._owner.sort_order_id,
         )
-
-    def _without_nan(self, bounds: Mapping[int, str]) -> dict[int, str]:
-        # Bounds leave NaN out, and Java skips an equality delete by them: one of a NaN would not reach the row any more.
-        return {number: bound for number, bound in bounds.items() if not self._nans.counts.get(number)}
 
     def abandon(self) -> None:
         # A writer that failed (disk full) fails again on close; the file goes anyway.
@@ -350,35 +244,3 @@ def rejoined(arrays: Sequence[Any], field: Any, *, plain: bool = False) -> Any:
         return pa.chunked_array(arrays).unify_dictionaries()
     decoded = [array.dictionary_decode() if is_encoded else array for array, is_encoded in zip(arrays, encoded, strict=True)]
     return pa.chunked_array(decoded, field.type)
-
-
-def parquet_writer(
-    stream: Any,
-    schema: Any,
-    options: ParquetOptions,
-    dictionary_paths: Sequence[str],
-    footers: list[Any],
-    filters: Mapping[str, Mapping[str, float]] | None = None,
-    levels: Mapping[str, int] | None = None,
-) -> Any:
-    """A `pyarrow.parquet.ParquetWriter` that writes what the Iceberg spec asks for; its footer is appended to `footers`.
-
-    `filters` are PyArrow's `bloom_filter_options`: `ndv` and `fpp` by path in Parquet. `levels`: by path the level of every column.
-    """
-    return pq.ParquetWriter(
-        stream,
-        schema,
-        compression=options.codec,
-        compression_level=dict(levels) if levels else options.level,
-        use_dictionary=list(dictionary_paths) or False,
-        data_page_size=options.page_bytes,
-        dictionary_pagesize_limit=options.dictionary_bytes,
-        store_schema=False,
-        # The next merge copies pages only where a checksum proves them.
-        write_page_checksum=True,
-        store_decimal_as_integer=True,
-        write_statistics=True,
-        metadata_collector=footers,
-        # Older releases of PyArrow do not know the option.
-        **({"bloom_filter_options": filters} if filters else {}),
-    )

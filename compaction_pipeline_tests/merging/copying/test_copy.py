@@ -49,7 +49,7 @@ from compaction_pipeline.merging.copying.source import CopySource
 from compaction_pipeline.merging.copying.thrift import Struct, field, read_struct, write_struct
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_schema
-from compaction_pipeline_tests.merging.files import MIB, SIMPLE, Table, integer, long, rows_of, text
+from compaction_pipeline_tests.merging.files import MIB, SIMPLE, Table, copied, footer_of, integer, long, rows_of, text
 
 TARGET = 1 * MIB
 """Row groups of 64 KiB move as they are, and pages of 128 bytes are worth keeping."""
@@ -58,22 +58,6 @@ TARGET = 1 * MIB
 def _noise(rows: int, seed: int = 0) -> list[dict[str, Any]]:
     generator = np.random.default_rng(seed)
     return [{"id": int(value), "name": f"{value:x}"} for value in generator.integers(0, 1 << 60, rows)]
-
-
-def _footer(path: str | Path) -> Footer:
-    data = Path(path).read_bytes()
-    return Footer.of(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
-
-
-def _chunk_bytes(path: str | Path) -> list[bytes]:
-    data = Path(path).read_bytes()
-    return [data[chunk.start : chunk.start + chunk.length] for group in _footer(path).groups for chunk in group.chunks]
-
-
-def _copied(inputs: Sequence[LiveFile], outputs: Sequence[OutputFile]) -> list[bool]:
-    """Whether each chunk of the inputs, in order, stands in an output byte by byte."""
-    written = [Path(output.path).read_bytes() for output in outputs]
-    return [any(chunk in each for each in written) for file in inputs for chunk in _chunk_bytes(file.path)]
 
 
 def _decoded(table: Table, **options: Any) -> MergeResult:
@@ -128,7 +112,7 @@ def test_pages_of_small_files_are_put_one_behind_the_other(tmp_path: Path) -> No
         table.append(_noise(500, seed), use_dictionary=False)
     result = _succeeded(table.merge(target=TARGET))
     [output] = result.outputs
-    assert all(_copied(table.inputs, [output]))
+    assert all(copied(table.inputs, [output]))
     assert pq.read_metadata(output.path).num_row_groups == 1
     assert rows_of([output]) == [row for seed in range(5) for row in _noise(500, seed)]
     _assert_like(result, _decoded(table, target=TARGET), SIMPLE)
@@ -140,7 +124,7 @@ def test_a_large_row_group_moves_as_it_is_dictionaries_included(tmp_path: Path) 
     table.append([{"id": each["id"], "name": f"n{each['id'] % 7}"} for each in _noise(20_000)], row_group_size=10_000)
     table.append(_noise(10), use_dictionary=False)
     result = _succeeded(table.merge(target=TARGET))
-    assert all(_copied(table.inputs, result.outputs))
+    assert all(copied(table.inputs, result.outputs))
     assert pq.read_metadata(result.outputs[0].path).num_row_groups == 3
     _assert_like(result, _decoded(table, target=TARGET), SIMPLE)
     assert sorted(_duckdb_rows(result.outputs)) == sorted(repr(tuple(row.values())) for row in rows_of(result.outputs))
@@ -151,7 +135,7 @@ def test_a_column_with_dictionaries_is_encoded_anew_beside_bytes(tmp_path: Path)
     for seed in range(4):
         table.append([{"id": each["id"], "name": f"n{each['id'] % 7}"} for each in _noise(3000, seed)], use_dictionary=["name"])
     result = _succeeded(table.merge(target=TARGET))
-    assert _copied(table.inputs, result.outputs) == [True, False] * 4
+    assert copied(table.inputs, result.outputs) == [True, False] * 4
     group = pq.read_metadata(result.outputs[0].path).row_group(0)
     assert [group.column(index).has_dictionary_page for index in range(2)] == [False, True]
     assert rows_of(result.outputs) == [{"id": each["id"], "name": f"n{each['id'] % 7}"} for seed in range(4) for each in _noise(3000, seed)]
@@ -175,7 +159,7 @@ def test_tiny_pages_are_not_kept(tmp_path: Path) -> None:
     table = Table(tmp_path)
     for seed in range(3):
         table.append(_noise(100, seed), use_dictionary=False)
-    assert not any(_copied(table.inputs, _succeeded(table.merge()).outputs))
+    assert not any(copied(table.inputs, _succeeded(table.merge()).outputs))
 
 
 def test_files_of_another_codec_are_encoded_anew(tmp_path: Path) -> None:
@@ -183,7 +167,7 @@ def test_files_of_another_codec_are_encoded_anew(tmp_path: Path) -> None:
     table.append(_noise(1000), use_dictionary=False, compression="snappy")
     table.append(_noise(1000, 1), use_dictionary=False)
     result = _succeeded(table.merge(target=TARGET))
-    assert _copied(table.inputs, result.outputs) == [False, False, True, True]
+    assert copied(table.inputs, result.outputs) == [False, False, True, True]
     metadata = pq.read_metadata(result.outputs[0].path)
     assert {metadata.row_group(0).column(index).compression for index in range(2)} == {"ZSTD"}
     assert rows_of(result.outputs) == _noise(1000) + _noise(1000, 1)
@@ -195,7 +179,7 @@ def test_every_codec_is_copied(tmp_path: Path, codec: str) -> None:
     for seed in range(2):
         table.append(_noise(500, seed), use_dictionary=False, compression="none" if codec == "uncompressed" else codec)
     result = _succeeded(table.merge(target=TARGET))
-    assert all(_copied(table.inputs, result.outputs))
+    assert all(copied(table.inputs, result.outputs))
     assert rows_of(result.outputs) == _noise(500) + _noise(500, 1)
 
 
@@ -303,7 +287,7 @@ def test_pages_of_several_versions_and_encodings_are_read_by_arrow_and_duckdb(tm
     table = Table(tmp_path)
     _page_versions(table)
     result = _succeeded(table.merge(target=TARGET))
-    assert all(_copied(table.inputs, result.outputs))
+    assert all(copied(table.inputs, result.outputs))
     expected = [row for seed in range(3) for row in _noise(700, seed)]
     assert rows_of(result.outputs) == expected
     assert _duckdb_rows(result.outputs) == sorted(repr(tuple(row.values())) for row in expected)
@@ -312,7 +296,7 @@ def test_pages_of_several_versions_and_encodings_are_read_by_arrow_and_duckdb(tm
 def test_pages_that_need_each_other_are_decoded(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.append(_noise(700), use_dictionary=False, column_encoding={"name": "DELTA_BYTE_ARRAY"})
-    assert _copied(table.inputs, _succeeded(table.merge(target=32 * MIB)).outputs)[1] is False
+    assert copied(table.inputs, _succeeded(table.merge(target=32 * MIB)).outputs)[1] is False
 
 
 # ---- deletes
@@ -326,7 +310,7 @@ def test_only_row_groups_that_a_delete_touches_are_decoded(tmp_path: Path) -> No
     table.delete_equal([{"id": rows[3500]["id"]}, {"id": -1}], [long(1, "id")])
     result = _succeeded(table.merge(target=TARGET))
     assert (result.rows_deleted_by_position, result.rows_deleted_by_equality) == (2, 1)
-    assert _copied(table.inputs, result.outputs) == [True, True, False, False, True, True, False, False]
+    assert copied(table.inputs, result.outputs) == [True, True, False, False, True, True, False, False]
     kept = [row for index, row in enumerate(rows) if index not in (1500, 1501, 3500)]
     assert rows_of(result.outputs) == kept
     _assert_like(result, _decoded(table, target=TARGET), SIMPLE)
@@ -341,7 +325,7 @@ def test_equality_deletes_of_many_touched_row_groups_leave_the_right_rows(tmp_pa
     result = _succeeded(table.merge(target=TARGET))
     assert result.rows_deleted_by_equality == len(gone)
     assert rows_of(result.outputs) == [row for index, row in enumerate(rows) if index not in gone]
-    assert sum(_copied(table.inputs, result.outputs)) > 20
+    assert sum(copied(table.inputs, result.outputs)) > 20
 
 
 # ---- schemas
@@ -356,7 +340,7 @@ def test_columns_that_changed_are_decoded_and_the_others_copied(tmp_path: Path) 
         table.append(rows, schema=old, use_dictionary=False)
     table.append([{"renamed": f"{index}-new" * 3, "n": index, "added": index} for index in range(1000)], use_dictionary=False)
     result = _succeeded(table.merge(target=TARGET))
-    assert _copied(table.inputs, result.outputs) == [False, True, False] * 2 + [True, True, True]
+    assert copied(table.inputs, result.outputs) == [False, True, False] * 2 + [True, True, True]
     expected = [{"renamed": f"{seed}-{index}" * 3, "n": index, "added": None} for seed in range(2) for index in range(1000)]
     expected += [{"renamed": f"{index}-new" * 3, "n": index, "added": index} for index in range(1000)]
     assert rows_of(result.outputs) == expected
@@ -368,7 +352,7 @@ def test_a_column_that_was_required_is_decoded_where_it_may_be_null_now(tmp_path
     table.append(_noise(1000), schema=old, use_dictionary=False)
     table.append([{"id": None, "name": "x" * 200}], use_dictionary=False)
     result = _succeeded(table.merge(target=TARGET))
-    assert _copied(table.inputs, result.outputs)[:2] == [False, True]
+    assert copied(table.inputs, result.outputs)[:2] == [False, True]
     assert rows_of(result.outputs) == [*_noise(1000), {"id": None, "name": "x" * 200}]
 
 
@@ -380,7 +364,7 @@ def test_columns_that_every_file_declares_as_required_stay_so_and_are_copied(tmp
         table.append(each, schema=_requiring(SIMPLE, {1, 2}), use_dictionary=False)
     table.delete_positions([(table.inputs[1].path, 7)])
     result = _succeeded(table.merge(target=target))
-    assert _copied(table.inputs, result.outputs) == [True, True, False, False, True, True]
+    assert copied(table.inputs, result.outputs) == [True, True, False, False, True, True]
     assert rows_of(result.outputs) == [*rows[0], *rows[1][:7], *rows[1][8:], *rows[2]]
     assert [field.nullable for field in pq.read_schema(result.outputs[0].path)] == [False, False]
 
@@ -412,7 +396,7 @@ def test_nested_columns_are_copied_whole_or_not_at_all(tmp_path: Path) -> None:
     table.append(rows, use_dictionary=["l.list.element.y"], data_page_version="2.0")
     table.append(rows, use_dictionary=False)
     result = _succeeded(table.merge(target=TARGET))
-    assert _copied(table.inputs, result.outputs) == [True] * 5 + [True, False, False, True, True] + [True] * 5
+    assert copied(table.inputs, result.outputs) == [True] * 5 + [True, False, False, True, True] + [True] * 5
     assert repr(rows_of(result.outputs)) == repr(rows * 3)
     assert result.outputs[0].nan_value_counts == {8: 3000}
     _assert_like(result, _decoded(table, target=TARGET), _NESTED)
@@ -428,7 +412,7 @@ def test_nan_of_copied_columns_is_counted(tmp_path: Path, size: int) -> None:
     for values in ([1.5, -0.0], [math.nan, 2.5], [0.0, 7.0]):
         table.append([{"d": value, "f": abs(value)} for value in values * size], use_dictionary=False)
     result = _succeeded(table.merge(target=TARGET))
-    assert all(_copied(table.inputs, result.outputs))
+    assert all(copied(table.inputs, result.outputs))
     assert result.outputs[0].nan_value_counts == {1: size, 2: size}
     assert result.outputs[0].lower_bounds == result.outputs[0].upper_bounds == {}
     table.inputs.pop(1)
@@ -443,7 +427,7 @@ def test_a_source_without_bounds_leaves_the_file_without(tmp_path: Path) -> None
     table.append(_noise(500), use_dictionary=False)
     table.append(_noise(500, 1), use_dictionary=False, write_statistics=["id"])
     result = _succeeded(table.merge(target=TARGET))
-    assert all(_copied(table.inputs, result.outputs))
+    assert all(copied(table.inputs, result.outputs))
     assert set(result.outputs[0].lower_bounds) == {1}
     assert result.outputs[0].null_value_counts == {1: 0}
 
@@ -485,7 +469,7 @@ def test_bounds_of_no_defined_order_are_not_carried(tmp_path: Path, change: Call
     _rewritten(table.append(_noise(500), use_dictionary=False).path, change)
     table.inputs = [replace(table.inputs[0], file_size_bytes=Path(table.inputs[0].path).stat().st_size)]
     result = _succeeded(table.merge(target=TARGET))
-    assert all(_copied(table.inputs, result.outputs))
+    assert all(copied(table.inputs, result.outputs))
     assert result.outputs[0].lower_bounds == {}
     assert rows_of(result.outputs) == _noise(500)
 
@@ -513,7 +497,7 @@ def test_footers_that_cannot_be_trusted_are_not_copied_by(tmp_path: Path, change
     _rewritten(table.append(rows, compression="none", data_page_version="2.0").path, change)
     table.properties["write.parquet.compression-codec"] = "uncompressed"
     result = _succeeded(table.merge(target=target))
-    assert not any(_copied(table.inputs, result.outputs))
+    assert not any(copied(table.inputs, result.outputs))
     assert rows_of(result.outputs) == rows
 
 
@@ -533,7 +517,7 @@ def test_a_file_io_of_python_streams_copies_too(tmp_path: Path) -> None:
     (tmp_path / "table" / "data").mkdir(parents=True)
     file_io = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
     result = _succeeded(merge_task(table.task(target=TARGET), table.layout(), file_io))
-    assert _copied(table.inputs, result.outputs) == [True, False] * 2 + [True, True]
+    assert copied(table.inputs, result.outputs) == [True, False] * 2 + [True, True]
     _assert_like(result, _decoded(table, target=TARGET), SIMPLE)
 
 
@@ -554,7 +538,7 @@ def test_empty_files_and_row_groups_are_no_rows(tmp_path: Path) -> None:
 def _damage(path: str, chunk: int = 0) -> None:
     """Turn some bits in the middle of a chunk around."""
     data = bytearray(Path(path).read_bytes())
-    found = _footer(path).groups[0].chunks[chunk]
+    found = footer_of(path).groups[0].chunks[chunk]
     middle = found.start + found.length // 2
     data[middle : middle + 50] = bytes(byte ^ 0x01 for byte in data[middle : middle + 50])
     Path(path).write_bytes(data)
@@ -580,7 +564,7 @@ def test_a_checksum_that_only_is_wrong_holds_nothing_up(tmp_path: Path, rows: in
     assert sorted(map(repr, rows_of(result.outputs))) == sorted(
         map(repr, [row for file in files for row in pq.read_table(file.path).to_pylist()])
     )
-    assert not any(_copied(files[1:], result.outputs)[:1])
+    assert not any(copied(files[1:], result.outputs)[:1])
 
 
 @pytest.mark.parametrize("rows", [1_000, 30_000], ids=["side by side", "whole"])
@@ -588,10 +572,10 @@ def test_pages_without_a_checksum_are_decoded(tmp_path: Path, rows: int) -> None
     table = Table(tmp_path)
     files = [table.append(_noise(rows, seed), use_dictionary=False, write_page_checksum=False) for seed in range(2)]
     result = _succeeded(table.merge(target=TARGET))
-    assert not any(_copied(files, result.outputs))
+    assert not any(copied(files, result.outputs))
     # What is written has checksums: the next merge copies it.
     outputs = [LiveFile(one.path, FileContent.DATA, 0, (), one.file_size_bytes, one.record_count, 1) for one in result.outputs]
-    assert all(_copied(outputs, _succeeded(replace(table, inputs=outputs).merge(target=TARGET)).outputs))
+    assert all(copied(outputs, _succeeded(replace(table, inputs=outputs).merge(target=TARGET)).outputs))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,31 @@
+"""Where the files of a task go, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote_plus
+
+from compaction_pipeline.core.tables.node import Partition
+
+
+def data_folder(location: str, properties: Mapping[str, str]) -> str:
+    """The folder of a table's data files, without a slash at its end.
+
+    `write.data.path` names it, or `write.folder-storage.path` in old tables; otherwise it is `data` below the table's location.
+    """
+    named = properties.get("write.data.path") or properties.get("write.folder-storage.path")
+    return (named or f"{location.rstrip('/')}/data").rstrip("/")
+
+
+@dataclass(frozen=True)
+class OutputNames:
+    """Paths of the form `<folder>/<partition path>/<prefix>-<n>.parquet`. The prefix holds the attempt, the task and a random suffix."""
+
+    folder: str
+    prefix: str
+
+    def path(self, partition: Partition, number: int, suffix: str = "") -> str:
+        """The path of the file with this number."""
+        parts = [f"{quote_plus(value.name)}={quote_plus('null' if value.value is None else str(value.value))}" for value in partition]
+        return "/".join([self.folder, *parts, f"{self.prefix}-{number:05d}{suffix}.parquet"])
