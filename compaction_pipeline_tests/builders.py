@@ -1,4 +1,4 @@
-"""One-line builders of core values for example tests. Sizes in kB where an argument says so; a target of 1,000 kB is small and readable."""
+"""One-line builders of core values for example tests. An argument `kb` is a size in kB, and the target size of `properties` is 1,000 kB."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def data(
 def equality(
     path: str, seq: int = 2, *, kb: float = 1, day: str | int | None = 1, spec: int = 0, rows: int = 1, where: Partition | None = None
 ) -> LiveFile:
-    """An equality-delete file; of UNPARTITIONED_SPEC it is global."""
+    """An equality-delete file. With the spec UNPARTITIONED_SPEC it is global."""
     held = partition(day) if where is None else where
     return LiveFile(path, FileContent.EQUALITY_DELETES, spec, held, int(kb * KB), rows, seq, equality_ids=(1,))
 
@@ -59,7 +59,7 @@ def position(
     bounds: tuple[str, str] | None = None,
     where: Partition | None = None,
 ) -> LiveFile:
-    """A position-delete file: `of` one data file, or of any of its partition within `bounds`."""
+    """A position-delete file. It belongs to the data file `of`, or else to the data files of its partition within `bounds`."""
     held = partition(day) if where is None else where
     lower, upper = (of, of) if of is not None else bounds or (None, None)
     return LiveFile(
@@ -77,12 +77,12 @@ def position(
 
 
 def global_equality(path: str, seq: int = 2, *, kb: float = 1, rows: int = 1) -> LiveFile:
-    """An equality delete that reaches every data file of a lower sequence."""
+    """An equality delete that reaches every data file with a lower sequence number."""
     return equality(path, seq, kb=kb, spec=UNPARTITIONED_SPEC, rows=rows, where=())
 
 
 def table_files(*files: LiveFile, sequence: int | None = None, default_spec: int = 0, version: int = 2) -> TableFiles:
-    """One snapshot; its sequence is the newest file's unless told."""
+    """The files of one snapshot. Without `sequence`, its sequence number is that of the newest file."""
     newest = max((file.data_sequence_number for file in files), default=0)
     return TableFiles(
         TABLE,
@@ -98,7 +98,7 @@ def table_files(*files: LiveFile, sequence: int | None = None, default_spec: int
 
 
 def properties(*, target_kb: float = 1000, task_kb: float = 1000, **changes: object) -> TableProperties:
-    """Target 1,000 kB, small ≤ 125 kB, undersized ≤ 750 kB; a minor at 12 files or 1,000 kB."""
+    """By default the target is 1,000 kB, small is ≤ 125 kB, undersized is ≤ 750 kB, and a MINOR is due at 12 files or 1,000 kB."""
     values: dict[str, object] = {
         "target_size_bytes": int(target_kb * KB),
         "minor_total_size_bytes": int(target_kb * KB),
@@ -122,7 +122,7 @@ def planned(
     budget: Budget = PLENTY,
     now: datetime = NOW,
 ) -> CompactionPlan:
-    """`plan()` with everything that a test does not care about."""
+    """Call `plan()`, with a default for every argument that a test does not care about."""
     return plan(files, in_use or InUse(), rules or properties(), request or PlanRequest(), history or NodeHistory(), budget, now)
 
 

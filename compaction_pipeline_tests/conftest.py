@@ -1,6 +1,6 @@
-"""What every test shares: Hypothesis' profiles, `--steps`, and an environment that no setting of the person at the desk reaches.
+"""Shared by all tests: Hypothesis' profiles, the option `--steps`, and an environment without the developer's own settings.
 
-Profiles: `dev` (default) looks at new examples every time, `ci` at the same ones, `long` at many. HYPOTHESIS_PROFILE chooses.
+HYPOTHESIS_PROFILE chooses the profile: `dev` (default) tries new examples every time, `ci` the same ones, `long` many.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, settings
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
-# No deadlines: two cores shared with a JVM make any single example slow now and then.
+# The profiles have no deadlines. On two cores that a JVM uses too, any single example may be slow.
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("ci", max_examples=30, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, print_blob=True)
 settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=_SLOW_IS_FINE, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 _TESTS_OWN = ("COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
-"""Variables that speak to the tests and stay."""
+"""Prefixes of variables that the tests themselves read. These variables stay."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,12 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Forget COMPACTION_*, AWS_* and DAGSTER_HOME, so that no test opens a person's own state or stores; let Ctrl-C be as at a desk."""
+    """Remove COMPACTION_*, AWS_* and DAGSTER_HOME, so that no test opens the developer's own state or stores. Restore Ctrl-C."""
     for name in [name for name in os.environ if name.startswith(("COMPACTION_", "AWS_")) and not name.startswith(_TESTS_OWN)]:
         del os.environ[name]
     os.environ.pop("DAGSTER_HOME", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell ignores Ctrl-C for what it starts in the background; tests of Ctrl-C would wait for ever.
+        # A shell starts background processes so that they ignore Ctrl-C. Then tests of Ctrl-C would wait for ever.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     home = tempfile.mkdtemp(prefix="compaction-home-")
     os.environ["COMPACTION_HOME"] = home

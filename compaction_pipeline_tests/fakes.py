@@ -1,4 +1,4 @@
-"""Stores in plain dictionaries. They pass the same behaviour suites as those in the state database (`behaviours/`)."""
+"""Stores in plain dictionaries. They pass the same behaviour suites (`behaviours/`) as the stores of the state database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from compaction_pipeline.storage.stores import Stores
 
 @dataclass
 class FakeState:
-    """What all fake stores of one "database" share."""
+    """The data that all fake stores of one "database" share."""
 
     catalogs: dict[str, CatalogEntry] = field(default_factory=dict)
     tables: dict[TableIdentifier, TableState] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class FakeState:
 
 
 def fake_stores() -> Stores:
-    """One store per port, on one empty state."""
+    """One store for each port, all on one empty state."""
     state = FakeState()
     return Stores(
         FakeCatalogStore(state),
@@ -235,7 +235,7 @@ class FakeFileStore:
         return {node: TouchedNode(counts[node], node in changed) for node in changed | self._state.touched.get(table, set())}
 
     def _entries(self, table: TableIdentifier) -> Mapping[TableNode, frozenset[tuple[LiveFile, int]]]:
-        """Each node's files, and how often each is listed."""
+        """The files of each node, with the number of times that each file is listed."""
         entries: dict[TableNode, Counter[LiveFile]] = {}
         for file in self.files(table):
             entries.setdefault(file.node, Counter())[replace(file, manifest_path="", partition=())] += 1

@@ -1,4 +1,4 @@
-"""A lease that somebody else holds for a moment, whoever opens the state database."""
+"""A fixture that lets a sensor hold a lease for a moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from compaction_pipeline.storage.leases import SqlLeaseStore
 
 @pytest.fixture
 def held_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """Takes a lease's name: who asks for it first is refused, as a sensor holds it just then. The answer names it when that was."""
+    """A function that takes a lease's name. The first process that asks for this lease is refused, because a sensor holds it.
+
+    The function returns a list, which is empty at first and holds the lease's name after that refusal.
+    """
 
     def hold(name: str) -> list[str]:
         refused: list[str] = []

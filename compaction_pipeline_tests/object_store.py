@@ -1,4 +1,4 @@
-"""A small S3 in this process that counts its requests and fails as it is told. It checks no signature and knows one bucket."""
+"""A small S3 in this process that records its requests and can inject faults. It checks no signature and has one bucket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUCKET = "lakehouse"
 
 @dataclass(frozen=True)
 class Fault:
-    """An answer that fails: a status with the service's code, a connection that is closed, or a body that ends in its middle."""
+    """A failing answer: a status with the service's error code, a closed connection, or a body that ends in its middle."""
 
     do: Literal["status", "close", "cut"]
     status: int = 500
@@ -27,7 +27,7 @@ class Fault:
 
 @dataclass
 class ObjectStore:
-    """What the store holds, by key, and what it was asked: (method, key) in order."""
+    """The running store: its objects by key, and its requests as (method, key), oldest first."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class ObjectStore:
 
     @property
     def properties(self) -> dict[str, str]:
-        """FileIO properties that open it."""
+        """FileIO properties that open the store."""
         return {
             "s3.endpoint": self.endpoint,
             "s3.access-key-id": "access",
@@ -47,7 +47,7 @@ class ObjectStore:
         }
 
     def counts(self) -> dict[str, int]:
-        """Requests by method since the last call."""
+        """The number of requests since the last call of `counts`, by method."""
         with self.lock:
             counted = Counter(method for method, _ in self.requests)
             self.requests.clear()
@@ -84,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, *_: Any) -> None:
-        """Silent."""
+        """Log nothing."""
 
     def _any(self) -> None:
         parts = urlsplit(self.path)

@@ -1,6 +1,6 @@
 """A private PostgreSQL server for the tests, from the system's binaries, on a socket in a temporary folder.
 
-COMPACTION_TEST_POSTGRES_URL names another server instead. Without either, tests are skipped, on CI they fail.
+COMPACTION_TEST_POSTGRES_URL names another server instead. Without either, the tests are skipped, but on CI they fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _START_SECONDS = 300
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """URL of a server on which databases may be made."""
+    """The URL of a server on which tests may make databases."""
     given = os.environ.get("COMPACTION_TEST_POSTGRES_URL")
     if given:
         yield given
@@ -44,7 +44,7 @@ def postgres_server() -> Iterator[str]:
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
-    """URL of an empty database of its own."""
+    """The URL of an empty database that only this test uses."""
     name = f"compaction_{uuid.uuid4().hex[:12]}"
     server = create_engine(postgres_server, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:
@@ -57,13 +57,13 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 
 @contextmanager
 def stopped(url: str) -> Iterator[None]:
-    """Stop the private server, all its processes: it accepts connections and bytes, and answers nothing. It goes on after the block."""
+    """Suspend all processes of the private server until the block ends. It still accepts connections and bytes, but answers nothing."""
     folder = make_url(url).query["host"]
     pid_file = Path(str(folder)) / "data" / "postmaster.pid"
     if not pid_file.exists():
         pytest.skip("only a server that was started here can be stopped")
     main = psutil.Process(int(pid_file.read_text().split()[0]))
-    # The main process first, so that it starts no other one meanwhile.
+    # The main process is suspended first, so that it starts no other process meanwhile.
     main.suspend()
     processes = [main, *main.children(recursive=True)]
     try:
@@ -78,7 +78,7 @@ def stopped(url: str) -> Iterator[None]:
 
 def _binaries() -> Path | None:
     on_path = shutil.which("initdb")
-    # A link on the PATH may lead to a wrapper; the server stands beside the real one.
+    # A link on the PATH may lead to a wrapper. The server's program is in the folder of the real one.
     candidates = [Path(on_path).resolve().parent] if on_path else []
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: [int(n) for n in re.findall(r"\d+", str(path))])
     candidates += reversed(versions)
@@ -87,7 +87,7 @@ def _binaries() -> Path | None:
 
 @contextmanager
 def _server(binaries: Path) -> Iterator[str]:
-    # Short, as a socket's path holds about 100 characters.
+    # The folder's path must be short, because the path of a socket may have only about 100 characters.
     home = Path(tempfile.mkdtemp(prefix="cpg-"))
     user = _unprivileged(home)
     data = home / "data"
@@ -105,7 +105,7 @@ def _server(binaries: Path) -> Iterator[str]:
 
 
 def _unprivileged(home: Path) -> str | None:
-    """The user that runs the server, who owns its folder: PostgreSQL refuses root."""
+    """Give the server's folder to a user who is not root, because PostgreSQL refuses root. Returns that user; None when we are not root."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}

@@ -1,8 +1,8 @@
-"""The rows that a reader of an Iceberg table must see, found without a line of the product or of PyIceberg.
+"""Finds the rows that a reader of an Iceberg table must see, without any code of the product or of PyIceberg.
 
-Metadata is read as JSON and Avro, rows as plain Python values, and each delete rule of the spec ("Scan Planning", "Column
-Projection") is written out once, slowly. Parquet tables of local files of format v1 and v2 only. Nothing may be imported from
-`compaction_pipeline`: this is the judge.
+It reads metadata as JSON and Avro, and rows as plain Python values. Each rule of the spec ("Scan Planning", "Column Projection")
+is written out once, in simple and slow code. It reads only Parquet tables of local files, of format v1 and v2. It must not import
+`compaction_pipeline`, because tests judge the product by it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """A live manifest entry: its file as Avro gave it, with inherited numbers filled in."""
+    """A live manifest entry. `file` is the data file as read from Avro, and inherited sequence numbers are filled in."""
 
     file: Mapping[str, Any]
     spec_id: int
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class LocatedRow:
-    """A live row and where it stands: `position` counts the rows of the whole file from 0."""
+    """A live row and its place. `position` counts the rows of the whole file from 0."""
 
     entry: Entry
     position: int
@@ -63,7 +63,7 @@ class LocatedRow:
 
 @dataclass
 class Column:
-    """A column of a data file: its Iceberg field id (None: unknown), name and the columns inside it."""
+    """A column of a data file: its Iceberg field id (None when unknown), its name, and the columns inside it."""
 
     id: int | None
     name: str
@@ -71,19 +71,19 @@ class Column:
 
 
 def metadata_of(table: Any) -> dict[str, Any]:
-    """The metadata JSON of a PyIceberg table (its newest is not loaded) or of a metadata file's path."""
+    """The metadata JSON of a metadata file's path, or of a PyIceberg table (as it was loaded; the newest is not fetched)."""
     location = table if isinstance(table, str) else table.metadata_location
     with open(local_path(location), encoding="utf-8") as source:
         return dict(json.load(source))
 
 
 def reference_rows(table: Any, snapshot_id: int | None = None) -> list[Row]:
-    """Rows of the current (or the given) snapshot by column name, in no order; `table` as in `metadata_of`."""
+    """The rows of the current (or the given) snapshot by column name, in any order. `table` is as in `metadata_of`."""
     return [located.row for located in located_rows(table, snapshot_id)]
 
 
 def located_rows(table: Any, snapshot_id: int | None = None) -> list[LocatedRow]:
-    """As `reference_rows`, each row with its data file's entry and its position in that file."""
+    """The rows of `reference_rows`, each with the entry of its data file and its position in that file."""
     metadata = metadata_of(table)
     schema = _schema(metadata, metadata["current-schema-id"]) if "schemas" in metadata else metadata["schema"]
     entries = live_entries(metadata, snapshot_id)
@@ -92,12 +92,12 @@ def located_rows(table: Any, snapshot_id: int | None = None) -> list[LocatedRow]
 
 
 def row_bag(rows: Iterable[Mapping[str, Any]]) -> Counter[Any]:
-    """Rows as a bag that tells NULL, NaN, 0.0, −0.0 and values of different types apart."""
+    """The rows as a bag (multiset). NULL, NaN, 0.0, −0.0 and values of different types differ from each other."""
     return Counter(canonical(dict(row)) for row in rows)
 
 
 def bag_difference(actual: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> str:
-    """What is lost and what is there too often, for the message of a failing test; empty when the bags are equal."""
+    """The rows that are missing and those that are there too often, as a message for a failing test. Empty when the bags are equal."""
     left, right = row_bag(actual), row_bag(expected)
     if left == right:
         return ""
@@ -106,7 +106,7 @@ def bag_difference(actual: Iterable[Mapping[str, Any]], expected: Iterable[Mappi
 
 
 def canonical(value: Any) -> Any:
-    """A hashable that is equal exactly where Iceberg's values are: NaN equals NaN, −0.0 does not equal 0.0."""
+    """A hashable form of a value. Two forms are equal exactly when Iceberg's values are: NaN equals NaN, −0.0 differs from 0.0."""
     if value is None or isinstance(value, (bool, str, date)):
         # datetime is a date; an aware and a naive one never compare equal.
         return (type(value).__name__, value)
@@ -128,11 +128,11 @@ def canonical(value: Any) -> Any:
 
 
 MOUNTS: dict[str, str] = {}
-"""Stores whose objects are files here: the start of their URIs, and the folder that it stands for."""
+"""Object stores whose objects are local files: maps the start of their URIs to a folder."""
 
 
 def local_path(uri: str) -> str:
-    """The path of a local file's URI or path, or of an object in `MOUNTS`."""
+    """The local path of a file's URI or path, or of an object in one of `MOUNTS`."""
     for prefix, folder in MOUNTS.items():
         if uri.startswith(prefix):
             return f"{folder}/{uri.removeprefix(prefix)}"
@@ -174,14 +174,14 @@ def live_entries(metadata: Mapping[str, Any], snapshot_id: int | None = None) ->
 
 
 def manifests_of(snapshot: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The manifest list of a snapshot; snapshots of v1 may name their manifests themselves."""
+    """The manifests of a snapshot. Snapshots of format v1 may name them without a manifest list."""
     if "manifest-list" not in snapshot:
         return [{"manifest_path": path, "partition_spec_id": 0, "sequence_number": 0} for path in snapshot["manifests"]]
     return _avro(*_stamp(snapshot["manifest-list"]))
 
 
 def entries_of(manifest: Mapping[str, Any]) -> list[Entry]:
-    """The live entries of a manifest, sequence numbers inherited as the spec says ("Sequence Number Inheritance")."""
+    """The live entries of a manifest. They inherit sequence numbers as the spec says ("Sequence Number Inheritance")."""
     entries = []
     for raw in _avro(*_stamp(manifest["manifest_path"])):
         if raw["status"] == _DELETED:
@@ -194,7 +194,7 @@ def entries_of(manifest: Mapping[str, Any]) -> list[Entry]:
 
 
 def _stamp(uri: str) -> tuple[str, int, int]:
-    # Files are immutable; the stamp makes the cache notice one that was overwritten all the same.
+    # Files should be immutable. By this stamp the cache notices a file that was overwritten nevertheless.
     path = local_path(uri)
     status = os.stat(path)
     return path, status.st_mtime_ns, status.st_size
@@ -210,14 +210,14 @@ def _avro(path: str, _modified: int, _size: int) -> Sequence[Mapping[str, Any]]:
 
 
 class _Deletes:
-    """Answers whether a row of a data file is deleted."""
+    """Finds the deleted rows of a data file."""
 
     def __init__(self, metadata: Mapping[str, Any], entries: Sequence[Entry]) -> None:
         self._metadata = metadata
         self._deletes = [entry for entry in entries if entry.content != DATA]
 
     def positions(self, data: Entry) -> frozenset[int]:
-        """Positions of the rows that position deletes delete."""
+        """The positions of the rows that position deletes delete."""
         found: set[int] = set()
         for delete in self._deletes:
             same_partition = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
@@ -263,7 +263,7 @@ def _key(
 def _value_by_id(
     row: Mapping[str, Any], columns: Sequence[Column], wanted: int, types: Mapping[int, Any], constants: Mapping[int, Any]
 ) -> Any:
-    """A primitive column's value, wherever it stands inside structs; its constant, default or NULL when the file lacks it."""
+    """The value of a primitive column, which may be inside structs. When the file lacks the column: its constant, its default or NULL."""
     steps = _steps(columns, wanted)
     if steps is None:
         return constants.get(wanted, _default(types.get(wanted)))
@@ -290,7 +290,7 @@ def _default(item: Mapping[str, Any] | None) -> Any:
 
 
 def _types_by_id(metadata: Mapping[str, Any]) -> dict[int, Any]:
-    """Every field that any schema of the table ever had; the current schema's type wins (it is the promoted one)."""
+    """Every field that any schema of the table ever had. The type of the current schema wins, because it is the promoted one."""
     found: dict[int, Any] = {}
     schemas = metadata.get("schemas") or [metadata["schema"]]
     current = metadata.get("current-schema-id", 0)
@@ -332,7 +332,7 @@ def _rows_of_file(metadata: Mapping[str, Any], schema: Mapping[str, Any], entry:
 
 
 def _partition_constants(metadata: Mapping[str, Any], entry: Entry) -> dict[int, Any]:
-    """Values of identity-partitioned columns, for files that lack the column (spec: "Column Projection")."""
+    """The values of identity-partitioned columns, for files that lack the column (spec: "Column Projection")."""
     values = list(entry.file["partition"].values())
     fields = _spec_fields(metadata, entry.spec_id)
     return {item["source-id"]: value for item, value in zip(fields, values, strict=True) if item["transform"] == "identity"}
@@ -408,12 +408,12 @@ def _value(value: Any, column: Column, kind: Any) -> Any:
     if kind["type"] == "list":
         return [_value(item, column.children[0], kind["element"]) for item in value]
     key, item = column.children
-    # A map has no order.
+    # The entries of a map have no order, so they become a frozenset.
     return frozenset((canonical(_value(k, key, kind["key"])), canonical(_value(v, item, kind["value"]))) for k, v in value)
 
 
 def _converted(value: Any, kind: Any) -> Any:
-    """A file's value as the table's type: promotions, and what Arrow says differently about the same bytes."""
+    """A file's value in the table's type. This covers promotions, and bytes that Arrow reads as another type than Iceberg."""
     if value is None or not isinstance(kind, str):
         return value
     if kind in ("float", "double"):

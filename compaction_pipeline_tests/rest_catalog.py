@@ -1,6 +1,6 @@
-"""An Iceberg REST catalog in this process, in front of a PyIceberg catalog, that answers a commit as a test says.
+"""An Iceberg REST catalog in this process, in front of a PyIceberg catalog. Tests decide how it answers a commit.
 
-It serves what PyIceberg asks for to list, load and commit tables; everything it was asked is in `requests`, and who asked in `logins`.
+It answers the requests by which PyIceberg lists, loads and commits tables. `requests` holds every request, and `logins` its login.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableRequest
 
 Fault = Callable[["Call"], None]
-"""Answers a request in the catalog's place; `Call` has what it needs."""
+"""A function that answers a request in place of the catalog, by the methods of `Call`."""
 
 
 class RestServer:
-    """The running server. `commits` are faults for the next commits, one each; `everything` is one for all requests."""
+    """The running server. `commits` holds faults for the next commits, one for each. `everything` is a fault for all requests."""
 
     def __init__(self, backend: Catalog) -> None:
         self.backend = backend
@@ -31,7 +31,7 @@ class RestServer:
         self.logins: list[str | None] = []
         """The `Authorization` of each request."""
         self.table_config: dict[str, str] = {}
-        """`config` of a table that is loaded."""
+        """The `config` in the answer to a request that loads a table."""
         self.ended = threading.Event()
         server = self
 
@@ -44,7 +44,7 @@ class RestServer:
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
     def count(self, request: str) -> int:
-        """How often a request came whose "METHOD path" begins so."""
+        """The number of requests whose "METHOD path" begins with this text."""
         return sum(one.startswith(request) for one in self.requests)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ def rest_server(backend: Catalog) -> Iterator[RestServer]:
 
 
 class Call:
-    """One request: `carry_out` does what it asks, `answer` answers it, `hang` never does."""
+    """One request. `carry_out` does what it asks for, `answer` answers it, and `hang` leaves it unanswered."""
 
     def __init__(self, handler: _Handler, body: bytes) -> None:
         self._handler = handler
@@ -87,7 +87,7 @@ class Call:
             self._handler.close_connection = True
 
     def answer_page(self, status: int, text: str) -> None:
-        """A page for people, as a proxy or a login server sends it."""
+        """Answer with an HTML page, as a proxy or a login server does."""
         body = text.encode()
         self._handler.send_response(status)
         self._handler.send_header("Content-Type", "text/html")
@@ -108,12 +108,12 @@ def error(status: int) -> dict[str, Any]:
 
 
 def status(code: int) -> Fault:
-    """Answers with this status, nothing done."""
+    """A fault that answers with this status and does nothing."""
     return lambda call: call.answer(code)
 
 
 def done_but(code: int) -> Fault:
-    """Carries the commit out, then answers with this status."""
+    """A fault that carries the commit out, and then answers with this status."""
 
     def fault(call: Call) -> None:
         call.carry_out()
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: pytest shows what failed."""
+        """Log nothing, because pytest shows what failed."""
 
     def do_GET(self) -> None:
         self._serve()

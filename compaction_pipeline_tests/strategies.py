@@ -36,7 +36,7 @@ def table_nodes(draw: st.DrawFn) -> TableNode:
 
 @st.composite
 def live_files(draw: st.DrawFn, max_data: int = 14, max_deletes: int = 8) -> TableFiles:
-    """A table of two partitions, an old spec and global deletes; sizes around the borders of `properties()`."""
+    """A table with two partitions, files of an old spec, and global deletes. File sizes lie around the thresholds of `properties()`."""
     sizes = st.sampled_from(_BORDER_KB) | st.integers(1, 1500)
     places = st.sampled_from([(0, 1), (0, 1), (0, 1), (0, 2), (1, 1)])
     files: list[LiveFile] = []
@@ -66,7 +66,7 @@ def live_files(draw: st.DrawFn, max_data: int = 14, max_deletes: int = 8) -> Tab
 
 @st.composite
 def in_use(draw: st.DrawFn, files: TableFiles) -> InUse:
-    """Some data files in running tasks, some in two Pending ones, at times a node with a running major."""
+    """Some data files are in running tasks, some in two Pending tasks, and sometimes a MAJOR runs on a node."""
     data = [file for file in files.files if file.is_data]
     if not data or draw(st.booleans()):
         return InUse()

@@ -1,4 +1,4 @@
-"""What the wiring itself promises."""
+"""Tests of `bootstrap.py` itself: how it delays interrupts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compaction_pipeline.bootstrap import undisturbed
 
 
 class Ended(BaseException):
-    """What the program's own handler raises."""
+    """Raised by the program's own signal handler."""
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def handled() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_waits_for_the_end_of_a_block_and_then_goes_the_way_it_would_have_gone(number: int) -> None:
+def test_an_interrupt_waits_for_the_end_of_a_block_and_is_then_handled_as_usual(number: int) -> None:
     steps = []
 
     def work() -> None:

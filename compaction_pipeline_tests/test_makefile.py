@@ -1,4 +1,4 @@
-"""What the Makefile promises of `make test`."""
+"""`make test` runs every stage, and says which ones failed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 STAGES = ["lint", "fast", "spark", "postgres", "interop", "scenario", "browser"]
 
-# Stands for every program of the virtual environment: it fails where its arguments hold a text of FAILING.
+# This script replaces every program of the virtual environment. It fails when its arguments contain a text of FAILING.
 _PROGRAM = """#!/bin/sh
 for text in $FAILING; do case "$*" in *"$text"*) exit 1 ;; esac; done
 """
 
 
 def make_test(folder: Path, failing: str) -> subprocess.CompletedProcess[str]:
-    """`make test` with an environment whose programs do nothing."""
+    """Run `make test` in a folder whose virtual environment has programs that do nothing."""
     programs = folder / "venv" / "bin"
     programs.mkdir(parents=True)
     for name in ("python", "ruff", "mypy", "lint-imports", "mkdocs"):
@@ -28,7 +28,7 @@ def make_test(folder: Path, failing: str) -> subprocess.CompletedProcess[str]:
     for name in ("Makefile", "uv.lock", "pyproject.toml", "setup.py"):
         shutil.copy(ROOT / name, folder / name)
     (folder / "venv" / ".set-up").touch()
-    # What the `make` above this test, if any, told its children is not meant for this one.
+    # This test may itself run below `make`. The variables of that `make` must not reach this one.
     environment = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     return subprocess.run(
         ["make", "test", "VENV=venv"], cwd=folder, env={**environment, "FAILING": failing}, capture_output=True, text=True, check=False
@@ -43,7 +43,7 @@ def make_test(folder: Path, failing: str) -> subprocess.CompletedProcess[str]:
         ("browser", ["test-fast", "test-spark", "test-postgres", "test-interop", "test-scenario", "test-browser"]),
     ],
 )
-def test_a_stage_that_fails_hides_none_behind_it_and_is_named(tmp_path: Path, failing: str, named: list[str]) -> None:
+def test_a_failing_stage_is_named_and_later_stages_still_run(tmp_path: Path, failing: str, named: list[str]) -> None:
     done = make_test(tmp_path, failing)
     assert done.returncode != 0
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("== ")] == STAGES

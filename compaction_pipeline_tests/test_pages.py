@@ -1,4 +1,4 @@
-"""The pages lead to files and headings that are there, and name code that is there."""
+"""Every link of a page leads to an existing file and heading, and every path of code that a page names exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGES = sorted(
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 MOST_LINES = 120
-"""The README is read before anything else; what does not fit goes into a page of `docs/`."""
+"""The most lines of the README, because people read it first. Other text belongs into a page of `docs/`."""
 
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -35,13 +35,13 @@ def links(page: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page's headings, as GitHub and MkDocs make them of plain words."""
+    """The anchors of a page's headings, as GitHub and MkDocs make them from plain words."""
     headings = _HEADING.findall(_FENCE.sub("", page.read_text()))
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)
 
 
 def named_code(page: Path) -> Iterator[str]:
-    """The files and folders of this repository that a page names in `code`, as paths in the repository; not what a link already names."""
+    """The files and folders that a page names in `code`, as paths in the repository. Text of links is left out."""
     for name in _CODE.findall(_LABEL.sub("", _FENCE.sub("", page.read_text()))):
         if name.startswith(("compaction_pipeline/", "compaction_pipeline_tests/", "benchmarks/", "docs/")):
             yield name

@@ -1,4 +1,4 @@
-"""The README points at tests and files that are there."""
+"""Every test and file that the README names exists."""
 
 from __future__ import annotations
 

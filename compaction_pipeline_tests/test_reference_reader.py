@@ -1,4 +1,4 @@
-"""The judge is judged first: by tables of other engines and by the rules that are easy to get wrong."""
+"""Tests of the reference reader itself: tables of other engines, and the rules that are easy to get wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_tables_of_other_engines_hold_the_rows_that_their_writers_logged(name: s
     assert len(rows) == {"flink_v2_unpart_cdc": 2642, "spark_v2_addfiles": 4055}[name]
 
 
-def test_bags_tell_apart_what_python_thinks_is_equal() -> None:
+def test_bags_distinguish_values_that_python_calls_equal() -> None:
     distinct = [None, 0, 0.0, -0.0, False, "0", b"0", float("nan")]
     assert len(row_bag({"v": value} for value in distinct)) == len(distinct)
     assert row_bag([{"v": float("nan")}]) == row_bag([{"v": -float("nan")}])

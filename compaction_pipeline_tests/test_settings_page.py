@@ -1,4 +1,4 @@
-"""`docs/settings.md` lists every property of a table and every setting: its tables are made here, from the code that reads them."""
+"""`docs/settings.md` lists every property of a table and every setting. These tests make its tables from the code that reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compaction_pipeline_tests.written_pages import check_part, table
 
 PAGE = "docs/settings.md"
 
-# What a machine decides, and what a pattern says in words.
+# Defaults that depend on the machine, and rules whose patterns are put into words.
 DEFAULTS: Mapping[str, str] = {
     "home": "`~/.compaction_pipeline`",
     "task_slots": "number of cores",

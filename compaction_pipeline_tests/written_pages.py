@@ -14,7 +14,7 @@ HOW = "the page is out of date: write it with COMPACTION_TEST_WRITE_DOCS=1, read
 
 
 def check_part(page: str, name: str, test_file: str, made: str) -> None:
-    """Compare, or write, what stands between the marks of one part.
+    """Compare the text between the marks of one part with the made text, or write the made text there.
 
     `page` and `test_file` are paths in the repository; `test_file` is the test that makes the part, and its begin mark names it.
     """

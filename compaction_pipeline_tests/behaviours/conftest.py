@@ -1,4 +1,4 @@
-"""The three that must behave alike: fake, SQLite, PostgreSQL."""
+"""The three kinds of stores that must behave alike: fake, SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks with data files of their own, and the reports of their attempts."""
+"""Example tasks, and example reports of their attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def example(
     node: TableNode | None = None,
     **changes: object,
 ) -> CompactionTask:
-    """A Pending task that merges two files which no other task has, or these."""
+    """A Pending task that merges `files`, or else two files that no other task has."""
     inputs = tuple(builders.data(path) for path in files or (f"{task_id}-a", f"{task_id}-b"))
     deletes = (builders.equality(f"{task_id}-d"),)
     work = TaskWork(node or builders.node(), kind, TaskAction.MERGE, inputs, deletes, 0, 10**6, 10**5, group=group)

@@ -32,7 +32,7 @@ def test_an_unknown_catalog_is_answered_with_the_known_ones(stores: Stores) -> N
             question("pond")
 
 
-def test_a_removed_catalog_takes_the_state_of_its_tables_along(stores: Stores) -> None:
+def test_removing_a_catalog_removes_the_state_of_its_tables(stores: Stores) -> None:
     other = TableIdentifier("lake2", ("shop",), "orders")
     for table in (TABLE, other):
         stores.catalogs.add(CatalogEntry(table.catalog, {}))

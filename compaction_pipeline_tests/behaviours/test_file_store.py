@@ -40,7 +40,7 @@ def test_partition_values_keep_their_types(stores: Stores) -> None:
     assert [(type(value), repr(value)) for value in found] == [(type(value), repr(value)) for value in values]
 
 
-def test_a_manifest_goes_with_its_files(stores: Stores) -> None:
+def test_removing_a_manifest_removes_its_files(stores: Stores) -> None:
     stores.files.apply(TABLE, [], {**listed("m1", data("a")), **listed("m2", data("b"), data("c"))})
     stores.files.apply(TABLE, ["m1", "unknown"], listed("m3", data("a")))
     assert sorted(file.path for file in stores.files.files(TABLE)) == ["a", "b", "c"]
@@ -93,7 +93,7 @@ _OPENED: list[Stores] = []
 
 
 def _shared(tmp_path_factory: object) -> Stores:
-    # One database for all examples: making one costs more than an example.
+    # All examples use one database, because making one takes longer than an example.
     if not _OPENED:
         folder: Path = tmp_path_factory.mktemp("files")  # type: ignore[attr-defined]
         _OPENED.append(open_stores(f"sqlite:///{folder / 'state.db'}"))
@@ -104,7 +104,7 @@ def of(day: str) -> TableNode:
     return data("any", day=day).node
 
 
-def test_a_node_comes_with_what_touches_its_files_and_nothing_else(stores: Stores) -> None:
+def test_files_of_a_node_come_with_the_files_of_other_nodes_that_matter_to_them(stores: Stores) -> None:
     own = [data("a", day="1"), position("p", of="a", day="1"), equality("e", day="1")]
     naming = position("q", of="a", day="2")
     again = replace(data("a", day="3"), record_count=7)
@@ -114,7 +114,7 @@ def test_a_node_comes_with_what_touches_its_files_and_nothing_else(stores: Store
     stores.files.apply(OTHER, [], listed("m1", data("a", day="4"), position("t", of="a", day="5")))
     assert set(stores.files.files(TABLE, [of("1")])) == {*added["m1"], added["m2"][0]}
     assert [file.path for file in stores.files.files(TABLE, [of("1")])][:3] == ["a", "p", "e"]
-    # "q" names a file of another node, which is live twice.
+    # "q" is of this node and names the file "a" of another node. "a" is live twice.
     assert {file.path for file in stores.files.files(TABLE, [of("2")])} == {"a", "b", "q", "r", "s", "f"}
     assert sorted(file.path for file in stores.files.files(TABLE, [of("1"), of("2"), of("3"), of("9")])) == sorted(
         file.path for file in (*own, naming, again, *others)
@@ -122,7 +122,7 @@ def test_a_node_comes_with_what_touches_its_files_and_nothing_else(stores: Store
     assert stores.files.files(TABLE, []) == ()
 
 
-def test_a_promoted_type_leaves_a_node_what_it_was(stores: Stores) -> None:
+def test_a_type_promotion_keeps_the_identity_of_a_node(stores: Stores) -> None:
     narrow, wide = ((PartitionValue("id", kind, 7),) for kind in ("int", "long"))
     files = [replace(data("a"), partition=narrow), replace(data("b"), partition=wide)]
     stores.files.apply(TABLE, [], listed("m1", *files))
@@ -159,14 +159,14 @@ def test_files_that_move_to_another_manifest_touch_no_node(stores: Stores) -> No
     stores.files.settle(TABLE, [of("1"), of("2")])
     stores.files.apply(TABLE, ["m1", "m2"], listed("m3", position("p", day="1", of="a"), data("b", day="2"), data("a", day="1")))
     assert stores.files.touched(TABLE) == {}
-    # A large table comes in parts, and a process may be killed between them: what is listed twice meanwhile is so no more at the end.
+    # A large table is applied in parts, so a file may be listed twice for a while. At the end only node 2 has changed.
     stores.files.apply(TABLE, [], listed("m4", data("a", day="1"), data("b", day="2")))
     assert set(stores.files.touched(TABLE)) == {of("1"), of("2")}
     stores.files.apply(TABLE, ["m3"], listed("m5", position("p", day="1", of="a"), data("c", day="2")))
     assert stores.files.touched(TABLE) == {of("2"): TouchedNode(2, changed=True)}
 
 
-def test_a_file_that_changed_in_anything_touches_its_node(stores: Stores) -> None:
+def test_any_change_of_a_file_touches_its_node(stores: Stores) -> None:
     before = position("a", 1, bounds=("a", "b"))
     changes: list[dict[str, object]] = [
         {"data_sequence_number": 2},

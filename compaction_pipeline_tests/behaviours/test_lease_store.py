@@ -22,7 +22,7 @@ def test_an_owner_cannot_take_its_own_lease_twice(stores: Stores) -> None:
     assert not stores.leases.acquire("x", "a", NOW, LEASE)
 
 
-def test_a_renewal_holds_on_and_a_lost_lease_cannot_be_renewed(stores: Stores) -> None:
+def test_a_renewed_lease_stays_held_and_a_lost_one_cannot_be_renewed(stores: Stores) -> None:
     stores.leases.acquire("x", "a", NOW, LEASE)
     assert stores.leases.renew("x", "a", NOW + LEASE / 2, LEASE)
     assert not stores.leases.acquire("x", "b", EXPIRED, LEASE)
@@ -31,7 +31,7 @@ def test_a_renewal_holds_on_and_a_lost_lease_cannot_be_renewed(stores: Stores) -
     assert not stores.leases.renew("unknown", "a", NOW, LEASE)
 
 
-def test_who_holds_a_lease_is_told_until_it_ends(stores: Stores) -> None:
+def test_the_holder_of_a_lease_is_known_until_the_lease_ends(stores: Stores) -> None:
     assert stores.leases.holder("x", NOW) is None
     stores.leases.acquire("x", "a", NOW, LEASE)
     assert stores.leases.holder("x", NOW) == LeaseHolder("a", EXPIRED)

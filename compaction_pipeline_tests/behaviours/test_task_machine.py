@@ -1,4 +1,4 @@
-"""Tasks under any order of polls, renewals, reports, lost and crashed attempts, claims and commits, against a plain model."""
+"""Compares the task store with a plain model, under any order of polls, renewals, reports, lost attempts, claims and commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class Expected:
-    """What the model knows of a task."""
+    """The model's view of one task."""
 
     number: int
     group: str
@@ -38,7 +38,10 @@ class Expected:
 
 
 class TaskMachine(RuleBasedStateMachine):
-    """`stores` is set by the subclass; `polled` are all attempts ever, the lost ones too: a crashed holder may still report."""
+    """The state machine. A subclass makes the stores in `fresh`.
+
+    `polled` holds every attempt, also the lost ones, because a process that was thought dead may still report.
+    """
 
     stores: Stores
 

@@ -293,7 +293,7 @@ def test_work_under_way_is_counted_by_table_without_what_is_prepared(stores: Sto
     assert stores.tasks.prepared_work() == {TABLE: PreparedWork(tasks=1, input_bytes=size, claimed=1)}
 
 
-def test_whether_anything_waits_is_known_without_polling(stores: Stores) -> None:
+def test_waits_tells_whether_a_task_is_pending(stores: Stores) -> None:
     assert not stores.tasks.waits(None)
     stores.tasks.insert([example("one", queue="heavy")], [], NOW)
     assert stores.tasks.waits(None)

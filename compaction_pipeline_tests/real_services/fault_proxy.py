@@ -1,7 +1,7 @@
 """An HTTP proxy on a loopback port that counts requests and injects faults, for tests and benchmarks in the same process.
 
-`FaultProxy.rules` says what happens to which request; the first rule that applies decides, and without one the request is forwarded.
-What happens is one of the faults below. The proxy forwards the `Host` header as it came, so that signatures of S3 hold.
+`FaultProxy.rules` gives requests one of the faults below. The first rule that applies decides, and a request without a rule is
+forwarded. The proxy does not change the `Host` header, so that signatures of S3 stay valid.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 
 _PATIENCE_SECONDS = 120
-"""How long the proxy waits for the server behind it."""
+"""The proxy waits this long for the server behind it."""
 
 _OF_THE_CONNECTION = frozenset({"connection", "content-length", "expect", "transfer-encoding"})
-"""Headers that speak of one connection, or that the proxy gives anew."""
+"""Headers that belong to one connection, or that the proxy sets itself. They are not forwarded."""
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,21 @@ class Status:
 
 @dataclass(frozen=True)
 class Hang:
-    """The client gets no answer while the rule stands. The server sees the request never, or (`lands_late`) when the rule is taken away."""
+    """The client gets no answer until the rule is taken away. With `lands_late` the server then gets the request, otherwise never."""
 
     lands_late: bool = False
 
 
 @dataclass(frozen=True)
 class Delay:
-    """The request is forwarded after so many seconds."""
+    """The request is forwarded after this many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Drop:
-    """The connection ends without an answer, and the server never sees the request. `reset`: it ends with a TCP reset."""
+    """The connection ends without an answer, and the server never sees the request. With `reset` it ends with a TCP reset."""
 
     reset: bool = False
 
@@ -63,7 +63,7 @@ class Truncate:
 
 @dataclass(frozen=True)
 class Lost:
-    """The server carries the request out, but its answer is lost: the client gets `instead`, or the end of its connection."""
+    """The server carries the request out, but its answer is lost. The client gets the answer `instead`, or its connection ends."""
 
     instead: Status | None = None
 
@@ -73,10 +73,10 @@ Fault = Status | Hang | Delay | Drop | Truncate | Lost
 
 @dataclass
 class Rule:
-    """A fault for requests whose `METHOD /path?query` holds the pattern, and whose body holds `body` where it is given.
+    """A fault for requests whose `METHOD /path?query` matches the pattern, and whose body contains `body`.
 
-    It applies to the first `times` of them (None: to all), each with the given probability (by chance, from a fixed seed).
-    `seen` counts the requests that it was applied to; `met` is set at the first.
+    It applies to the first `times` of them (None means all), each with the given probability, drawn from a fixed seed. `seen`
+    counts the requests that it was applied to, and `met` is set at the first of them.
     """
 
     pattern: str
@@ -91,7 +91,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the proxy saw it: `status` is what the server answered (None: it was not asked), `fault` what befell the request."""
+    """One request as the proxy saw it. `status` is the server's answer (None when it was not asked), and `fault` the applied fault."""
 
     method: str
     path: str
@@ -106,7 +106,7 @@ class Request:
 
 
 class FaultProxy:
-    """A running proxy; made by `fault_proxy`. `latency_seconds` is added to every request."""
+    """A running proxy, made by `fault_proxy`. It delays every request by `latency_seconds`."""
 
     def __init__(self, server_port: int) -> None:
         self.latency_seconds = 0.0
@@ -122,7 +122,7 @@ class FaultProxy:
         self._thread.start()
 
     def add(self, pattern: str, fault: Fault, *, body: str = "", times: int | None = None, probability: float = 1.0) -> Rule:
-        """A rule behind those that there are."""
+        """Add a rule behind the present ones."""
         rule = Rule(pattern, fault, body, times, probability)
         with self._lock:
             self._rules.append(rule)
@@ -130,7 +130,7 @@ class FaultProxy:
 
     @contextmanager
     def fault(self, pattern: str, fault: Fault, *, body: str = "", times: int | None = None, probability: float = 1.0) -> Iterator[Rule]:
-        """A rule that stands as long as the block."""
+        """Add a rule until the block ends."""
         rule = self.add(pattern, fault, body=body, times=times, probability=probability)
         try:
             yield rule
@@ -138,7 +138,7 @@ class FaultProxy:
             self.take_away(rule)
 
     def take_away(self, *rules: Rule) -> None:
-        """Take these rules away, or all where none is named; requests that hang by them end."""
+        """Remove these rules, or all rules when none is given. Requests that hang because of them end."""
         with self._lock:
             gone = list(rules or self._rules)
             self._rules = [rule for rule in self._rules if not any(rule is one for one in gone)]
@@ -146,12 +146,12 @@ class FaultProxy:
             rule.taken_away.set()
 
     def requests(self, pattern: str = "") -> Sequence[Request]:
-        """The answered requests since `forget` whose `METHOD /path?query` holds the pattern, in the order of their answers."""
+        """The answered requests since `forget` whose `METHOD /path?query` matches the pattern, in the order of their answers."""
         with self._lock:
             return [request for request in self._requests if re.search(pattern, str(request))]
 
     def forget(self) -> None:
-        """Count from here."""
+        """Forget all requests so far."""
         with self._lock:
             self._requests.clear()
 
@@ -163,7 +163,7 @@ class FaultProxy:
         self._listener.close_connections()
 
     def rule_for(self, what: str, body: bytes) -> Rule | None:
-        """The rule that this request meets; it counts as applied."""
+        """The rule that applies to this request, or None. The rule counts it."""
         with self._lock:
             for rule in self._rules:
                 if rule.times is not None and rule.seen >= rule.times:
@@ -187,7 +187,7 @@ class FaultProxy:
 
 @contextmanager
 def fault_proxy(server_port: int) -> Iterator[FaultProxy]:
-    """A proxy in front of the server on this loopback port, for as long as the block."""
+    """A proxy in front of the server on this loopback port, until the block ends."""
     proxy = FaultProxy(server_port)
     try:
         yield proxy
@@ -214,7 +214,7 @@ class _Listener(ThreadingHTTPServer):
             self._open.discard(connection)
 
     def close_connections(self) -> None:
-        """End those that clients keep for later."""
+        """End the connections that clients keep open."""
         with self._lock:
             connections = list(self._open)
         for connection in connections:
@@ -238,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().finish()
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing: the log is `FaultProxy.requests`."""
+        """Log nothing, because `FaultProxy.requests` is the log."""
 
     def _handle(self) -> None:
         began = time.monotonic()
@@ -248,19 +248,19 @@ class _Handler(BaseHTTPRequestHandler):
         if proxy.latency_seconds:
             time.sleep(proxy.latency_seconds)
         status, reply = self._carried_out(rule, body)
-        # Before the reply: who has an answer finds its request counted.
+        # The request is logged before the reply, so a client that has its answer finds the request in the log.
         fault, seconds = rule.fault if rule else None, time.monotonic() - began
         proxy.log(Request(self.command, self.path, self.headers.get("Range"), len(body), status, fault, seconds))
         try:
             reply()
         except (BrokenPipeError, ConnectionResetError):
-            # The client has gone, for example because it waited long enough.
+            # The client closed the connection, for example after its timeout.
             self.close_connection = True
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle
 
     def _carried_out(self, rule: Rule | None, body: bytes) -> tuple[int | None, Callable[[], None]]:
-        """Do what the rule says: the status of the server, None where it was not asked, and what the client gets to see."""
+        """Apply the rule. Returns the server's status (None when it was not asked), and a function that replies to the client."""
         fault = rule.fault if rule else None
         if isinstance(fault, Status):
             return None, lambda: self._send_status(fault)
@@ -330,8 +330,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _end(self, reset: bool = False) -> None:
         self.close_connection = True
         if reset:
-            # Closing without lingering answers what comes next with a reset.
+            # With a linger time of 0, closing the socket sends a reset.
             self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.server.closed(self.request)
-            # The streams of this handler keep the socket open otherwise.
+            # Otherwise the streams of this handler keep the socket open.
             socket.close(self.request.detach())

@@ -1,7 +1,7 @@
-"""One fault, met by `compact` on a table on real services: what a person sees, what is left on storage, and how it goes on.
+"""Runs `compact` on a table on real services while a fault lasts, and collects what a person sees and what is left on storage.
 
-The course is always the same: the fault comes and `compact` runs; `table list` runs while it lasts; an hour later the fault has gone
-and `compact` runs again; a day later upkeep runs. Nobody waits: the product's clock is moved on by who sleeps, and by the test.
+The course is always the same. `compact` and `table list` run while the fault lasts. An hour later the fault is gone and `compact`
+runs again. A day later upkeep runs. Nothing really waits: a sleep only moves the product's clock on, and so does the test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from compaction_pipeline_tests.scenarios.soundness import faults
 
 
 class Scene:
-    """A table of small files on real services, the product's command line, and a clock that nobody waits for."""
+    """A table of small files on real services, the product's command line, and a clock that the test moves on."""
 
     def __init__(self, lake: ServedLake) -> None:
         self.lake = lake
@@ -50,25 +50,25 @@ class Scene:
 
     @property
     def commit(self) -> str:
-        """Pattern of the requests that commit to the table."""
+        """The pattern of the requests that commit to the table."""
         return f"^POST .*/{self.lake.namespace}/tables/t$"
 
     def give_up_after(self, seconds: float, *, commits_only: bool = False) -> None:
-        """Let the product wait no longer for the catalog, until it is mended: for requests that hang anyway."""
+        """Let requests to the catalog time out after this time until `mend` is called. Use it for requests that hang anyway."""
         others = PATIENT.read_seconds if commits_only else seconds
         self.limits = RequestLimits(connect_seconds=PATIENT.connect_seconds, read_seconds=others, commit_seconds=seconds)
 
     def then_mended_by(self, action: Callable[[], object]) -> None:
-        """What takes the fault away again, beside taking away every rule of the proxies."""
+        """Register an action for `mend`, which runs it after it has removed every rule of the proxies."""
         self._mend.append(action)
 
     def stored(self, path: str) -> Path:
-        """The file that an object of the table is here."""
+        """The local file of an object of the table."""
         prefix, folder = next((prefix, folder) for prefix, folder in MOUNTS.items() if path.startswith(prefix))
         return Path(folder, path.removeprefix(prefix))
 
     def damage(self, path: str, content: Callable[[bytes], bytes] | None) -> None:
-        """Put other bytes in the place of an object's, or take it away (None); mended by putting it back."""
+        """Replace the bytes of an object, or remove it when the function returns None. `mend` restores it."""
         file = self.stored(path)
         before = file.read_bytes()
         if content is None:
@@ -78,7 +78,7 @@ class Scene:
         self.then_mended_by(lambda: file.write_bytes(before))
 
     def change_catalog(self, key: str, value: str) -> None:
-        """Give the registered catalog another value of a property."""
+        """Change a property of the registered catalog."""
         database = create_engine(f"sqlite:///{self.lake.home}/state.db")
         with database.begin() as connection:
             properties = connection.execute(select(schema.catalog.c.properties)).scalar_one()
@@ -99,7 +99,7 @@ class Scene:
         return made
 
     def type(self, *arguments: str) -> Any:
-        """Run a command; its JSON, with its exit code."""
+        """Run a command. Returns its JSON and its exit code."""
         environment = {"COMPACTION_HOME": str(self.lake.home), "COMPACTION_MERGE_ENGINE": "in-process"}
         with self._quickly():
             result = CliRunner(env=environment).invoke(app, [*arguments, "--json"])
@@ -123,7 +123,7 @@ class Scene:
         with (
             mock.patch("compaction_pipeline.cli.session.Services", self.services),
             mock.patch.object(engine, "BUSY_TIMEOUT_SECONDS", 1),
-            # Every command is a process of its own, which knows nothing of what hung before.
+            # In reality every command is a process of its own, which does not know which catalog was silent before.
             mock.patch.dict(rest_catalog._silent_until, clear=True),
         ):
             yield
@@ -138,12 +138,12 @@ class Scene:
     # ---- what is there -----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Every row is as before, and the metadata is sound."""
+        """Check that every row is as before, and that the metadata is sound."""
         assert bag_difference(self.table.rows(), self.rows) == ""
         assert faults(self.table.table) == []
 
     def unlisted(self) -> Sequence[str]:
-        """Files in the table's folder that no snapshot lists, as `data` or `metadata`; metadata files are the catalog's own."""
+        """The files in the table's folder that no snapshot lists, as `data` or `metadata`. Metadata JSON files belong to the catalog."""
         self.table.table.refresh()
         metadata = metadata_of(self.table.table)
         listed = {self.stored(snapshot["manifest-list"]) for snapshot in metadata["snapshots"]}
@@ -158,7 +158,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a fault; texts without what differs from run to run."""
+    """The observations of one fault. Its texts hold placeholders for everything that differs from run to run."""
 
     exit_code: int
     reason_code: str
@@ -171,14 +171,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault in words, and how it is made."""
+    """A fault: its name, and a function that causes it."""
 
     name: str
     comes: Callable[[Scene], object] = field(repr=False)
 
 
 def course(scene: Scene, fault: Fault) -> Seen:
-    """Let the fault come, and look."""
+    """Cause the fault, run the whole course, and return the observations."""
     scene.add_catalog()
     fault.comes(scene)
     first, code = scene.type("compact", str(scene.table.identifier), "--type", "major")
@@ -205,7 +205,7 @@ def course(scene: Scene, fault: Fault) -> Seen:
 
 
 def stable(text: str, scene: Scene) -> str:
-    """A text without ports, ids, times and folders, which differ from run to run."""
+    """The text with placeholders for ports, ids, times and folders, which differ from run to run."""
     text = " ".join(text.split())
     text = text.replace(scene.lake.namespace, "db").replace(str(scene.lake.home), "HOME")
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID", text)

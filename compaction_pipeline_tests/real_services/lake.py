@@ -1,6 +1,6 @@
-"""A lake on a real REST catalog and a real S3, and the product on it, which reaches both through proxies that inject faults.
+"""A lake on a real REST catalog and a real S3. The product reaches both through proxies that inject faults.
 
-Tables are written and judged past the proxies: these count the product's requests alone, and their faults hit nobody else.
+Tests write and check tables without the proxies. So the proxies count only the product's requests, and their faults hit nobody else.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from compaction_pipeline_tests.real_services.fault_proxy import fault_proxy
 from compaction_pipeline_tests.real_services.servers import RestCatalogServer, S3Server
 
 PATIENT = RequestLimits(connect_seconds=600, read_seconds=600, commit_seconds=600)
-"""Against a hang: a server on a busy machine may take long for its first answers."""
+"""Generous limits, which only end a hang. On a busy machine a server may take long for its first answers."""
 
 
 class ServedLake(Lake):
-    """A namespace of its own in the catalog. `catalog_proxy` and `s3_proxy` stand before the product, whose catalog is named `lake`."""
+    """A lake with its own namespace. The product uses `catalog_proxy` and `s3_proxy`, and its catalog is called `lake`."""
 
     def __init__(self, folder: Path, s3: S3Server, rest: RestCatalogServer) -> None:
         super().__init__(folder, properties={**rest.properties(), **s3.properties()}, namespace=f"db{uuid4().hex[:8]}", limits=PATIENT)
@@ -42,14 +42,14 @@ class ServedLake(Lake):
         return self
 
     def __exit__(self, *failure: object) -> None:
-        # A request that hangs ends before those who wait for it.
+        # Requests that hang must end before the threads that wait for them.
         self._open.close()
         if self._services is not None:
             self._services.stores.close()
 
     @property
     def services(self) -> Services:
-        """The product in this process, with a state database of its own; it merges in this process."""
+        """The product's services in this process, with their own state database. They merge in this process."""
         if self._services is None:
             self._services = made = Services(Settings(home=self.home, merge_engine="in-process"))
             made.__dict__["catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), PATIENT)
@@ -57,11 +57,11 @@ class ServedLake(Lake):
         return self._services
 
     def compact(self, table: LakeTable, kind: CompactionType) -> Compaction:
-        """Compact everything that this type finds something to gain at."""
+        """Force a compaction of this type."""
         return self.services.compact_table.compact(table.identifier, PlanRequest(types=(kind,), force=True))
 
     def java_table(self, spark: Any, table: LakeTable) -> str:
-        """The table's name in Spark, which reads it from the same servers by Iceberg's Java library."""
+        """The table's name in Spark. Spark reads it from the same servers, with Iceberg's Java library."""
         name = table.identifier.catalog + self.namespace
         settings = {
             "": "org.apache.iceberg.spark.SparkCatalog",

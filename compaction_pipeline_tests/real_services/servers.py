@@ -1,6 +1,6 @@
 """S3 (s3proxy over a folder) and Iceberg's own REST catalog, each a Java process on a free loopback port.
 
-A server ends with its block. What it says stands in a log below its folder and in the error of a start that failed.
+A server ends with its block. Its output goes to a log file in its folder. The error of a failed start repeats that log.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ ACCESS_KEY = "compaction"
 SECRET_KEY = "compaction-secret"
 BUCKET = "lakehouse"
 _START_SECONDS = 240
-"""A JVM on a machine that is busy with other things takes long."""
+"""The limit for the start of a server. A JVM starts slowly on a busy machine."""
 
 
 @dataclass(frozen=True)
 class S3Server:
-    """An S3 that takes one key pair and checks signatures. The bucket `BUCKET` is there."""
+    """An S3 that accepts one key pair and checks signatures. It has the bucket `BUCKET`."""
 
     port: int
     folder: Path
-    """What is stored: the object `key` of a bucket is the file `bucket/key`."""
+    """The folder of the stored objects. The object `key` of a bucket is the file `bucket/key`."""
 
     def properties(self, port: int | None = None) -> dict[str, str]:
-        """Properties of a catalog whose tables lie here; `port` is that of a proxy in front."""
+        """Properties of a catalog whose tables are on this S3. `port` is the port of a proxy in front of it."""
         return {
             "s3.endpoint": f"http://127.0.0.1:{port or self.port}",
             "s3.access-key-id": ACCESS_KEY,
@@ -48,19 +48,19 @@ class S3Server:
 
 @dataclass(frozen=True)
 class RestCatalogServer:
-    """A REST catalog whose tables lie below `warehouse`. It takes any OAuth2 client, and its tokens do not expire."""
+    """A REST catalog whose tables are below `warehouse`. It accepts any OAuth2 client, and its tokens do not expire."""
 
     port: int
     warehouse: str
 
     def properties(self, port: int | None = None) -> dict[str, str]:
-        """Properties that open the catalog; `port` is that of a proxy in front."""
+        """Properties that open the catalog. `port` is the port of a proxy in front of it."""
         return {"type": "rest", "uri": f"http://127.0.0.1:{port or self.port}", "warehouse": self.warehouse}
 
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3Server]:
-    """An S3 over `folder/objects`, for as long as the block; meanwhile the reference reader reads tables on it. One at a time."""
+    """An S3 over `folder/objects`, until the block ends. Until then the reference reader can read tables on it. Use one at a time."""
     jar = next(s3_jars().glob("s3proxy-*.jar"))
     objects = folder / "objects"
     (objects / BUCKET).mkdir(parents=True, exist_ok=True)
@@ -87,13 +87,13 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
 
 @contextmanager
 def rest_catalog_server(folder: Path, s3: S3Server, s3_port: int | None = None) -> Iterator[RestCatalogServer]:
-    """A REST catalog with its database in `folder` and its tables on this S3, for as long as the block.
+    """A REST catalog with its database in `folder` and its tables on this S3, until the block ends.
 
-    The server itself writes the metadata files; `s3_port` is that of a proxy that it goes through.
+    The server itself writes the metadata files. `s3_port` is the port of a proxy that it writes through.
     """
     port = free_port()
     warehouse = f"s3://{BUCKET}/rest"
-    # The server makes catalog properties of these: CATALOG_ goes, `__` is a hyphen, `_` a dot.
+    # The server makes catalog properties from these variables: it removes CATALOG_, and turns `__` into a hyphen and `_` into a dot.
     settings = {
         "CATALOG_REST_PORT": str(port),
         "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -117,7 +117,7 @@ def rest_catalog_server(folder: Path, s3: S3Server, s3_port: int | None = None) 
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on right now."""
+    """A loopback port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -137,7 +137,7 @@ def _process(command: Sequence[str], settings: Mapping[str, str], port: int, log
             threading.Event().wait(0.05)
         yield
     finally:
-        # Nothing that it keeps is wanted afterwards.
+        # Its data is not needed afterwards, so it is killed.
         process.kill()
         process.wait()
 

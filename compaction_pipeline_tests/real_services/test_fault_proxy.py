@@ -1,4 +1,4 @@
-"""The proxy forwards, counts, and does to a request what its rules say."""
+"""The proxy forwards requests, counts them and applies its rules to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compaction_pipeline_tests.real_services.fault_proxy import Delay, Drop, Fau
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers what it was sent, and keeps it."""
+    """Answers with the request that it got, and remembers the request."""
 
     protocol_version = "HTTP/1.1"
     received: list[str]
@@ -36,7 +36,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def received() -> list[str]:
-    """What reached the server."""
+    """The requests that reached the server."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""What scenarios share: Iceberg's Java library as the second judge."""
+"""Gives scenarios the Spark session with Iceberg's Java library, which reads their tables beside the reference reader."""
 
 from __future__ import annotations
 

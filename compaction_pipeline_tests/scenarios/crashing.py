@@ -1,7 +1,7 @@
-"""A process that compacts a table, tells every step of the protocol, and is killed at one of them.
+"""A process that compacts a table, logs every step of the protocol, and kills itself at one of them.
 
-A step is: a write to the state database, a file that a merge writes, a manifest, a manifest list, a metadata file, the swap of
-the catalog's pointer, what the use cases announce themselves, and telling Dagster. Most have a "before" and an "after".
+A step is a write to the state database, a file that a merge writes, a manifest, a manifest list, a metadata file, the swap of
+the catalog's pointer, a step that a use case announces, or a report to Dagster. Most have a "before" and an "after".
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITES = {
     "records": ("save", "mark_mirrored"),
     "leases": ("acquire", "release"),
 }
-"""Every method of a store that writes. (Renewals run beside the protocol, in a thread.)"""
+"""Every method of a store that writes, except `renew`, which a thread calls beside the protocol."""
 
 REQUEST = PlanRequest(types=(CompactionType.MINOR,), force=True)
 
@@ -44,7 +44,7 @@ OnStep = Callable[[str], None]
 
 
 def open_at(home: Path, later: timedelta = timedelta(0), on_step: OnStep = lambda step: None) -> Services:
-    """Services on the state database in `home`, merging in this process, `later` than now."""
+    """Services on the state database in `home`. They merge in this process, and their clock is ahead by `later`."""
 
     def clock() -> datetime:
         return utc_now() + later
@@ -54,7 +54,10 @@ def open_at(home: Path, later: timedelta = timedelta(0), on_step: OnStep = lambd
 
 
 def compact_until(home: str, name: str | None, occurrence: int) -> None:
-    """Compact the table, mirror the record; SIGKILL at the n-th time that step `name` is reached (None: never). Steps go to a file."""
+    """Compact the table and mirror the record. Each step is written to a file.
+
+    The process kills itself with SIGKILL when it reaches the step `name` for the n-th time (`occurrence`); None means never.
+    """
     folder = Path(home)
     seen: Counter[str] = Counter()
 
@@ -74,10 +77,13 @@ def compact_until(home: str, name: str | None, occurrence: int) -> None:
 
 
 def mirror(home: Path, services: Services, on_step: OnStep = lambda step: None) -> None:
-    """Tick the sensor that tells Dagster, twice, as the daemon does: events first, then the cursor; the next tick remembers."""
+    """Tick `commit_sensor` twice. As Dagster's daemon does, store the events of a tick first, and then its cursor.
+
+    The second tick marks what the first one has told.
+    """
     sensor = defs.get_repository_def().get_sensor_def("commit_sensor")
     cursor = home / "cursor"
-    # The resource is copied for each tick and opens its services anew: it is handed ours.
+    # Dagster copies the resource for each tick, and the copy would open services of its own. The patch gives it ours.
     with mock.patch.object(resources, "open_services", return_value=services), instance_at(home) as instance:
         for _ in range(2):
             text = cursor.read_text() if cursor.exists() else None
@@ -101,7 +107,7 @@ def instance_at(home: Path) -> dg.DagsterInstance:
 
 
 def told_records(home: Path) -> list[str]:
-    """Record ids that Dagster was told of."""
+    """The ids of the records that Dagster has events for."""
     with instance_at(home) as instance:
         events = instance.fetch_materializations(dg.AssetKey("compaction_records"), limit=100).records
         found = []
@@ -113,12 +119,12 @@ def told_records(home: Path) -> list[str]:
 
 
 def steps_of(home: Path) -> list[str]:
-    """Steps that the last process in `home` told, in order."""
+    """The steps that the last process in `home` logged, in order."""
     return (home / "steps").read_text().splitlines()
 
 
 class _Told:
-    """A store that tells before and after it writes."""
+    """A store that announces each write before and after it."""
 
     def __init__(self, store: Any, name: str, on_step: OnStep) -> None:
         self._store = store
@@ -141,7 +147,7 @@ class _Told:
 
 @contextmanager
 def _told_files(on_step: OnStep) -> Iterator[None]:
-    """Tell of each file that a merge writes, and of each metadata file."""
+    """Announce each file that a merge writes, and each metadata file."""
     plain_output, plain_metadata = FileAccess.output, SqlCatalog._write_metadata
 
     @contextmanager

@@ -1,6 +1,6 @@
-"""A FileIO that fails where a test says, as a disk or a store would: chosen by catalog properties like any other FileIO.
+"""A FileIO that fails as a disk or a store would. Catalog properties choose it like any other FileIO.
 
-`file.faults` names the fault and the files that it meets, e.g. `disk-full:.avro` or `no-permission:/data/`.
+The property `file.faults` names the fault and the files that it applies to, for example `disk-full:.avro` or `no-permission:/data/`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _READ_FAULTS = {"unreadable": errno.EACCES}
 
 
 class FaultingIO(PyArrowFileIO):
-    """PyArrow's FileIO with faults. Files that it refuses to write are never made."""
+    """PyArrow's FileIO with faults. A file that it refuses to write is never created."""
 
     def new_output(self, location: str) -> Any:
         output = super().new_output(location)

@@ -1,4 +1,4 @@
-"""A table's rows as Iceberg's own Java library on Spark sees them, in the form of the reference reader."""
+"""Reads a table's rows with Iceberg's Java library on Spark, and gives them the form of the reference reader's rows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from compaction_pipeline_tests.reference_reader import Row, canonical, live_entr
 
 
 def java_rows(spark: Any, metadata_location: str) -> list[Row]:
-    """Rows of the table whose metadata file this is."""
-    # One Spark task: the tables are small, and a task for each file takes longer than its rows.
+    """The rows of the table that this metadata file describes."""
+    # One Spark task reads all files. The tables are small, so starting a task for each file would take longer than reading it.
     frame = spark.read.format("iceberg").option("split-size", 1 << 30).option("file-open-cost", 1).load(metadata_location).coalesce(1)
     return frame_rows(frame)
 
 
 def java_can_read(table: Any) -> bool:
-    """Whether Java puts no two columns of one name together: beside the current ones it reads those of equality deletes that were
-    dropped since (`DeleteFilter.fileProjection`), and refuses the table where a new column has the name of such a one.
+    """False for a table that Java's reader refuses.
+
+    Java also reads dropped columns that equality deletes name (`DeleteFilter.fileProjection`). It refuses the table when a
+    current column, or another dropped one, has the same name as such a column.
     """
     metadata = metadata_of(table)
     if "schemas" not in metadata:
@@ -33,7 +35,7 @@ def java_can_read(table: Any) -> bool:
 
 
 def frame_rows(frame: Any) -> list[Row]:
-    """Rows of a Spark DataFrame."""
+    """The rows of a Spark DataFrame."""
     return [_row(row, frame.schema) for row in frame.collect()]
 
 

@@ -1,7 +1,7 @@
-"""Compactions of a modelled table in their three steps, with anything in between: plan now, merge later, commit much later.
+"""Compactions of a modelled table in three steps: plan, merge and commit. Anything may happen between two steps.
 
-The parts are composed directly (planner, engine, committer) without services or state database: what is Pending and
-Prepared is held here, under the rules that the state database would keep.
+The class calls the planner, the engine and the committer directly, without services or a state database. It holds the Pending
+and Prepared tasks itself, and follows the rules of the state database.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BUDGET = Budget(task_slots=1_000, input_bytes=1 << 40)
 
 
 class ModelledCompactions:
-    """Tasks of one modelled table: `pending` were planned, `prepared` merged, `records` committed under an id."""
+    """The tasks of one modelled table: `pending` are planned, `prepared` are merged, and `records` are committed under a record id."""
 
     def __init__(self, table: ModelledTable, engine: MergeEngine) -> None:
         self._table = table
@@ -57,22 +57,22 @@ class ModelledCompactions:
     # ---- steps -------------------------------------------------------------------------------------------------------
 
     def plan(self, rng: Random) -> None:
-        """Plan what the triggers say, or one type by force; now and then as if the state database had forgotten what is in use."""
+        """Plan what is due, or force one type. Sometimes plan as if no file were in use, as after the loss of the state database."""
         forgetful = rng.random() < 0.15
         self._plan(_random_request(rng), InUse() if forgetful else self._in_use())
 
     def merge(self, rng: Random) -> None:
-        """Merge some of the pending tasks; plan first when there is none."""
+        """Merge some of the pending tasks. When there are none, plan first."""
         if not self.pending:
             self.plan(rng)
         self._merge([task for task in self.pending if rng.random() < 0.7])
 
     def commit(self, rng: Random, meanwhile: Callable[[], None] | None = None) -> None:
-        """Commit some of what is prepared; `meanwhile`, a writer may commit between any two steps of it."""
+        """Commit some of the prepared tasks. `meanwhile` runs between two steps of the commit, for example another writer's commit."""
         if not self.prepared:
             self.merge(rng)
         chosen = [task for task in self.prepared if rng.random() < 0.8]
-        # As the state database claims: a group's tasks go together, and only when none of them is on its way.
+        # The state database claims the tasks of a group together, and only when none of them is Pending or Executing.
         groups = {task.work.group for task in chosen if task.work.group}
         waiting = {task.work.group for task in self.pending}
         chosen = [task for task in self.prepared if (task.work.group in groups - waiting if task.work.group else task in chosen)]
@@ -80,14 +80,15 @@ class ModelledCompactions:
             self._commit(chosen, _Interruption(rng.choice(get_args(CommitStep)), meanwhile))
 
     def commit_again(self, rng: Random) -> None:
-        """A process that did not get the answer commits the same record again: nothing may happen twice."""
+        """Commit a record again, as a process does that did not get the catalog's answer. Nothing may be committed twice."""
         if not self.records:
             return
         record_id, tasks = rng.choice(self.records)
         before = self._table.head_id()
         snapshots = [snapshot for snapshot in self._table.table.metadata.snapshots if self._record_of(snapshot) == record_id]
         if not snapshots:
-            # Expired: whether it went in is told by its files, which a later commit may have replaced. Then all it says is conflict.
+            # The record's snapshots have expired. Now only its files show that it was committed, and a later commit may have replaced them.
+            # Then the commit reports conflicts.
             known = self._snapshots_of_main()
             if not known:
                 return
@@ -97,7 +98,7 @@ class ModelledCompactions:
             assert self._table.head_id() == before, "a record was committed twice"
 
     def compact(self, rng: Random) -> None:
-        """Plan, merge and commit with nobody else about: nothing may conflict, and a forced type leaves no more of its work."""
+        """Plan, merge and commit while nobody else writes. Nothing may conflict."""
         request = _random_request(rng)
         kept = self.pending, self.prepared
         self.pending, self.prepared = [], []
@@ -109,13 +110,13 @@ class ModelledCompactions:
         self.pending, self.prepared = kept
 
     def plan_and_merge(self, request: PlanRequest, in_use: InUse) -> CompactionPlan:
-        """Prepare all that a plan asks for."""
+        """Plan, and merge all tasks of the plan."""
         made = self._plan(request, in_use)
         self._merge(list(self.pending))
         return made
 
     def committer(self) -> IcebergCommitter:
-        """A committer as any process has one."""
+        """A new committer, as another process would have."""
         return IcebergCommitter(self.catalogs)
 
     # ---- parts -------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class ModelledCompactions:
                     max_attempts=1,
                     memory_bytes=properties.task_memory_bytes,
                     created_at=_NOW,
-                    # Group names are unique within a plan only.
+                    # Group names are unique only within a plan.
                     work=replace(work, group=f"{plan_id}/{work.group}" if work.group else ""),
                 )
             )
@@ -195,7 +196,7 @@ class ModelledCompactions:
         self.committed.update(f"{task.work.type.value} {task.work.action.value}" for task in tasks if task.task_id in committed)
         self.conflicts += outcome.conflicts.values()
         if not interruption.ran_after_the_swap:
-            # Else somebody may have rolled back or expired what just went in.
+            # Otherwise somebody may have rolled the commit back, or expired its snapshot.
             self._check_committed([task for task in tasks if task.task_id in committed])
             self._check_history(record_id, bool(committed))
         if committed:
@@ -223,7 +224,7 @@ class ModelledCompactions:
         operations = [snapshot.summary.operation.value for snapshot in ours if snapshot.summary]
         assert operations in ([["replace"], ["overwrite"], ["replace", "overwrite"]] if committed else [[]]), operations
         for snapshot in ours:
-            # Each of a commit's snapshots shows the rows of its parent, also the one between.
+            # Each snapshot of a commit shows the rows of its parent. This holds for the first of two snapshots too.
             self._table.history[snapshot.snapshot_id] = self._table.history[snapshot.parent_snapshot_id]
 
     @staticmethod
@@ -243,7 +244,7 @@ class ModelledCompactions:
 
 
 class _Interruption:
-    """Runs once, when a commit reaches a step."""
+    """Runs a function once, when a commit reaches a step."""
 
     def __init__(self, step: str, run: Callable[[], None] | None) -> None:
         self._step = step

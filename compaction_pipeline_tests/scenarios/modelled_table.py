@@ -1,8 +1,8 @@
-"""A real Iceberg table and beside it, as a plain list of rows, what a reader must see.
+"""A real Iceberg table, and beside it the truth: a plain list of the rows that a reader must see.
 
-Writers here do what Flink, Spark and people do to a table. Every method is one step; each draws what it needs from `rng`
-and keeps the truth by plain Python, never by reading the rows back. (Where a step deletes rows at a place, the
-reference reader tells where they stand.)
+The writers here do to a table what Flink, Spark and people do. Every method is one step. It draws its choices from `rng`, and
+changes the truth by plain Python. It never reads the rows back, except that a step which deletes rows by position asks the
+reference reader for their positions.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _LAYOUTS: tuple[Layout, ...] = (
 """Partition layouts by (source column, transform)."""
 
 _KEY_COLUMNS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 19)
-"""Columns that equality deletes may name, when the schema still has them."""
+"""Columns that equality deletes may name, as long as the schema has them."""
 
 _NEEDS_DELETES = ("upsert", "delete_by_equality", "delete_by_equality_in_one_partition", "delete_by_position")
 
@@ -85,7 +85,7 @@ Place = tuple[int, tuple[Any, ...]]
 
 
 class ModelledTable:
-    """One table, its writers and its truth. `truth` are the rows at the head, `history` those of every snapshot."""
+    """One table, its writers and its truth. `truth` holds the rows at the head, and `history` the rows of every snapshot."""
 
     identifier = TableIdentifier("lake", ("db",), "t")
 
@@ -139,7 +139,7 @@ class ModelledTable:
         return self.table.schema()
 
     def reopen(self) -> None:
-        """Open the catalog anew, after its database file was replaced."""
+        """Open the catalog again, after its database file was replaced."""
         self.catalog.close()
         self.catalog = SqlCatalog("lake", **self.catalog_properties)
         self.reload()
@@ -153,28 +153,28 @@ class ModelledTable:
         return None if snapshot is None else snapshot.snapshot_id
 
     def expected(self, snapshot_id: int | None = None) -> list[dict[str, Any]]:
-        """Rows that a reader must see at the head, or at a snapshot, by the current schema."""
+        """The rows that a reader must see at the head, or at a snapshot, in the current schema."""
         rows = self.truth if snapshot_id is None else self.history[snapshot_id]
         return [named(row, self.schema.fields) for row in rows]
 
     def live_files(self) -> list[LiveFile]:
-        """The head's files as the product sees them."""
+        """The head's live files, as the product reads them."""
         snapshot = self.table.current_snapshot()
         manifests = snapshot.manifests(self.table.io) if snapshot else []
         return [file for manifest in manifests for file in read_live_files(self.table.io, self.table.metadata, manifest)]
 
     def remember(self) -> None:
-        """Note the truth of the head: for a rollback to it."""
+        """Remember the truth of the head, for a later rollback to it."""
         self.history[self.head_id()] = list(self.truth)
 
     def write(self, kind: str, rng: Random) -> None:
-        """One step by its method's name; a table of format v1 takes no delete files: rows are appended instead."""
+        """Do one step by its method's name. A table of format v1 takes no delete files, so rows are appended to it instead."""
         getattr(self, "append" if self.format_version == 1 and kind in _NEEDS_DELETES else kind)(rng)
 
     # ---- writers -----------------------------------------------------------------------------------------------------
 
     def append(self, rng: Random) -> None:
-        """A batch writer; sometimes one that still knows an older schema or an older spec."""
+        """Append as a batch writer does. Sometimes the writer still knows an older schema or an older spec."""
         schema = self._some_schema(rng)
         rows = [random_row(rng, schema) for _ in range(rng.choice((1, 2, 5, 20, 60)))]
         self.append_rows(rows, schema, self._some_spec(rng, schema))
@@ -195,7 +195,7 @@ class ModelledTable:
         return None
 
     def upsert(self, rng: Random) -> None:
-        """As Flink in upsert mode: delete the keys by equality, add the rows, and delete doubles of the same commit by position."""
+        """Upsert as Flink does: delete the keys by equality, add the rows, and delete repeated keys of the same commit by position."""
         keys = [rng.randrange(40) for _ in range(rng.choice((1, 3, 10)))]
         rows = [{**random_row(rng, self.schema), 1: key} for key in keys]
         last = {row[1]: row for row in rows}
@@ -210,7 +210,7 @@ class ModelledTable:
         self.truth = [row for row in self.truth if row.get(1) not in last] + list(last.values())
 
     def delete_by_equality(self, rng: Random) -> None:
-        """Delete by one or two columns; half the keys are of rows that exist, NULL and NaN among them."""
+        """Delete by one or two columns. Some keys are of existing rows and one is random; NULL and NaN are among them."""
         columns = [item for item in self.schema.fields if item.field_id in _KEY_COLUMNS]
         ids = tuple(sorted(item.field_id for item in rng.sample(columns, rng.choice((1, 1, 2)))))
         keys = [*rng.sample(self.truth, min(len(self.truth), rng.choice((1, 3)))), random_row(rng, self.schema)]
@@ -218,7 +218,7 @@ class ModelledTable:
         self._forget_keys(ids, keys)
 
     def delete_by_equality_in_one_partition(self, rng: Random) -> None:
-        """A delete of a partitioned spec says nothing about rows elsewhere."""
+        """Delete by equality in one partition. Such a delete does not reach rows of other partitions."""
         places = [place for place in self._places() if not self._is_unpartitioned(place[0])]
         if not places:
             return
@@ -227,7 +227,7 @@ class ModelledTable:
         if not located:
             return
         here = rng.sample(located, min(len(located), 3))
-        # Keys of rows that stand elsewhere too: they stay there.
+        # Some keys are also those of rows in other partitions, and those rows stay.
         elsewhere = rng.sample(self.truth, min(len(self.truth), rng.choice((0, 10, 40))))
         chosen = {canonical(row.row[self._name(1)]) for row in here} | {canonical(row.get(1)) for row in elsewhere}
         keys = [row for row in self.truth if canonical(row.get(1)) in chosen]
@@ -236,7 +236,7 @@ class ModelledTable:
         self._forget_rows(row for row in located if canonical(row.row[self._name(1)]) in chosen)
 
     def delete_by_position(self, rng: Random) -> None:
-        """As Spark merge-on-read: one delete file per data file, or per partition with the paths of several."""
+        """Delete by position as Spark's merge-on-read does: one delete file for each data file, or one for each partition."""
         located = located_rows(self.table)
         if not located:
             return
@@ -257,7 +257,7 @@ class ModelledTable:
     # ---- people ------------------------------------------------------------------------------------------------------
 
     def evolve_schema(self, rng: Random) -> None:
-        """Add, drop, rename, promote or move a column, nested ones too."""
+        """Add, drop, rename, promote or move a column, which may be nested."""
         schema = self.schema
         number = next(self._numbers)
         top = [item for item in schema.fields if item.field_id not in self._current_sources()]
@@ -269,7 +269,7 @@ class ModelledTable:
             if choice == "add":
                 update.add_column(f"c{number}", rng.choice((LongType(), StringType(), DoubleType())))
             elif choice == "add again" and len(droppable) > 6:
-                # Dropped and added under the same name at once: a new id, so the old values must not come back.
+                # The column is dropped and added again under its name. It gets a new id, so the old values must not come back.
                 item = rng.choice(droppable)
                 update.delete_column(item.name)
                 update.add_column(item.name, item.field_type if isinstance(item.field_type, PrimitiveType) else StringType())
@@ -291,7 +291,7 @@ class ModelledTable:
                     update.delete_column((item.name, rng.choice(inside).name))
 
     def evolve_partitions(self, rng: Random) -> None:
-        """Go to another partition layout; files of the old ones stay."""
+        """Change to another partition layout. Files of the old layouts stay."""
         present = {item.field_id for item in self.schema.fields}
         layout = rng.choice([layout for layout in _LAYOUTS if all(source in present for source, _ in layout)])
         current = {(item.source_id, str(item.transform)) for item in self.table.spec().fields if str(item.transform) != "void"}
@@ -308,7 +308,7 @@ class ModelledTable:
                 update.add_field(self._name(source), transform, f"p{number}_{source}")
 
     def expire_snapshots(self, rng: Random) -> None:
-        """Expire some old snapshots; half the time their files go from storage too, as Java does."""
+        """Expire some old snapshots. Half the time also delete their files from storage, as Java does."""
         metadata = self.table.metadata
         head = self.table.current_snapshot()
         old = [snapshot.snapshot_id for snapshot in metadata.snapshots if head is not None and snapshot.snapshot_id != head.snapshot_id]
@@ -323,7 +323,7 @@ class ModelledTable:
                 os.remove(local_path(path))
 
     def roll_back(self, rng: Random) -> None:
-        """Go back to an ancestor of the head."""
+        """Roll the table back to an ancestor of the head."""
         known, ancestor = [], self.table.current_snapshot()
         while ancestor is not None and ancestor.parent_snapshot_id is not None:
             ancestor = self.table.snapshot_by_id(ancestor.parent_snapshot_id)
@@ -338,7 +338,7 @@ class ModelledTable:
     # ---- other engines' maintenance ----------------------------------------------------------------------------------
 
     def rewrite_as_another_engine(self, rng: Random) -> None:
-        """A foreign compaction of some files of one partition: their live rows, at the head's sequence number, in one file."""
+        """Compact some files of one partition as another engine does: write their live rows to one file, at the head's sequence number."""
         snapshot = self.table.current_snapshot()
         entries = self._some_data_files(rng, at_least=2)
         if snapshot is None or not entries:
@@ -347,7 +347,7 @@ class ModelledTable:
         self._replace(Operation.REPLACE, entries, [row for row in located_rows(self.table) if row.entry in entries], sequence)
 
     def delete_by_copy_on_write(self, rng: Random) -> None:
-        """A writer that rewrites a file without some of its rows (operation `overwrite`, a new sequence number)."""
+        """Rewrite a file without some of its rows (operation `overwrite`, a new sequence number)."""
         entries = self._some_data_files(rng, at_least=1)[:1]
         if not entries:
             return
@@ -378,7 +378,7 @@ class ModelledTable:
     # ---- parts -------------------------------------------------------------------------------------------------------
 
     def _some_schema(self, rng: Random) -> Schema:
-        # A writer that started before an evolution: all its columns still stand, as they were or narrower.
+        # A writer may have started before a schema change. Its columns must still exist, but may be narrower.
         if rng.random() < 0.7:
             return self.schema
         fits = [schema for schema in self.table.schemas().values() if _is_narrower(schema, self.schema)]
@@ -393,7 +393,7 @@ class ModelledTable:
         return rng.choice(sorted(fits)) if fits else current
 
     def _data_files(self, rows: Sequence[ModelledRow], schema: Schema, spec_id: int) -> list[tuple[OutputFile, Record, list[ModelledRow]]]:
-        """Write rows as one file per partition; answers each with its partition and its rows in their order."""
+        """Write rows as one file for each partition. Returns each file with its partition and its rows in their order."""
         spec = self.table.specs()[spec_id]
         by_partition: dict[tuple[Any, ...], list[ModelledRow]] = defaultdict(list)
         for row in rows:
@@ -421,7 +421,7 @@ class ModelledTable:
         return item.transform.transform(kind)(_held(row.get(item.source_id)))
 
     def _equality_deletes(self, rng: Random, ids: tuple[int, ...], keys: Sequence[ModelledRow]) -> list[tuple[OutputFile, tuple[int, ...]]]:
-        """Delete files that reach every row with these keys: a global one, or one in each place (or each that holds such a row)."""
+        """Delete files that reach every row with these keys: a global one, or one for each partition (or each that holds such a row)."""
         unpartitioned = [spec_id for spec_id in self.table.specs() if self._is_unpartitioned(spec_id)]
         if unpartitioned and rng.random() < 0.4:
             spec_id = rng.choice(sorted(unpartitioned))
@@ -473,7 +473,7 @@ class ModelledTable:
         return rng.sample(entries, rng.randint(at_least, len(entries)))
 
     def _places(self) -> dict[Place, Record]:
-        """Where live data files stand."""
+        """The specs and partitions that hold live data files."""
         return {
             (entry.spec_id, entry.partition): _record(entry) for entry in live_entries(metadata_of(self.table)) if entry.content == DATA
         }
@@ -511,7 +511,7 @@ class ModelledTable:
 
 
 def _some_format(name: str) -> dict[str, Any]:
-    """Each file in a format of its own: a merge copies the bytes of some, and decodes others."""
+    """The Parquet settings of a file, drawn by its name. So a merge copies the bytes of some files, and decodes others."""
     rng = Random(name)
     return {
         "use_dictionary": rng.random() < 0.3,
@@ -522,7 +522,7 @@ def _some_format(name: str) -> dict[str, Any]:
 
 
 def _record(entry: Entry) -> Record:
-    """An entry's partition as PyIceberg holds it: dates as days."""
+    """The partition of an entry in PyIceberg's form, with dates as days."""
     return Record(*(_held(value) for value in entry.file["partition"].values()))
 
 
@@ -533,7 +533,7 @@ def _held(value: Any) -> Any:
 
 
 def _by_id(row: Mapping[str, Any], fields: Iterable[NestedField]) -> ModelledRow:
-    """A row that the reference reader gave, by field id again."""
+    """A row of the reference reader, keyed by field id."""
     return {item.field_id: _value_by_id(row[item.name], item.field_type) for item in fields}
 
 
@@ -556,7 +556,7 @@ def _promoted(item: NestedField) -> PrimitiveType:
 
 
 def _is_narrower(schema: Schema, current: Schema) -> bool:
-    """Whether every column of an older schema still stands, whatever its name and width now."""
+    """True when every column of an older schema still exists, under whatever name and width."""
     old, new = schema.fields, {item.field_id: item for item in current.fields}
     return all(item.field_id in new and (item.field_type.is_primitive or item.field_type == new[item.field_id].field_type) for item in old)
 

@@ -1,7 +1,7 @@
-"""Random values of every Iceberg v2 type that is easy to get wrong, and rows held by field id.
+"""Random values of every Iceberg v2 type that is easy to get wrong, and rows that are keyed by field id.
 
-A modelled row maps field ids to values, structs inside likewise, so that it outlives any rename, reorder or drop; `named`
-shows it through a schema.
+A modelled row maps field ids to values, and so does each struct in it. So it stays right after a column is renamed, moved or
+dropped. `named` gives the row in the names of a schema.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ FIRST_SCHEMA = Schema(
 )
 
 _TEXTS = ("", "a", "b", "ab", "é", "日本", "null", "x" * 40)
-# Every one is the same number in 32 and 64 bits: promotion must not change it.
+# Each of these is the same number in 32 and in 64 bits, because a promotion must not change it.
 _FLOATS = (0.0, -0.0, math.nan, 1.5, -2.25, math.inf, -math.inf)
 _NULL_SHARE = 0.15
 
 
 def random_row(rng: Random, schema: Schema) -> ModelledRow:
-    """A row of `schema`; keys and partition columns come from small domains, so that they meet."""
+    """A random row of `schema`. Keys and partition columns have few different values, so that rows often share them."""
     row: ModelledRow = {}
     for item in schema.fields:
         if item.field_id == 1:
@@ -75,7 +75,7 @@ def random_row(rng: Random, schema: Schema) -> ModelledRow:
 
 
 def random_value(rng: Random, kind: IcebergType) -> Any:
-    """A value, or NULL."""
+    """A random value, or NULL."""
     if rng.random() < _NULL_SHARE:
         return None
     if isinstance(kind, (IntegerType, LongType)):
@@ -104,7 +104,7 @@ def random_value(rng: Random, kind: IcebergType) -> Any:
 
 
 def named(row: Mapping[int, Any], fields: Iterable[NestedField]) -> Row:
-    """The row as a reader sees it; a column that the row never had is NULL. Maps as the reference reader gives them."""
+    """The row as a reader sees it. A column that the row never had is NULL. Maps have the form of the reference reader's maps."""
     return {item.name: _shown(row.get(item.field_id), item.field_type) for item in fields}
 
 
@@ -117,7 +117,7 @@ def _shown(value: Any, kind: IcebergType) -> Any:
 
 
 def arrow_table(rows: Sequence[Mapping[int, Any]], schema: Schema) -> pa.Table:
-    """Rows as Arrow, columns named as in `schema`."""
+    """The rows as an Arrow table, with the column names of `schema`."""
     return pa.Table.from_pylist([_written(row, schema.fields) for row in rows], schema=schema_to_pyarrow(schema))
 
 

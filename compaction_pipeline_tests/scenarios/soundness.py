@@ -1,6 +1,6 @@
-"""What a table's metadata must be for every reader, beyond the rows that a patient one finds.
+"""Checks a table's metadata beyond the rows that the reference reader finds.
 
-Engines prune by counts and bounds: wrong ones lose rows or skip deletes silently, so they are compared with the files.
+Engines skip files by their counts and bounds. Wrong ones lose rows or skip deletes silently, so they are compared with the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from compaction_pipeline_tests.reference_reader import (
 
 
 def faults(table: Any) -> list[str]:
-    """What is wrong with the head of a table, in words; empty for a sound one."""
+    """The faults in the metadata of a table's head, in words. The list is empty for a sound table."""
     metadata = metadata_of(table)
     head = next((one for one in metadata.get("snapshots", ()) if one["snapshot-id"] == metadata.get("current-snapshot-id")), None)
     if head is None:

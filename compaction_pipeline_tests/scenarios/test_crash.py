@@ -1,6 +1,6 @@
-"""Crash tests: a process is killed at every step of the protocol; another one carries on, and no reader ever notices.
+"""Crash tests: a process is killed at each step of the protocol. Another process goes on, and readers never see a difference.
 
-`PROTOCOL` is the one list of steps. A step that a compaction tells and that is not in the list fails the first test.
+`PROTOCOL` lists all steps. The first test fails when a compaction announces a step that is not in the list.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ PROTOCOL = (
 )
 
 LATER = timedelta(minutes=5)
-"""Every lease of a killed process has ended by then."""
+"""After this time every lease of a killed process has ended."""
 
 
 class Scene:
-    """A table with work for every kind of task, which can be set back to how it was."""
+    """A table with work for every kind of task. `set_back` restores its first state."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -120,7 +120,7 @@ class Scene:
         self.table.upsert(rng)
         self.table.delete_by_position(rng)
         open_at(self.home).stores.catalogs.add(CatalogEntry("lake", self.table.catalog_properties))
-        # Dagster makes its databases here once: that takes longer than a compaction.
+        # Dagster makes its databases here, only once, because that takes longer than a compaction.
         instance_at(self.home).dispose()
         self._truth = list(self.table.truth)
         self._copy = folder / "copy"
@@ -136,7 +136,7 @@ class Scene:
         self.table.truth = list(self._truth)
 
     def compact_in_a_child(self, name: str | None, occurrence: int = 1) -> int:
-        """Run the whole protocol in another process; answers its exit code."""
+        """Run the whole protocol in another process. Returns its exit code."""
         child = _CHILDREN.Process(target=compact_until, args=(str(self.home), name, occurrence))
         child.start()
         child.join(600)
@@ -144,7 +144,7 @@ class Scene:
         return child.exitcode
 
     def check_rows(self, when: str) -> None:
-        """Nothing lost, doubled or revived, and every file that a snapshot names is there."""
+        """Check that no row is lost, doubled or revived, and that every file that a snapshot names exists."""
         table = self.table.reload()
         assert bag_difference(reference_rows(table), self.table.expected()) == "", when
         assert faults(table) == [], when
@@ -162,7 +162,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.fixture(scope="module")
 def undisturbed(scene: Scene) -> Counter[str]:
-    """Steps of a compaction that nobody kills."""
+    """The steps of a compaction that is not killed."""
     scene.set_back()
     assert scene.compact_in_a_child(None) == 0
     scene.check_rows("undisturbed")
@@ -173,7 +173,7 @@ def undisturbed(scene: Scene) -> Counter[str]:
 
 
 def test_every_step_of_the_protocol_is_listed(undisturbed: Counter[str]) -> None:
-    assert set(undisturbed) == set(PROTOCOL), "a step is told and not in PROTOCOL, or the other way round"
+    assert set(undisturbed) == set(PROTOCOL), "the announced steps are not those of PROTOCOL"
 
 
 @pytest.mark.parametrize("others_write", [False, True], ids=["alone", "others write"])
@@ -181,7 +181,7 @@ def test_every_step_of_the_protocol_is_listed(undisturbed: Counter[str]) -> None
 def test_a_process_killed_at_any_step_leaves_every_row_and_its_work_is_done_once(
     name: str, others_write: bool, scene: Scene, undisturbed: Counter[str]
 ) -> None:
-    # Alone: killed at the first time; with other writers: at the last time that the step is reached.
+    # Without other writers the process is killed the first time that it reaches the step, and with them the last time.
     scene.set_back()
     assert scene.compact_in_a_child(name, undisturbed[name] if others_write else 1) == -signal.SIGKILL
     scene.check_rows("right after the kill")
@@ -214,7 +214,7 @@ def test_a_process_killed_again_and_again_still_gets_it_done(scene: Scene, undis
 
 
 def recovered(scene: Scene) -> Services:
-    """What any tick, run or command does later: keep, drain, compact, clean up, mirror."""
+    """Do what later ticks, runs or commands do: end leases, drain the queue, compact, clean up, mirror."""
     services = open_at(scene.home, LATER)
     services.tick_tables.keep()
     if services.stores.tables.states():
@@ -226,7 +226,7 @@ def recovered(scene: Scene) -> Services:
 
 
 def check_records(scene: Scene, services: Services) -> None:
-    """0 double commits: each record is in the table once, each task in one record, and Dagster was told of all."""
+    """Check that each record is in the table once, that each task is in one record, and that Dagster has events for all."""
     records = services.stores.records.records()
     assert {record.status for record in records} <= {RecordStatus.COMMITTED, RecordStatus.FAILED}
     in_table: dict[str, list[str]] = {}
@@ -245,7 +245,7 @@ def check_records(scene: Scene, services: Services) -> None:
 
 
 def check_ends(scene: Scene, services: Services) -> None:
-    """Nothing hangs on the killed process: no task under way, no lease, no file that nobody names."""
+    """Check that the killed process left nothing: no open task, and no file that no snapshot names."""
     under_way = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
     assert not services.stores.tasks.tasks(statuses=under_way)
     named = {local_path(path) for path in reachable_files(metadata_of(scene.table.reload()))}

@@ -1,4 +1,4 @@
-"""`make demo` as a person types it, less make: real Dagster, real Spark, real tables."""
+"""Runs the demo as `make demo` does, but without make: real Dagster, real Spark, real tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _environment(folder: Path, port: int, **more: str) -> dict[str, str]:
 
 
 def _processes_of(folder: Path) -> list[str]:
-    """Command lines of every process that was started for this demo."""
+    """The command lines of all processes that were started for this demo."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -56,7 +56,7 @@ def live_demo(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int
     demo = subprocess.Popen(
         _DEMO, env=_environment(folder, port), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
-    # Whatever a test finds, it must not wait for ever on a line that never comes.
+    # A timer ends the demo, so that a test never waits for ever for a line.
     watchdog = threading.Timer(900, demo.kill)
     watchdog.start()
     yield demo, folder, port

@@ -1,4 +1,4 @@
-"""SIGTERM ends `dagster dev` with us in it, and a command, whatever hangs: every process, and none of them by SIGKILL."""
+"""SIGTERM ends `dagster dev` with our code location, and our commands, whatever hangs. All processes end, and none needs SIGKILL."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from compaction_pipeline_tests.rest_catalog import Call, RestServer, rest_server
 pytestmark = pytest.mark.scenario
 
 COMMIT = "POST /v1/namespaces/shop/tables/orders"
-# Far more than the 20 s that it may take on an idle machine; Dagster sends SIGKILL after 60 s.
+# On an idle machine the end takes at most 20 s. Dagster itself sends SIGKILL after 60 s.
 _PATIENCE_SECONDS = 55
 
 
 class RestDeployment(Deployment):
-    """`orders` behind a REST catalog of this process: due at once, committed at once."""
+    """A deployment with the table `orders` in a REST catalog of this process. The table is due at once, and committed at once."""
 
     def __init__(self, folder: Path, server: RestServer, lake: Lake) -> None:
         super().__init__(folder, free_port())
@@ -45,7 +45,7 @@ class RestDeployment(Deployment):
         services.close()
 
     def environment(self) -> Mapping[str, str]:
-        # No limit of a request may be what ends it.
+        # The limits are so high that no timeout of a request ends the process.
         return {**super().environment(), "COMPACTION_READ_SECONDS": "600", "COMPACTION_COMMIT_SECONDS": "600"}
 
 
@@ -63,7 +63,7 @@ def hang(call: Call) -> None:
 
 
 def end(child: Child, what: str) -> None:
-    """Ask `child` alone to end, and wait until it and whatever it started has."""
+    """Send SIGTERM to `child` alone, and wait until it and all processes that it started have ended."""
     assert child.exit_code is None, child.last_words(40)
     child.look()
     begin = time.monotonic()
@@ -102,12 +102,12 @@ def test_dagster_dev_ends_while_a_run_waits_for_its_commit(deployment: RestDeplo
 
 
 class StoredLake(Lake):
-    """The lake with its tables' files on an object store."""
+    """A lake whose tables have their files on an object store."""
 
     def __init__(self, folder: Path, storage: Mapping[str, str]) -> None:
         super().__init__(folder)
         self.properties = {**self.properties, "warehouse": "s3://lakehouse/warehouse", **storage}
-        # Its writer sends an object as one body: the store understands no other.
+        # The test's store takes only objects that are sent as one body, as the writer of ObjectFileIO does.
         self._catalog = SqlCatalog("lake", **self.properties, **{"py-io-impl": "compaction_pipeline.file_io.object_io.ObjectFileIO"})
 
 
@@ -119,7 +119,7 @@ def registered(folder: Path, entry: CatalogEntry) -> Path:
 
 
 def compact(processes: Processes, home: Path, engine: str) -> Child:
-    """`compaction-pipeline compact`, with no limit of a request that could end it."""
+    """Start `compaction-pipeline compact` with such limits that no timeout of a request ends it."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("COMPACTION_")},
         "COMPACTION_HOME": str(home),

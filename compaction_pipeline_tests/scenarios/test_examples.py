@@ -1,4 +1,4 @@
-"""Tables that Flink and Spark wrote keep their rows under every type of compaction, and their files get fewer."""
+"""Tables that Flink and Spark wrote keep their rows under every type of compaction, and afterwards they have fewer files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Example:
     def check(self, when: str) -> None:
         table = self.table()
         assert bag_difference(reference_rows(table), expected_rows(self.home)) == "", when
-        # Unpacking writes position deletes anew: the total in the snapshots still counts their old sizes.
+        # Unpacking writes position deletes again, but the totals in the snapshots still count their old sizes.
         assert [fault for fault in faults(table) if "total-files-size" not in fault] == [], when
 
 

@@ -1,7 +1,7 @@
-"""The model test: whatever writers, people, other engines and we do to a table, its rows are those of a plain list.
+"""The model test: whatever writers, people, other engines and our compactions do to a table, its rows equal a plain list.
 
-Hypothesis draws sequences of steps on fresh tables, STEPS in all (default 300), from the seed COMPACTION_SEED (random by default,
-always printed). After every step the reference reader must see the truth; every 50th step Iceberg's Java reader too.
+Hypothesis draws sequences of steps on fresh tables, STEPS in all (default 300). The seed is COMPACTION_SEED, or else random, and
+is always printed. After every step the reference reader must see the truth. So must Iceberg's Java reader at the end of each table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from compaction_pipeline_tests.scenarios.soundness import faults
 STEPS_PER_TABLE = 50
 
 JavaRows = Callable[[str], list[Row]]
-"""Rows of the table at a metadata file's location, read by Iceberg's Java library."""
+"""A function that takes the location of a metadata file and returns the table's rows, as Iceberg's Java library reads them."""
 
 DELETERS = ("upsert", "delete_by_equality", "delete_by_equality_in_one_partition", "delete_by_position", "delete_by_copy_on_write")
 WRITERS = ("append", "append", "append_with_pyiceberg", *DELETERS)
@@ -56,11 +56,11 @@ COMPACTIONS = (
 KINDS = (*WRITERS, *CHANGES, *COMPACTIONS)
 
 seeds = st.integers(0, 2**32 - 1)
-"""What one step draws its own choices from; Hypothesis shrinks the sequence of steps."""
+"""Each step draws its choices from one such number. Hypothesis shrinks the sequence of these numbers."""
 
 
 class Machine(RuleBasedStateMachine):
-    """One table's life. Subclasses bind the engine and the Java reader."""
+    """The history of one table. Subclasses set the engine and the Java reader."""
 
     engine: MergeEngine
     java_rows: JavaRows | None
@@ -73,8 +73,8 @@ class Machine(RuleBasedStateMachine):
         self.table = ModelledTable(self._home, Random(number))
         self.compactions = ModelledCompactions(self.table, self.engine)
 
-    # One rule: Hypothesis would leave some of many out of each table's life, and a compaction needs several steps.
-    # The count is part of the seed because Hypothesis likes what is simple: every third number is 0.
+    # There is only one rule. Of many rules, Hypothesis would leave some out for each table, but a compaction needs several kinds of steps.
+    # The seed also contains the count of steps, because Hypothesis prefers simple numbers: every third one is 0.
     @rule(number=seeds)
     def step(self, number: int) -> None:
         self.count += 1
@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def run_model(steps: int, engine: MergeEngine, java_rows: JavaRows | None = None) -> Counter[str]:
-    """Run at least `steps` steps; prints seed and counts, also when a step fails. Answers how often each step ran."""
+    """Run at least `steps` steps, and return how often each kind ran. Prints the seed and the counts, also when a step fails."""
     first = int(os.environ.get("COMPACTION_SEED", SystemRandom().randrange(2**31)))
     done: Counter[str] = Counter()
     _say(f"\nmodel test: COMPACTION_SEED={first} STEPS={steps}")
@@ -185,7 +185,7 @@ def test_every_row_stays_whatever_happens_between_plan_and_commit(iceberg_spark:
     for _ in range(9):
         if all(done[kind] for kind in wanted):
             break
-        # A few hundred random steps may happen to convert nothing: then it goes on with other tables.
+        # A few hundred random steps may leave out one of the wanted kinds. Then the test goes on with other tables.
         done += run_model(150, InProcessMergeEngine(), partial(java_rows, iceberg_spark))
     for kind in wanted:
         assert done[kind] > 0, kind

@@ -1,4 +1,4 @@
-"""A process that was thought dead goes on with its commit while another one commits the same record again."""
+"""A process that was thought dead goes on with its commit, while another process commits the same record again."""
 
 from __future__ import annotations
 

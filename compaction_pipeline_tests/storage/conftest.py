@@ -1,4 +1,4 @@
-"""URLs of an empty state database of each kind."""
+"""A fixture with the URL of an empty state database, once for SQLite and once for PostgreSQL."""
 
 from __future__ import annotations
 

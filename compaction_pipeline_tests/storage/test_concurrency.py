@@ -19,11 +19,11 @@ from compaction_pipeline_tests.builders import NOW, TABLE, data
 _TASKS = 60
 _POLLERS = 4
 _PATIENCE_SECONDS = 600
-"""Another process takes seconds to start, on a busy machine many."""
+"""How long the test waits for the other process. Its start takes seconds, and longer on a busy machine."""
 
 
 def drain(stores: Stores, owner: str) -> list[str]:
-    """Poll and report until a poll finds nothing; the ids of the attempts."""
+    """Poll and report until a poll finds nothing. Returns the ids of the attempts."""
     attempts = []
     while (task := stores.tasks.poll(None, owner, NOW, LEASE)) is not None:
         attempts.append(str(task.attempt_id))
@@ -50,14 +50,14 @@ def test_threads_that_poll_never_get_the_same_attempt(state_url: str) -> None:
     stores.tasks.insert([example(f"t{number}") for number in range(_TASKS)], [], NOW)
     with ThreadPoolExecutor(_POLLERS) as pool:
         attempts = list(pool.map(lambda number: drain(stores, f"me-{number}"), range(_POLLERS)))
-    # On PostgreSQL a poll may find all that is left locked by others and end early; what it left is still Pending.
+    # On PostgreSQL a thread stops early when others have locked all tasks that are left. Such tasks may still be Pending, so drain again.
     check(state_url, [*attempts, drain(stores, "last")])
 
 
 def test_processes_that_poll_never_get_the_same_attempt(state_url: str) -> None:
     stores = open_stores(state_url)
     stores.tasks.insert([example(f"t{number}") for number in range(_TASKS)], [], NOW)
-    # One other process is enough beside this one; each costs the fast suite a second of imports.
+    # One other process is enough, because each costs the fast tests a second of imports.
     spawn = multiprocessing.get_context("spawn")
     start, theirs = spawn.Barrier(2), spawn.Queue()
     other = spawn.Process(target=drain_in_a_process, args=(state_url, start, theirs))

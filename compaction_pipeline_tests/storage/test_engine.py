@@ -16,7 +16,7 @@ from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import NOW, TABLE
 
 
-def test_the_folder_of_a_new_state_is_made_where_it_is_ours_to_make(tmp_path: Path) -> None:
+def test_the_folder_of_a_new_state_is_made_only_on_request(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a' / 'b' / 'state.db'}"
     with pytest.raises(ConfigError, match=r"COMPACTION_STATE_URL names '.*state\.db' but there is no folder '.*b': correct it, or make"):
         open_stores(url)

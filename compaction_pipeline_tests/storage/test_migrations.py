@@ -40,7 +40,7 @@ def upgrade() -> None:
 
 
 def newer(folder: Path, more: str = "") -> Path:
-    """The scripts of a later program, with one more version."""
+    """The migration scripts of a later program, with one more version than ours."""
     scripts = folder / "migrations"
     shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
     (scripts / "versions" / f"v{NEXT}_next.py").write_text(_NEXT.format(more=more, next=NEXT, head=HEAD))
@@ -63,7 +63,7 @@ def test_the_migrations_make_the_schema(state_url: str) -> None:
         assert compare_metadata(context, metadata) == []
 
 
-def test_a_fresh_database_is_made_without_being_asked(state_url: str) -> None:
+def test_a_fresh_database_gets_its_tables_at_once(state_url: str) -> None:
     open_stores(state_url)
     assert version(state_url) == HEAD
 
@@ -137,7 +137,7 @@ def test_a_database_shared_with_another_user_of_alembic_is_fresh(postgres_url: s
     engine.dispose()
 
 
-def test_the_first_version_s_index_of_files_is_read_anew(tmp_path: Path) -> None:
+def test_a_database_of_the_first_version_reads_its_files_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
     engine = open_state(url)
     migrate(engine, head="0001")
@@ -165,7 +165,7 @@ def test_a_node_that_loses_a_file_indexed_without_a_hash_is_measured_anew(tmp_pa
     one, two = data("a", day="1"), data("b", day="2")
     stores.files.apply(TABLE, [], {"m1": [one, two]})
     with writing(open_state(url)) as connection:
-        # As the migration that brought the hashes leaves a node that was measured before it.
+        # The migration that added the hashes leaves nodes that were measured before it like this.
         connection.execute(text("UPDATE compaction_file SET entry_hash = NULL"))
         connection.execute(text("UPDATE compaction_partition SET files_sum = 0, measured_sum = 0, touched = false"))
     assert stores.files.touched(TABLE) == {}

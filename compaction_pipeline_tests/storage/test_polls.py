@@ -11,7 +11,7 @@ from compaction_pipeline.storage.stores import open_stores
 
 
 @pytest.mark.parametrize("queue", [None, "default"])
-def test_a_look_for_the_next_task_sorts_nothing(tmp_path: Path, queue: str | None) -> None:
+def test_finding_the_next_task_sorts_nothing(tmp_path: Path, queue: str | None) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
     stores = open_stores(url)
     asked: list[tuple[str, object]] = []

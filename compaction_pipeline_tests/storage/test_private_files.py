@@ -1,4 +1,4 @@
-"""The state database is readable by its owner only: it holds catalogs' credentials."""
+"""Only the owner may read the state database, because it holds the credentials of catalogs."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_a_new_state_and_its_folder_are_for_their_owner_alone(tmp_path: Path) ->
     assert mode(path.parent) == 0o700
 
 
-def test_a_state_that_others_may_read_is_tightened_with_its_copies(tmp_path: Path) -> None:
+def test_a_state_that_others_may_read_is_made_private_with_its_copies(tmp_path: Path) -> None:
     home = tmp_path / "home"
     path = home / "state.db"
     open_stores(f"sqlite:///{path}", make_folder=True)
     (home / "state.db.backup-0001").touch()
     (home / "other.db").touch()
     home.chmod(0o755)
-    # Another process holds it open, so that -wal and -shm stay.
+    # A second connection keeps the database open, so that the files -wal and -shm stay.
     with closing(sqlite3.connect(path)) as held:
         held.execute("SELECT count(*) FROM compaction_lease").fetchone()
         for file in home.iterdir():
@@ -66,7 +66,7 @@ def test_the_backup_before_a_migration_is_for_its_owner_alone(tmp_path: Path) ->
     assert mode(tmp_path / "state.db.backup-0001") == 0o600
 
 
-def test_a_folder_that_is_meant_for_everybody_stays_so(tmp_path: Path) -> None:
+def test_a_folder_for_all_users_keeps_its_mode(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)

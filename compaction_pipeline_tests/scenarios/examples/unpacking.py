@@ -1,6 +1,6 @@
-"""Example tables that Flink and Spark wrote, unpacked into any folder.
+"""Unpacks example tables that Flink and Spark wrote into any folder.
 
-Their metadata names the folder `/warehouse/NAME`; every path in it is rewritten, in JSON, Avro, the catalog and in
+Their metadata names the folder `/warehouse/NAME`. Unpacking rewrites every path, in JSON, in Avro, in the catalog and in
 position-delete files. Data files stay as they are, byte for byte.
 """
 
@@ -22,15 +22,15 @@ from compaction_pipeline_tests.reference_reader import Row, canonical
 HERE = Path(__file__).parent
 PLAIN_EXAMPLES = ("flink_v2_unpart_cdc", "spark_v2_addfiles")
 CATALOG_NAME = "examples"
-"""The name that the SQL catalog's rows carry; the table is `db.t`."""
+"""The catalog's name in the rows of the SQL catalog. The table is `db.t`."""
 
 _FILE_PATH_ID = 2147483546
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """Unpack an example; answers its folder, which holds `wh/`, `catalog.db` and `expected.parquet`."""
+    """Unpack an example. Returns its folder, which holds `wh/`, `catalog.db` and `expected.parquet`."""
     with tarfile.open(HERE / f"{name}.tar.gz") as archive:
-        # The filter is in every supported Python's newest patch release only.
+        # Older patch releases of the supported Pythons do not have the filter.
         archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # type: ignore[arg-type]
     home = folder / name
     for checksum in home.rglob(".*.crc"):
@@ -40,12 +40,12 @@ def unpack(name: str, folder: Path) -> Path:
 
 
 def catalog_properties(home: Path) -> dict[str, str]:
-    """What opens the unpacked example's catalog."""
+    """The properties that open the catalog of the unpacked example."""
     return {"type": "sql", "uri": f"sqlite:///{home}/catalog.db", "warehouse": str(home / "wh"), "catalog-name": CATALOG_NAME}
 
 
 def expected_rows(home: Path) -> list[Row]:
-    """The rows a reader must see, in the form that the reference reader gives."""
+    """The rows that a reader must see, in the form of the reference reader's rows."""
     table = pq.read_table(home / "expected.parquet")
     maps = [item.name for item in table.schema if pa.types.is_map(item.type)]
     rows: list[Row] = table.to_pylist()
@@ -67,7 +67,8 @@ def _relocate(home: Path, old: str, new: str) -> None:
         file["file_path"] = moved(file["file_path"])
         file["referenced_data_file"] = moved(file.get("referenced_data_file"))
         if file.get("content") == 1:
-            # Deletes of one data file alone keep whole path bounds; a truncated bound of another path would be wrong.
+            # Only position deletes of a single data file keep their bounds, because those are whole paths. A bound that was cut off
+            # would be wrong with the new folder.
             path = file["file_path"].removeprefix("file://").removeprefix("file:")
             file["file_size_in_bytes"] = sizes[path]
             file["split_offsets"] = [4]
