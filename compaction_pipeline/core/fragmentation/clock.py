@@ -1,4 +1,7 @@
-"""Which tables time alone may make due: a cheap look at the nodes' figures, before their files are read for a plan."""
+"""Finds the tables that may have become due only because time has passed.
+
+It looks at the stored figures of the nodes, which is cheap. A plan then reads the files of the tables that it finds.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,26 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReason
 from compaction_pipeline.core.tables.properties import TableProperties
 
 _SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.LIVE_TWICE})
-_LEAST_FILES = 2  # `minor.trigger.interval` wants at least two small files.
+_LEAST_FILES = 2
+"""A node must have this many small files to become due by `self-optimizing.minor.trigger.interval`."""
 
 
 def is_judged(node: NodeState) -> bool:
-    """Whether the node's verdict is of the files that it has now."""
+    """Return whether the node's verdict was made for the files that the node has now."""
     return node.verdict is not None and node.verdict.metrics == node.metrics
 
 
 def is_pausing(last_planned_at: datetime | None, properties: TableProperties, now: datetime) -> bool:
-    """Whether the last plan that made tasks is too young for another ('self-optimizing.min-plan-interval')."""
+    """Return whether `self-optimizing.min-plan-interval` has not passed yet since the last plan that made tasks."""
     return last_planned_at is not None and now - last_planned_at < properties.min_plan_interval
 
 
 def may_be_due(nodes: Iterable[NodeState], properties: TableProperties, *, global_deletes: bool = False) -> bool:
-    """Whether a plan made now could differ from the last one though no file changed.
+    """Return whether a plan made now could differ from the last one although no file changed.
 
-    `global_deletes`: the table has deletes that count in nodes where they do not lie.
-    True when a node was not judged by the files that it has, or is due or held back; or when an interval may end: two small files,
-    or a full interval.
+    This is so when a node has no verdict for its present files, when a node is due or held back, or when an interval may end: that
+    of MINOR for a node with at least two small files, that of FULL for any node when it is switched on. `global_deletes` is True
+    when the table has global equality deletes; they count as small files in every node, so one small file of its own is enough.
     """
     least = 1 if global_deletes else _LEAST_FILES
     return any(

@@ -1,4 +1,4 @@
-"""Health of a node in one word, with its reason, until there is a score."""
+"""Gives the health of a node or a table in one word, with the reason."""
 
 from __future__ import annotations
 
@@ -9,42 +9,51 @@ from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReas
 
 
 class HealthStatus(str, Enum):
-    """HEALTHY: nothing to gain. DUE: work is planned, or runs. WAITING: due, but held. REFUSED: never. FAILING: work failed."""
+    """The health of a node or a table in one word."""
 
     HEALTHY = "HEALTHY"
+    """Compaction would gain nothing."""
     DUE = "DUE"
+    """Work is planned or runs."""
     WAITING = "WAITING"
+    """Work is due, but something holds it back."""
     REFUSED = "REFUSED"
+    """The program never compacts it as it is now."""
     FAILING = "FAILING"
+    """Work on it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The word and why."""
+    """The word and the sentence that gives the reason."""
 
     status: HealthStatus
     reason: str
 
 
 SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE, PlanReasonCode.NOT_REQUESTED})
-"""Why a node, or a table, needs nothing."""
+"""Reasons for which a node or a table needs no work."""
 
 
 def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing: str | None = None) -> Health:
-    """Health from the last verdict, the table's refusal and the node's last failure; a refusal outranks all."""
+    """Return the health of a node.
+
+    A refusal of the table outranks everything, and a failure of the node's last task outranks the last verdict. `refusal` and
+    `failing` are the reasons of these two, None when there is none. `verdict` is None while no plan has judged the node.
+    """
     if refusal is not None:
         return Health(HealthStatus.REFUSED, refusal)
     if failing is not None:
         return Health(HealthStatus.FAILING, failing)
     if verdict is None:
-        return Health(HealthStatus.WAITING, "no plan stored yet: sensors or `compact` store one")
+        return Health(HealthStatus.WAITING, "no plan has looked at it yet: the sensors or `compact` make one")
     code, text = verdict.reason.code, verdict.reason.text
     if code in (PlanReasonCode.REFUSED, PlanReasonCode.LIVE_TWICE):
         return Health(HealthStatus.REFUSED, text)
     if code is PlanReasonCode.INVALID_PROPERTY:
         return Health(HealthStatus.FAILING, text)
     if code is PlanReasonCode.PLANNED or (code is PlanReasonCode.FILES_IN_USE and verdict.type is None):
-        # Without a type nothing is due beside the tasks that hold the node's files.
+        # A verdict without a type says that nothing is due except the tasks that hold the node's files.
         return Health(HealthStatus.DUE, text)
     if code in SETTLED or verdict.type is None:
         return Health(HealthStatus.HEALTHY, text)

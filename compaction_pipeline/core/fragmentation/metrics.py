@@ -1,7 +1,7 @@
-"""The figures of every node at one snapshot, and how many rows of each data file are thought deleted.
+"""Computes the figures of every node at one snapshot, and estimates how many rows of each data file are deleted.
 
-A delete file counts in the node of its own spec and partition, so that the nodes add up to the table; the rows that it
-deletes are estimated on the data files that it reaches.
+A delete file counts in the node of its own spec and partition, so that the figures of all nodes add up to the table. The rows that it
+deletes are estimated for the data files that it reaches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 
 
 def measure(files: TableFiles, properties: TableProperties) -> dict[TableNode, NodeMetrics]:
-    """NodeMetrics of every node."""
+    """Return the NodeMetrics of every node."""
     nodes = files_by_node(files.files)
     reach = DeleteReach(nodes, files.unpartitioned_spec_ids)
     table_rows = sum(file.record_count for group in nodes.values() for file in group.data)
@@ -28,13 +28,17 @@ def measure(files: TableFiles, properties: TableProperties) -> dict[TableNode, N
 
 
 def same_content(before: NodeMetrics, after: NodeMetrics) -> bool:
-    """Whether two figures of a node differ at most in what counts as small, which is a matter of the table's properties."""
+    """Return whether two figures of a node are equal apart from the counts of small files, which depend on the table's properties too."""
     small = dict.fromkeys(("small_data_files", "small_data_bytes", "small_delete_files", "small_delete_bytes"), 0)
     return replace(before, **small) == replace(after, **small)
 
 
 def node_metrics(group: NodeFiles, reach: DeleteReach, properties: TableProperties, spread: bool, table_rows: int) -> NodeMetrics:
-    """Figures of one node. `spread`: the table has other nodes, so that a global delete's rows are shared with them."""
+    """Return the figures of one node.
+
+    `spread` is True when other nodes have data files too: the rows of a global delete are then shared among them. `table_rows` is the
+    number of rows in the table's data files.
+    """
     limit = properties.fragment_size_bytes
     small_data = [file.file_size_bytes for file in group.data if file.file_size_bytes <= limit]
     small_deletes = [file.file_size_bytes for file in group.deletes if file.file_size_bytes <= limit]
@@ -57,12 +61,12 @@ def node_metrics(group: NodeFiles, reach: DeleteReach, properties: TableProperti
 def deleted_rows(
     node: TableNode, data: Sequence[LiveFile], reach: DeleteReach, spread: bool, table_rows: int, count_same_sequence: bool = True
 ) -> dict[str, float]:
-    """Rows thought deleted of each of these data files of a node, by path; files that no delete reaches are left out.
+    """Return the estimated number of deleted rows, by path, of these data files of a node. Files that no delete reaches are left out.
 
-    A delete file's record count is shared among the data files that it reaches by their rows. Where a global delete may
-    reach several nodes, each gets the share of its rows in the table's: the estimate of one node then does not move when
-    another is merged. Without `count_same_sequence` a position delete of many files does not count for a data file of its
-    own sequence number, which a merge's output carries although no such delete can name it.
+    The record count of a delete file is shared among the data files that it reaches, in proportion to their rows. When a global
+    delete may reach several nodes (`spread`), a data file's share is its part of `table_rows`: so the estimate of one node does not
+    change when another node is merged. With `count_same_sequence` False, a position delete of many files does not count for a data
+    file of its own sequence number. A merge's output has such a number, although no such delete can name the output.
     """
     own, table = reach.equality_scopes(node)
     rates: list[tuple[Sequence[int], Sequence[float]]] = []
@@ -95,7 +99,10 @@ def deleted_rows(
 
 
 def _rates(deletes: Sequence[LiveFile], data: Iterable[LiveFile]) -> tuple[Sequence[int], Sequence[float]]:
-    """Sequences of the deletes, and per position the deleted share of a row that this and all later deletes reach."""
+    """Return the sequence numbers of the deletes, and for each position the deleted share of the rows of a file.
+
+    The share at a position holds for a data file that the delete at this position and all later ones reach.
+    """
     by_sequence = sorted((file.data_sequence_number, file.record_count) for file in data)
     rows = [0, *accumulate(count for _, count in by_sequence)]
     sequences = [sequence for sequence, _ in by_sequence]

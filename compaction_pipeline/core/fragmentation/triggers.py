@@ -1,6 +1,6 @@
-"""Which type of compaction a node is due for, and why, in numbers.
+"""Decides by numbers which type of compaction a node is due for.
 
-Insert and delete files are judged apart; sizes and counts are of files that no running or waiting task holds.
+Data files and delete files are judged separately. Counts and sizes are of files that no waiting or running task holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 
 _COVERS: Mapping[CompactionType, tuple[CompactionType, ...]] = {
-    # A major merges the small files too, and a full everything.
+    # A MAJOR also does the work of a MINOR, and a FULL does the work of all types.
     CompactionType.MINOR: (CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL),
     CompactionType.MAJOR: (CompactionType.MAJOR, CompactionType.FULL),
     CompactionType.FULL: (CompactionType.FULL,),
@@ -25,12 +25,12 @@ _COVERS: Mapping[CompactionType, tuple[CompactionType, ...]] = {
 
 
 _Sum = tuple[int, int]
-"""Number of files and their bytes."""
+"""A number of files, and their size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Whether a type is due, and the sentence that says why or why not."""
+    """Whether a type of compaction is due, and the text that says why or why not."""
 
     due: bool
     text: str
@@ -39,9 +39,11 @@ class Trigger:
 def minor_trigger(
     node: TableNode, data: Sequence[LiveFile], deletes: Sequence[LiveFile], history: NodeHistory, properties: TableProperties, now: datetime
 ) -> Trigger:
-    """Due by small files' count or bytes, data and delete files each alone, or by the interval with two of them.
+    """Decide whether a MINOR is due.
 
-    `deletes` are the delete files that the node's readers open: its own and global ones that reach its data.
+    It is due when the small data files, or the small delete files, reach the count or the size of the table's properties. It is also
+    due when the interval has passed and there are two small files. `deletes` are the delete files that a reader of the node opens: its
+    own, and global ones that reach its data files.
     """
     limit = properties.fragment_size_bytes
     small_data = [file.file_size_bytes for file in data if file.file_size_bytes <= limit]
@@ -52,16 +54,17 @@ def minor_trigger(
 def minor_trigger_of(
     node: TableNode, small_data: _Sum, small_deletes: _Sum, history: NodeHistory, properties: TableProperties, now: datetime
 ) -> Trigger:
-    """The same from the numbers and bytes of small files."""
+    """Decide the same as `minor_trigger`, from the counts and bytes of the small files."""
     least, volume = properties.minor_file_count, properties.minor_total_size_bytes
     for word, (count, size) in (("data", small_data), ("delete", small_deletes)):
         if count >= least:
-            return Trigger(True, f"{count} small {word} files, {least} are enough")
+            return Trigger(True, f"{count} small {word} files, and {least} make a MINOR due")
         if count and size >= volume:
-            return Trigger(True, f"{bytes_text(size)} in {count_text(count, f'small {word} file')}, {bytes_text(volume)} are enough")
+            held = f"{bytes_text(size)} in {count_text(count, f'small {word} file')}"
+            return Trigger(True, f"{held}, and {bytes_text(volume)} make a MINOR due")
     small = small_data[0] + small_deletes[0]
     if small >= 2 and interval_passed(node, CompactionType.MINOR, properties.minor_interval, history, now):
-        return Trigger(True, f"{small} small files and no minor for {duration_text(properties.minor_interval)}")
+        return Trigger(True, f"{small} small files, and no MINOR for {duration_text(properties.minor_interval)}")
     amounts = [f"{count_text(small_data[0], 'small data file')} of {least} needed; {bytes_text(small_data[1])} of {bytes_text(volume)}"]
     if small_deletes[0]:
         amounts.append(f"{count_text(small_deletes[0], 'small delete file')} of {least}; {bytes_text(small_deletes[1])}")
@@ -69,14 +72,17 @@ def minor_trigger_of(
 
 
 def full_trigger(node: TableNode, history: NodeHistory, properties: TableProperties, now: datetime) -> Trigger:
-    """Due by its interval only, which is off by default."""
+    """Decide whether a FULL is due: only by its interval, which is off by default."""
     if properties.full_interval is None or not interval_passed(node, CompactionType.FULL, properties.full_interval, history, now):
-        return Trigger(False, "no full is due")
-    return Trigger(True, f"no full for {duration_text(properties.full_interval)}")
+        return Trigger(False, "no FULL is due")
+    return Trigger(True, f"no FULL for {duration_text(properties.full_interval)}")
 
 
 def interval_passed(node: TableNode, type: CompactionType, interval: timedelta, history: NodeHistory, now: datetime) -> bool:
-    """Whether so long ago the type, or one that includes it, was last done on the node, or the node first seen."""
+    """Return whether `interval` has passed since this type, or one that includes it, was last done on the node.
+
+    When none was ever done, the interval counts from the time when the node was first seen.
+    """
     moments = [moment for covering in _COVERS[type] if (moment := history.last_done.get((node, covering))) is not None]
     since = max(moments, default=history.first_seen.get(node))
     return since is not None and now - since >= interval

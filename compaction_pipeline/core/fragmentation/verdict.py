@@ -1,4 +1,4 @@
-"""What was decided for a node, and why; and what is remembered of a node from plan to plan."""
+"""What a plan decides about a node, with the reason, and what the program remembers about a node from plan to plan."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """When work of each type was last committed on a node, and what the intervals count from before the first.
+    """When things last happened to the nodes of a table.
 
-    `last_done` by (node, type). `first_seen` by node: an interval starts there when nothing was done yet.
-    `last_planned_at` is the table's last plan that made tasks. `last_old_spec_delete_at` is the commit time of the newest live
-    delete file of a spec that is not the current one.
+    `last_done` is when work of a type was last committed on a node, by (node, type). `first_seen` is when a node was first seen; an
+    interval counts from there when no work was done yet. `last_planned_at` is the time of the table's last plan that made tasks.
+    `last_old_spec_delete_at` is the commit time of the newest live delete file whose partition spec is not the current one.
     """
 
     last_done: Mapping[tuple[TableNode, CompactionType], datetime] = field(default_factory=dict)
@@ -29,30 +29,47 @@ class NodeHistory:
 
 
 class PlanReasonCode(str, Enum):
-    """Why a plan, or one node of it, is what it is."""
+    """Why a plan has tasks or none, or why a node has work or none. `docs/operations.md` says what to do about each."""
 
     PLANNED = "PLANNED"
+    """Work is due, and tasks were planned."""
     NOT_FRAGMENTED = "NOT_FRAGMENTED"
+    """No trigger is due."""
     NO_GAIN = "NO_GAIN"
+    """A trigger is due, but the work would leave as many files and deletes as before."""
     LIVE_TWICE = "LIVE_TWICE"
+    """Work is due, but a file is live more than once, and a rewrite could not tell the copies apart."""
     MIN_PLAN_INTERVAL = "MIN_PLAN_INTERVAL"
+    """The last plan of the table is younger than `self-optimizing.min-plan-interval`."""
     FILES_IN_USE = "FILES_IN_USE"
+    """Other tasks, or another process, hold the files."""
     OVER_BUDGET = "OVER_BUDGET"
+    """Work is due, but the group's quota allows no more tasks now."""
     NOT_REQUESTED = "NOT_REQUESTED"
+    """The request names other nodes."""
     EMPTY_TABLE = "EMPTY_TABLE"
+    """The table has no files."""
     DISABLED = "DISABLED"
+    """`self-optimizing.enabled` is false."""
     PAUSED = "PAUSED"
+    """A person paused the table, or all tables."""
     OBSERVED = "OBSERVED"
+    """The table's catalog is only observed."""
     REFUSED = "REFUSED"
+    """The program does not support this table or its files."""
     INVALID_PROPERTY = "INVALID_PROPERTY"
+    """A property breaks its rule."""
     NO_ACCESS = "NO_ACCESS"
+    """The storage or the catalog denies access."""
     BEING_READ = "BEING_READ"
+    """The files are not completely read yet, or they changed while they were read."""
     FAILING = "FAILING"
+    """Tasks of the node used up their attempts a short time ago."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanReason:
-    """A code for programs and one sentence with numbers for people."""
+    """A code for programs, and a text with numbers for people."""
 
     code: PlanReasonCode
     text: str
@@ -60,7 +77,7 @@ class PlanReason:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """What was decided for one node and why. `type` is the type that is due or planned, None when left alone."""
+    """What a plan decided about one node, and why. `type` is the type that is due or planned; None when none is."""
 
     node: TableNode
     type: CompactionType | None
@@ -70,7 +87,10 @@ class NodeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node as last measured: figures, verdict and when each type was last done."""
+    """What is stored about a node: its figures and verdict as last measured, and when each type was last done.
+
+    `key` is the node key (`node_key`). `failing` is the reason why the node's last task failed; None when it did not.
+    """
 
     table: TableIdentifier
     node: TableNode

@@ -1,7 +1,7 @@
-"""What becomes of a task whose attempt ended without a result: tried again, or given up.
+"""Decides what becomes of a task when an attempt ends: it is merged, tried again or given up.
 
-A failed, a lost and an expired attempt count alike against `self-optimizing.execute.num-retries`: a task that kills its
-worker each time must end too.
+A failed attempt and a lost one count alike against `self-optimizing.execute.num-retries`. Otherwise a task that kills its worker
+each time would be tried for ever.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ _HOPELESS = (EndReason.REFUSED, EndReason.FILE_GONE)
 
 
 def max_attempts(properties: TableProperties) -> int:
-    """Attempts that a task gets in all: the first one and its retries."""
+    """Return how many attempts a task gets: the first one and its retries."""
     return 1 + properties.num_retries
 
 
 def after_lost_attempt(attempt: int, max_attempts: int) -> TaskStatus:
-    """PENDING while attempts are left, else FAILED. `attempt` counts from 1 and is the one that was lost or failed."""
+    """Return PENDING while attempts are left, otherwise FAILED. `attempt` is the number of the lost or failed attempt, from 1."""
     return TaskStatus.PENDING if attempt < max_attempts else TaskStatus.FAILED
 
 
 def after_attempt(attempt: int, max_attempts: int, end_reason: EndReason) -> TaskStatus:
-    """What a report makes of its task: PREPARED when merged, else what a lost attempt becomes.
+    """Return the status of a task after an attempt sent its report.
 
-    A task is given up at once where no other attempt can do better: what its files hold is refused, or one of them is gone.
+    The status is PREPARED after a merge. It is FAILED at once when no other attempt can succeed: the content of a file is refused, or
+    a file is gone. Otherwise it is the same as after a lost attempt.
     """
     if end_reason is EndReason.MERGED:
         return TaskStatus.PREPARED

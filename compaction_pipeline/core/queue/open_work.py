@@ -1,4 +1,4 @@
-"""What the tasks of a table that have not ended hold, and how much they are."""
+"""What the open tasks of a table hold, and how much work they are. A task is open until it is COMMITTED, FAILED or CANCELED."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from compaction_pipeline.core.tables.node import TableNode
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """Data files of Executing and Prepared tasks, and nodes with a running MAJOR or FULL.
+    """What a new plan of a table must not take, and what it may take only by replacing Pending tasks.
 
-    `pending` are the data files of Pending tasks, path → task id: a plan may take them by replacing those tasks. `pending_groups`
-    are the groups of those Pending tasks that are in one, task id → group: a group is replaced with all its Pending tasks.
+    `paths` are the data files of Executing and Prepared tasks, `exclusive_nodes` the nodes on which a MAJOR or FULL runs: a plan takes
+    none of them. `pending` maps the data files of Pending tasks to their task ids: a plan may take such a file when it replaces the
+    task. `pending_groups` maps the Pending tasks that are in a group to the group's name: all Pending tasks of a group are replaced
+    together.
     """
 
     paths: frozenset[str] = frozenset()
@@ -25,7 +27,7 @@ class InUse:
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """Tasks of one table that are Pending or Executing, and the bytes that they read."""
+    """How many tasks of one table are Pending or Executing, and how many bytes of data files they read."""
 
     tasks: int = 0
     input_bytes: int = 0
@@ -33,7 +35,10 @@ class PlannedWork:
 
 @dataclass(frozen=True, slots=True)
 class PreparedWork:
-    """Prepared tasks of one table. `tasks` and `input_bytes` of those that no commit has claimed, `claimed` the number of the others."""
+    """The Prepared tasks of one table.
+
+    `tasks` and `input_bytes` count those that no commit has claimed. `claimed` counts the others.
+    """
 
     tasks: int = 0
     input_bytes: int = 0

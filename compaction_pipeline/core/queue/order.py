@@ -1,4 +1,7 @@
-"""Who goes next among Pending tasks: higher priority, then longer waiting, then the id (so that the order is total)."""
+"""The order in which Pending tasks are executed: higher priority first, then the older task, then the smaller id.
+
+The id makes the order total.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +11,5 @@ from compaction_pipeline.core.queue.task import CompactionTask
 
 
 def priority_order(task: CompactionTask) -> tuple[int, datetime, str]:
-    """Sort key: the smallest goes first."""
+    """Return the sort key of a task. The task with the smallest key goes first."""
     return (-task.priority, task.created_at, task.task_id)

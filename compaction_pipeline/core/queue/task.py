@@ -1,4 +1,4 @@
-"""CompactionTasks: the unit handed to Spark. These files become those files."""
+"""CompactionTasks: the unit of work that is handed to Spark. A task turns some files into other files."""
 
 from __future__ import annotations
 
@@ -14,26 +14,32 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class CompactionType(str, Enum):
-    """Kind of work; where several are due: FULL, then MAJOR, then MINOR."""
+    """A kind of work. When several are due, FULL comes before MAJOR, and MAJOR before MINOR."""
 
     MINOR = "MINOR"
+    """Merges the small files of a node."""
     MAJOR = "MAJOR"
+    """Also rewrites files with many deleted rows, and joins undersized files."""
     FULL = "FULL"
+    """Rewrites all files of a node."""
 
 
 class TaskAction(str, Enum):
     """What a task does with its inputs."""
 
-    # Inputs are replaced by merged outputs, deletes applied (REPLACE snapshot).
+    # The inputs are replaced by merged outputs, with the deletes applied. It is committed in a REPLACE snapshot.
     MERGE = "MERGE"
-    # Inputs stay; each gets at most one new position-delete file in place of the deletes (overwrite snapshot).
+    # The inputs stay. Each gets at most one new position-delete file in place of its deletes. It is committed in an overwrite snapshot.
     CONVERT = "CONVERT"
-    # Nothing to merge: only delete files that no live data file needs are dropped.
+    # The task has no inputs. It only drops dangling delete files, which no live data file needs.
     DROP_DELETES = "DROP_DELETES"
 
 
 class TaskStatus(str, Enum):
-    """States of a task. INIT only inside the transaction that inserts a plan; FAILED, COMMITTED, CANCELED are final."""
+    """The states of a task. `core.queue.transitions` says which may follow which.
+
+    INIT exists only inside the transaction that inserts a plan. COMMITTED, FAILED and CANCELED are final.
+    """
 
     INIT = "INIT"
     PENDING = "PENDING"
@@ -45,41 +51,43 @@ class TaskStatus(str, Enum):
 
 
 class EndReason(str, Enum):
-    """Why an attempt or a task ended. Programs decide by this; the sentence beside it is for people only."""
+    """Why an attempt or a task ended. Programs decide by this value; the text beside it is for people only."""
 
-    # Ends of attempts; a task whose attempts are used up keeps that of the last one.
+    # ---- Ends of attempts. A task whose attempts are used up keeps the reason of the last one.
     MERGED = "MERGED"
     FAILED = "FAILED"
-    # What the files hold breaks a rule, or is not supported: no further attempt can merge them.
+    # The content of the files breaks a rule or is not supported, so no further attempt can merge them.
     REFUSED = "REFUSED"
-    # A file of the task is absent, as two looks found: another attempt of it would fail as well.
+    # Two looks found a file of the task absent, so another attempt would fail too.
     FILE_GONE = "FILE_GONE"
-    # The store does not let us read or write; no fault of the task.
+    # The store did not let the process read or write. This is no fault of the task.
     NO_ACCESS = "NO_ACCESS"
-    # Other rows would have been written than were read: nothing of it is used, and a check stays red.
+    # The rows to write differed from the rows that were read. No output is used, and a check in Dagster stays red.
     DIGEST_MISMATCH = "DIGEST_MISMATCH"
-    # Its holder did not renew its lease.
+    # The holder did not renew the lease of the attempt.
     LOST = "LOST"
-    # Its process was told to end.
+    # The process was told to end.
     INTERRUPTED = "INTERRUPTED"
-    # Ends of tasks that no attempt decides.
-    # The commit found that the table had moved; the node is planned again at once.
+    # ---- Ends of tasks that no attempt decides.
+    # The commit found that the table had changed. The node is planned again at once.
     CONFLICT = "CONFLICT"
-    # A newer plan took its files.
+    # A newer plan took the task's files.
     REPLACED = "REPLACED"
-    # Whoever planned it ended before anybody began it.
+    # The process that planned the task ended before anybody began it.
     GIVEN_UP = "GIVEN_UP"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """What one task is to do; pure content, the planner's output.
+    """What one task is to do, as the planner decided.
 
-    `deletes` is every delete file that applies to any of `inputs` at the plan's snapshot, whatever its node or size. Which
-    applies to which input follows from `core.tables.deletes.applies`. Of a DROP_DELETES task they are the table's delete files that
-    nothing needs. Of a CONVERT task `converts` are the paths of the deletes that its outputs replace (the others among
-    `deletes` are only there to know which rows are already gone). `group` names tasks that a commit considers together (""
-    for a task on its own). Sizes in bytes.
+    `deletes` are all delete files that apply to any of `inputs` at the plan's snapshot, whatever their node or size.
+    `core.tables.deletes.applies` says which of them apply to which input. For a DROP_DELETES task `deletes` are the dangling delete
+    files of the table. For a CONVERT task `converts` are the paths of the deletes that its outputs replace; the other `deletes` only
+    tell which rows are deleted already.
+
+    `group` names tasks that are planned and committed together; it is "" for a task on its own. `predicted_files` and
+    `predicted_bytes` are the number of outputs and their size together that the plan expects.
     """
 
     node: TableNode
@@ -103,7 +111,7 @@ class TaskWork:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Count and two seeded sums (mod 2⁶⁴) of row hashes: equal for equal bags of rows, whatever their order."""
+    """The number of rows, and two seeded sums of row hashes (mod 2⁶⁴). The same rows have the same digest in any order."""
 
     rows: int = 0
     sum_a: int = 0
@@ -112,12 +120,13 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What one attempt did. `error` is None when it succeeded, else the reason in words (outputs are then empty).
+    """What one attempt did. `error` is None after a success; otherwise it is the reason in words, and there are no outputs.
 
-    `end_reason` is MERGED exactly when there is no error; an error alone means FAILED.
+    `end_reason` is MERGED if and only if there is no error. A result that gives an error but no other end reason becomes FAILED.
+    Raises ValueError for an end reason other than MERGED without an error.
 
-    Law, checked by the kernel before it answers: rows_read − rows_deleted_by_position − rows_deleted_by_equality =
-    rows_written and digest_read = digest_written; for CONVERT rows_written are positions written.
+    The kernel checks two laws before it returns a result: rows_read − rows_deleted_by_position − rows_deleted_by_equality =
+    rows_written, and digest_read = digest_written. For a CONVERT task `rows_written` counts the positions that were written.
     """
 
     task_id: TaskId
@@ -143,12 +152,13 @@ class MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """A planned task and where it stands.
+    """A planned task and its state.
 
-    `snapshot_id`, `sequence_number` and `schema_id` are those of the one snapshot that the plan was made from; the
-    sequence number is what a merged file gets as its data sequence number. `attempt` counts from 1, 0 before the first.
-    `end_reason` and `reason` say why the task, or its last attempt, ended. `result` is that of the attempt that merged the task.
-    `snapshot_properties` go into the summary of the snapshots that the task is committed with, whoever commits it.
+    `snapshot_id`, `sequence_number` and `schema_id` are those of the one snapshot that the plan was made from. A merged file gets this
+    sequence number as its data sequence number. `attempt` is the number of the last attempt, from 1; it is 0 before the first.
+    `owner` holds the current attempt until `lease_expires_at`. `end_reason` and `reason` say why the task, or its last attempt, ended.
+    `result` is that of the attempt that merged the task. `record_id` is the record of the commit that claimed the task.
+    `snapshot_properties` go into the summaries of the snapshots with which the task is committed, whoever commits it.
     """
 
     task_id: TaskId
@@ -179,5 +189,5 @@ class CompactionTask:
 
     @property
     def current_attempt_id(self) -> AttemptId:
-        """The attempt that holds the task; empty when none does."""
+        """The id of the attempt that holds the task; "" when none does."""
         return self.attempt_id or AttemptId("")

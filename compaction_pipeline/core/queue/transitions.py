@@ -1,6 +1,6 @@
-"""What may happen to a task: the one table of allowed status changes.
+"""The one table of allowed changes of a task's status.
 
-COMMITTED, FAILED and CANCELED are final. `storage` writes a status only after `allowed` let the change pass.
+COMMITTED, FAILED and CANCELED are final. `storage` writes a status only after `allowed` has accepted the change.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from compaction_pipeline.core.queue.task import TaskStatus
 
 ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
     {
-        # Only inside the transaction that inserts a plan.
+        # INIT exists only inside the transaction that inserts a plan.
         TaskStatus.INIT: frozenset({TaskStatus.PENDING}),
-        # CANCELED: a newer plan takes the files, or a person asked.
+        # A Pending task is CANCELED when a newer plan takes its files, or when a person cancels it.
         TaskStatus.PENDING: frozenset({TaskStatus.EXECUTING, TaskStatus.CANCELED}),
-        # A lost optimizer or a timeout sends the task back; the attempt that was lost is stale from then on.
+        # A task becomes PENDING again when its attempt is lost or fails. A report of that attempt is then refused as stale.
         TaskStatus.EXECUTING: frozenset({TaskStatus.PREPARED, TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.CANCELED}),
-        # FAILED: the commit found a conflict, or the table is gone.
+        # A Prepared task is FAILED when the commit finds a conflict, or when the table is gone.
         TaskStatus.PREPARED: frozenset({TaskStatus.COMMITTED, TaskStatus.FAILED}),
         TaskStatus.COMMITTED: frozenset(),
         TaskStatus.FAILED: frozenset(),
@@ -27,13 +27,13 @@ ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
     }
 )
 FINAL = frozenset(status for status, following in ALLOWED.items() if not following)
-"""States that a task never leaves."""
+"""The states that a task never leaves."""
 OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
-"""States of tasks whose input files are in use."""
+"""The states of a task that has not ended. The input files of such a task are in use."""
 
 
 def allowed(before: TaskStatus, after: TaskStatus) -> None:
-    """Let a change pass, or raise IllegalTransition that names what would have been possible."""
+    """Accept a change of a task's status. Raises IllegalTransition, which names the allowed changes, for any other change."""
     if after not in ALLOWED[before]:
-        possible = ", ".join(sorted(status.value for status in ALLOWED[before])) or "nothing: it is final"
-        raise IllegalTransition(f"a task that is {before.value} cannot become {after.value}; possible from there: {possible}")
+        possible = " or ".join(sorted(status.value for status in ALLOWED[before])) or "nothing else, as this status is final"
+        raise IllegalTransition(f"a task that is {before.value} cannot become {after.value}; it may become {possible}")

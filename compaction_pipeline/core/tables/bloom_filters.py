@@ -1,6 +1,7 @@
-"""Which bloom filters a table asks of its Parquet files (`write.parquet.bloom-filter-*`), with Iceberg's keys and defaults.
+"""Finds the bloom filters that a table wants in its Parquet files (`write.parquet.bloom-filter-*`), with Iceberg's keys and defaults.
 
-Pure: columns are given by name and type, as Iceberg writes both (`s.a`, `l.element`; `long`, `decimal(9, 2)`).
+Columns are given by name and type in Iceberg's notation, for example the names `s.a` and `l.element`, and the types `long` and
+`decimal(9, 2)`.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ _ADAPTIVE = f"{_PREFIX}adaptive-enabled"
 _DEFAULT_FPP = "0.01"
 _DEFAULT_MAX_BYTES = str(1 << 20)
 _LEAST_BYTES, _MOST_BYTES = 32, 128 << 20
-"""What the Parquet format and PyArrow allow a filter to be."""
+"""The least and the greatest size of a filter that the Parquet format and PyArrow allow."""
 
 _BITS_PER_VALUE = 8
-"""Bits that each value sets in a split-block bloom filter."""
+"""Each value sets this many bits in a split-block bloom filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """A filter of one column chunk: made for `values` distinct values at most, wrong for a share `fpp` of the others."""
+    """The filter of one column chunk: it is made for at most `values` distinct values, and wrongly matches a share `fpp` of all others."""
 
     values: int
     fpp: float
 
 
 def bloom_filters(properties: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, BloomFilter]:
-    """The filters by column, of these columns (name to type). Raises ConfigError that names key, value and rule of a bad property."""
+    """Return the wanted filters by column name. `columns` maps names to types. Raises ConfigError for a property that breaks its rule."""
     chosen = [name for name, kind in columns.items() if _asked(properties, name) and kind != "boolean"]
     if not chosen:
         return {}
@@ -50,22 +51,25 @@ def bloom_filters(properties: Mapping[str, str], columns: Mapping[str, str]) -> 
 
 
 def not_honoured(properties: Mapping[str, str], schema: str) -> dict[str, str]:
-    """Bloom filter properties that have no effect, and why; `schema` is the table's current one as JSON of the Iceberg spec."""
+    """Return the bloom filter properties that have no effect, each with the reason.
+
+    `schema` is the table's current schema as JSON of the Iceberg spec.
+    """
     columns = dict(_columns(json.loads(schema)["fields"], ""))
     reasons: dict[str, str] = {}
     for key in sorted(key for key in properties if key.startswith(_PREFIX)):
         if key == _ADAPTIVE:
-            reasons[key] = "not honoured: a filter is made for as many values as the task has rows, within max-bytes"
+            reasons[key] = "not honoured: each filter is made for as many values as its task has rows, within max-bytes"
         for prefix in (_ENABLED, _FPP, _NDV):
             name = key.removeprefix(prefix)
             if name != key and name not in columns:
-                reasons[key] = "no such column of a primitive type: a typing mistake?"
+                reasons[key] = "the table has no column of this name with a primitive type: a typing mistake?"
             elif name != key and columns[name] == "boolean" and _asked(properties, name):
-                reasons[key] = "not honoured: no filter can be made of booleans"
+                reasons[key] = "not honoured: a filter of booleans is not possible"
     try:
         bloom_filters(properties, columns)
     except ConfigError as error:
-        reasons[_PREFIX + "*"] = f"no merge can be done: {error}"
+        reasons[_PREFIX + "*"] = f"the table cannot be merged: {error}"
     return reasons
 
 
@@ -91,7 +95,10 @@ def _asked(properties: Mapping[str, str], column: str) -> bool:
 
 
 def _values_that_fit(most_bytes: int, fpp: float) -> int:
-    """How many values a filter of at most so many bytes can hold at this share of false positives; sizes are powers of two."""
+    """Return how many values a filter of at most `most_bytes` can hold with a share `fpp` of false positives.
+
+    The size of a filter is a power of two.
+    """
     room = min(max(most_bytes, _LEAST_BYTES), _MOST_BYTES)
     bits = 8 << (room.bit_length() - 1)
     return max(1, floor(bits * -log1p(-(fpp ** (1 / _BITS_PER_VALUE))) / _BITS_PER_VALUE))

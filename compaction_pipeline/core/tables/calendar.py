@@ -1,8 +1,9 @@
-"""Days, times and moments as ISO 8601 text and back, for every number that Iceberg can hold.
+"""Converts dates, times and timestamps to ISO 8601 text and back, for every number that Iceberg can hold.
 
-Python's own dates end at the years 1 and 9999; those of Spark and Java do not, and a partition may be of any. Years beyond are written as
-Java writes them: with a sign, in at least four digits (`+10000-01-01`, `-0044-03-15`). Days are since 1970-01-01, times and moments in
-microseconds. The calendar is the Gregorian one, also where it was not in use yet.
+Python's own dates reach from the year 1 to the year 9999. Dates of Spark and Java reach further, and so may partition values. Other
+years are written as Java writes them: with a sign and at least four digits (`+10000-01-01`, `-0044-03-15`). A date is a number of days
+since 1970-01-01. A time is a number of microseconds since midnight, a timestamp since 1970-01-01. The calendar is the Gregorian one for
+all years, even before it was introduced.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 _MICROS_PER_SECOND = 1_000_000
 _MICROS_PER_DAY = 86_400 * _MICROS_PER_SECOND
 _DAYS_PER_ERA = 146_097
-"""Four hundred years."""
+"""Days of 400 years."""
 _EPOCH = 719_468
 """Days from 0000-03-01 to 1970-01-01."""
 
@@ -22,12 +23,12 @@ _UTC = re.compile(r"(?:Z|[+-]00:00)$")
 
 
 def date_text(days: int) -> str:
-    """`2024-02-29`."""
+    """Return a date as text, for example `2024-02-29`."""
     shifted = days + _EPOCH
     era, day_of_era = divmod(shifted, _DAYS_PER_ERA)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    # Months counted from March, so that a leap day is the last of its year.
+    # Years begin in March here, so that the leap day is the last day of its year.
     shifted_month = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * shifted_month + 2) // 5 + 1
     month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
@@ -37,22 +38,22 @@ def date_text(days: int) -> str:
 
 
 def days_of(text: str) -> int:
-    """The days of a date's text. ValueError for any other text, and for a day that no calendar has."""
+    """Return the days since 1970-01-01 of a date's text. Raises ValueError for any other text, and for a day that does not exist."""
     found = _DATE.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no date: it must be as 2024-02-29")
+        raise ValueError(f"{text!r} is not a date: write it like 2024-02-29")
     year, month, day = (int(part) for part in found.groups())
     shifted = year - (month <= 2)
     era, year_of_era = divmod(shifted, 400)
     day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
     days = era * _DAYS_PER_ERA + 365 * year_of_era + year_of_era // 4 - year_of_era // 100 + day_of_year - _EPOCH
     if not 1 <= month <= 12 or date_text(days)[-5:] != f"{month:02d}-{day:02d}":
-        raise ValueError(f"{text!r} is no date: no calendar has this day")
+        raise ValueError(f"{text!r} is not a date: this day does not exist")
     return days
 
 
 def time_text(micros: int) -> str:
-    """`22:31:08.123456`; without the fraction where it is zero."""
+    """Return a time as text, for example `22:31:08.123456`; without the fraction when it is zero."""
     seconds, fraction = divmod(micros, _MICROS_PER_SECOND)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
@@ -61,28 +62,35 @@ def time_text(micros: int) -> str:
 
 
 def micros_of_time(text: str) -> int:
-    """The microseconds since midnight of a time's text. ValueError for any other text."""
+    """Return the microseconds since midnight of a time's text. Raises ValueError for any other text."""
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no time: it must be as 22:31:08.123456")
+        raise ValueError(f"{text!r} is not a time: write it like 22:31:08.123456")
     hour, minute, second = (int(part or 0) for part in found.groups()[:3])
     if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"{text!r} is no time: a day has none like it")
+        raise ValueError(f"{text!r} is not a time: hours end at 23, minutes and seconds at 59")
     return ((hour * 60 + minute) * 60 + second) * _MICROS_PER_SECOND + int((found.group(4) or "").ljust(6, "0"))
 
 
 def moment_text(micros: int, *, utc: bool) -> str:
-    """`2017-11-16T22:31:08.123456`, with `+00:00` behind it for a moment of the world (`utc`)."""
+    """Return a timestamp as text, for example `2017-11-16T22:31:08.123456`.
+
+    `utc` is True for a timestamp with a time zone, which is in UTC and ends with `+00:00`.
+    """
     days, rest = divmod(micros, _MICROS_PER_DAY)
     return f"{date_text(days)}T{time_text(rest)}{'+00:00' if utc else ''}"
 
 
 def micros_of_moment(text: str, *, utc: bool) -> int:
-    """The microseconds since 1970 of a moment's text, in UTC where it has a zone. ValueError for any other text."""
+    """Return the microseconds since 1970-01-01 of a timestamp's text.
+
+    `utc` is True for a timestamp with a time zone. Raises ValueError for any other text.
+    """
     plain = _UTC.sub("", text)
     if (plain != text) is not utc:
-        raise ValueError(f"{text!r} is no moment {'in UTC: it must end with +00:00' if utc else 'without a zone: it must have none'}")
+        rule = "in UTC: it must end with +00:00" if utc else "without a time zone: it must not end with one"
+        raise ValueError(f"{text!r} is not a timestamp {rule}")
     date, separator, time = plain.partition("T")
     if not separator:
-        raise ValueError(f"{text!r} is no moment: it must be as 2017-11-16T22:31:08.123456")
+        raise ValueError(f"{text!r} is not a timestamp: write it like 2017-11-16T22:31:08.123456")
     return days_of(date) * _MICROS_PER_DAY + micros_of_time(time)

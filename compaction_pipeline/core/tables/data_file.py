@@ -1,4 +1,7 @@
-"""Files of a table: those that are live in it and those that a merge writes."""
+"""The files of a table: those that are live in it, and those that a merge writes.
+
+A file is live when the table's current snapshot lists it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from compaction_pipeline.core.tables.node import Partition, TableNode
 
 
 class FileContent(str, Enum):
-    """What a file holds (spec: `data_file.content` 0, 1, 2)."""
+    """What a file contains (Iceberg spec: `data_file.content` 0, 1 and 2)."""
 
     DATA = "DATA"
     POSITION_DELETES = "POSITION_DELETES"
@@ -21,10 +24,11 @@ class FileContent(str, Enum):
 class LiveFile:
     """A file that is live in the table, as its manifest entry describes it.
 
-    Sequence numbers are resolved (inherited ones filled in; 0 on v1). `partition_spec_id` and `partition` are the
-    file's own, which for an old file may be an old spec. Of a position-delete file `referenced_data_file` is set when it
-    deletes from that one file only (field 143, or equal path bounds), and `path_lower`/`path_upper` bound the paths in
-    it (None: unknown). `manifest_path` names the manifest that lists the file.
+    `spec_id` and `partition` are the file's own; an old file may have an old partition spec. `data_sequence_number` is resolved: an
+    inherited number is filled in, and it is 0 in a table of format v1. `manifest_path` is the manifest that lists the file.
+
+    Three fields belong to position-delete files. `referenced_data_file` is set when the file deletes rows of that data file only
+    (field 143, or equal path bounds). `path_lower` and `path_upper` bound the paths in it; None means that the bound is unknown.
     """
 
     path: str
@@ -44,7 +48,7 @@ class LiveFile:
 
     @property
     def node(self) -> TableNode:
-        """The node of a plain table that the file belongs to."""
+        """The node that the file belongs to, in a table that is not keyed."""
         return TableNode(self.spec_id, self.partition)
 
     @property
@@ -54,9 +58,9 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file that an attempt wrote, with all that its manifest entry needs.
+    """A file that an attempt wrote, with everything that its manifest entry needs.
 
-    Maps are by Iceberg field id; bounds are the spec's binary single-value serialization (appendix D) in hex.
+    The maps have Iceberg field ids as keys. Bounds are the spec's binary single-value serialization (appendix D), in hex.
     """
 
     path: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NodeMetrics:
-    """The figures of one node at one snapshot. "Small" is ≤ target size / fragment ratio. Sizes in bytes."""
+    """The figures of one node at one snapshot. A file is small when it has at most target size / fragment ratio bytes."""
 
     data_files: int = 0
     small_data_files: int = 0
@@ -23,7 +23,7 @@ class NodeMetrics:
 
     @property
     def files(self) -> int:
-        """n: files that a reader of the node opens."""
+        """The number of files that a reader of the node opens."""
         return self.data_files + self.delete_files
 
     @property
@@ -36,15 +36,16 @@ class NodeMetrics:
 
     @property
     def fragmentation(self) -> float:
-        """Small files / live files; 0 for a node without files."""
+        """Small files / live files; 0 for a node without files. From 0 to 1."""
         return self.small_files / self.files if self.files else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFigures:
-    """Sums over the files of a node, made where they are stored. `metrics` has no estimate of deleted rows, which needs the files.
+    """Sums over the files of a node that the state database computes, so that no file need be loaded.
 
-    Undersized is larger than small, and too small for a right file; the sequence number is the highest of all its files.
+    `metrics` has no estimate of deleted rows, because that needs the files. A data file is undersized when it is not small but has at
+    most `self-optimizing.min-target-size-ratio` × target size bytes. `max_sequence_number` is the highest of all files of the node.
     """
 
     metrics: NodeMetrics

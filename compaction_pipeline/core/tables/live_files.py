@@ -1,7 +1,8 @@
-"""The live files of a table: what a new head changes, and which node they belong to.
+"""The live files of a table: which of them a new head of the table changes, and which node each belongs to.
 
-State keeps, per live file, the manifest that lists it. A new head is compared manifest list against manifest list, so
-expiry, rollback, merged and rewritten manifests need no special case.
+The index in the state database keeps each live file with the manifest that lists it. A new head is compared by its manifest list:
+files of manifests that are gone are removed, and new manifests are read. Expired snapshots, rollbacks, and merged or rewritten
+manifests therefore need no special case.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from compaction_pipeline.core.tables.table import ManifestRef, TableIdentifier
 
 @dataclass(frozen=True, slots=True)
 class ManifestChanges:
-    """Manifests whose files are to be forgotten, and manifests that are to be read."""
+    """The paths of manifests whose files leave the index, and the manifests that must be read into it."""
 
     removed: tuple[str, ...]
     added: tuple[ManifestRef, ...]
@@ -26,7 +27,10 @@ class ManifestChanges:
 
 
 def manifest_changes(known: frozenset[str], head: Sequence[ManifestRef]) -> ManifestChanges:
-    """What turns the index of the `known` manifests into that of `head`; both in a stable order, each manifest once."""
+    """Return what turns the index of the `known` manifests into the index of `head`.
+
+    Both parts are in a stable order and name each manifest once.
+    """
     by_path = {manifest.path: manifest for manifest in head}
     return ManifestChanges(
         removed=tuple(sorted(known - by_path.keys())),
@@ -36,7 +40,7 @@ def manifest_changes(known: frozenset[str], head: Sequence[ManifestRef]) -> Mani
 
 @dataclass(slots=True)
 class NodeFiles:
-    """The files of one node: those whose own spec and partition are the node's."""
+    """The files of one node: those with the node's spec and partition."""
 
     node: TableNode
     data: list[LiveFile]
@@ -44,9 +48,9 @@ class NodeFiles:
 
 
 def files_by_node(files: Iterable[LiveFile]) -> dict[TableNode, NodeFiles]:
-    """Group files by node, in the order in which the nodes are met."""
+    """Group files by node. The nodes come in the order of their first files."""
     nodes: dict[TableNode, NodeFiles] = {}
-    # Hashing a partition's values costs more than all the rest; files of one partition mostly share the tuple.
+    # To hash a partition's values costs more than everything else here, and files of one partition mostly share one tuple.
     met: dict[tuple[int, int], NodeFiles] = {}
     for file in files:
         identity = (file.spec_id, id(file.partition))
@@ -60,9 +64,10 @@ def files_by_node(files: Iterable[LiveFile]) -> dict[TableNode, NodeFiles]:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The live files of exactly one snapshot, fully read: data and delete files of every node.
+    """The live data and delete files of one snapshot, with what a plan needs of the snapshot's metadata.
 
-    `sort_order_id` is the order that a FULL sorts by; 0: none.
+    All files are of this one snapshot. `unpartitioned_spec_ids` are the partition specs whose equality deletes are global.
+    `sort_order_id` is the order by which a FULL sorts; 0 when it does not sort.
     """
 
     table: TableIdentifier

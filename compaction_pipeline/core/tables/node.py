@@ -1,7 +1,7 @@
-"""Table nodes, the unit of fragmentation and planning, and their partition keys in Dagster.
+"""Table nodes, which are the unit of fragmentation and of planning, and node keys, which are their partition keys in Dagster.
 
-A node is a partition (spec id and values) and, in keyed tables, one tree node in it. Its identity never depends on a
-path text. The only module that makes or parses node keys.
+A node is one partition of a table (spec id and partition values). In a keyed table it is one tree node of a partition. Its identity
+never depends on the text of a path. Only this module makes or parses node keys.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _HASH_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class PartitionValue:
-    """One partition field's value: Iceberg type of the field's result and single-value JSON (spec, appendix D).
+    """The value of one partition field: the field's name, the Iceberg type of its result, and single-value JSON (spec, appendix D).
 
-    NaN and the infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
+    JSON has no NaN and no infinities; they are the strings "NaN", "Infinity" and "-Infinity".
     """
 
     name: str
@@ -29,8 +29,8 @@ class PartitionValue:
     value: str | int | float | bool | None
 
     def __eq__(self, other: object) -> bool:
-        # 1 == 1.0 == True and 0.0 == -0.0 in Python; two partitions are the same only when their text is. The type says nothing:
-        # one spec has one at a time, and promoting its source column leaves every partition what it was.
+        # In Python 1 == 1.0 == True and 0.0 == -0.0, but two partitions are the same only when their texts are. The type is not
+        # compared: a field of a spec has one type at a time, and when its source column is promoted the partitions stay the same.
         return isinstance(other, PartitionValue) and self._identity == other._identity
 
     def __hash__(self) -> int:
@@ -49,7 +49,7 @@ Partition = tuple[PartitionValue, ...]
 
 @dataclass(frozen=True, slots=True)
 class DataTreeNode:
-    """The mask/index part of a node (keyed tables); the root is (0, 0)."""
+    """The tree part of a node in a keyed table: the rows whose key has `hash & mask == index`. The root is (0, 0)."""
 
     mask: int = 0
     index: int = 0
@@ -57,7 +57,7 @@ class DataTreeNode:
 
 @dataclass(frozen=True, slots=True)
 class TableNode:
-    """One partition of one table, and in keyed tables one tree node of it."""
+    """One partition of one table; in a keyed table one tree node of a partition."""
 
     spec_id: int
     partition: Partition = ()
@@ -69,10 +69,10 @@ class TableNode:
 
 
 def node_key(table: TableIdentifier, node: TableNode) -> str:
-    """The Dagster partition key of a node: `<table>/<spec id>/<field>=<value>&…/<mask>-<index>`.
+    """Return the Dagster partition key of a node: `<table>/<spec id>/<field>=<value>&…/<mask>-<index>`.
 
-    At most 512 bytes of `A-Za-z0-9_-.=&/%~`; a longer one is cut and closed with `~` and 16 hex digits of its SHA-256,
-    and only the state database can map it back.
+    A key has at most 512 bytes of `A-Za-z0-9_-.=&/%~`. A longer one is cut, and ends with `~` and 16 hex digits of the SHA-256 of the
+    whole key. Only the state database can find the node of a cut key.
     """
     levels = ".".join(_encoded(level) for level in table.levels)
     values = "&".join(
@@ -88,7 +88,7 @@ def node_key(table: TableIdentifier, node: TableNode) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParsedNodeKey:
-    """What a node key says: values are texts (types are known to the table only); `None` is null."""
+    """The parts of a node key. Values are texts, because a key does not hold their types; None is null."""
 
     table: TableIdentifier
     spec_id: int
@@ -97,7 +97,7 @@ class ParsedNodeKey:
 
 
 def parse_node_key(key: str) -> ParsedNodeKey | None:
-    """Read a node key back; None for a key that was cut or that `node_key` never makes."""
+    """Return the parts of a node key; None for a key that was cut or that `node_key` never makes."""
     if "~" in key:
         return None
     parts = key.split("/")
@@ -124,5 +124,5 @@ def _text(value: str | int | float | bool) -> str:
 
 
 def _encoded(text: str) -> str:
-    # `quote` leaves "." and "~" alone; both have a meaning in a key.
+    # `quote` does not encode "." and "~", but both have a meaning in a key.
     return quote(text, safe="").replace(".", "%2E").replace("~", "%7E")

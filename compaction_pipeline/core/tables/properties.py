@@ -1,7 +1,7 @@
-"""Properties of a table that rule its compaction: keys, defaults, rules and how they are resolved.
+"""The properties of a table that control its compaction: their keys, defaults and rules, and how they are resolved.
 
-Keys are Amoro's where Amoro has one. Precedence: table property, then the catalog's `table.`-prefixed property, then the
-default. The table in `docs/settings.md` is generated from `PROPERTIES`.
+Where Amoro has a key for something, this program uses the same key. The table's own property counts first, then the catalog's property
+with the prefix `table.`, then the default. The table in `docs/settings.md` is generated from `PROPERTIES`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ _LONG_MOST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class TableProperties:
-    """The properties in force on one table. `ignored` are known Amoro keys that we do not honour, `unknown` typos."""
+    """The properties in force on one table.
+
+    `ignored` are keys of Amoro that the table sets but that have no effect here. `unknown` are set keys that nobody knows, which are
+    likely typing mistakes.
+    """
 
     enabled: bool = True
     group: str = "default"
@@ -47,28 +51,31 @@ class TableProperties:
 
     @property
     def undersized_bytes(self) -> int:
-        """A file of more than a small one's bytes and at most these is undersized."""
+        """A data file that is not small is undersized when it has at most this many bytes."""
         return int(self.min_target_size_ratio * self.target_size_bytes)
 
     @property
     def oversized_bytes(self) -> int:
-        """A FULL splits a file of more than these bytes: 1.8 × the target, where two files of it are nearer to the target than one."""
+        """A FULL splits a file of more than this many bytes: 1.8 × the target size. Its halves are nearer to the target than it is."""
         return self.target_size_bytes * 9 // 5
 
     @property
     def fragment_size_bytes(self) -> int:
-        """A file of at most this size is small (a "fragment")."""
+        """A file is small when it has at most this many bytes. A small data file is called a fragment."""
         return self.target_size_bytes // self.fragment_ratio
 
     @property
     def task_size_bytes(self) -> int:
-        """Input bytes of one task's bin."""
+        """A task reads at most this many bytes of data files, unless it has only one input."""
         return max(self.target_size_bytes, self.max_task_size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A key, the attribute that holds it, how its text is read, its rule and what it means."""
+    """One property: its key, the attribute of TableProperties that holds it, and its rule.
+
+    `read` turns the text into a value, and raises ValueError or OverflowError. `holds` says whether the value keeps the `rule`.
+    """
 
     key: str
     attribute: str
@@ -89,7 +96,7 @@ def _boolean(text: str) -> bool:
 def _milliseconds(text: str) -> timedelta:
     if abs(int(text)) > _LONG_MOST:
         raise OverflowError(text)
-    # Long.MAX_VALUE is "never" to many; a date and it could not be added up.
+    # Many people write Long.MAX_VALUE for "never", but Python cannot add so long a duration to a date.
     return timedelta(milliseconds=min(int(text), _NEVER_MS))
 
 
@@ -98,7 +105,7 @@ def _optional_milliseconds(text: str) -> timedelta | None:
 
 
 def _positive(value: object) -> bool:
-    # "inf" and "nan" are texts that float() reads.
+    # float() accepts the texts "inf" and "nan".
     return isinstance(value, (int, float)) and value > 0 and isfinite(value)
 
 
@@ -110,7 +117,7 @@ def _not_negative(value: object) -> bool:
     return isinstance(value, timedelta) and value >= timedelta(0)
 
 
-# What the state database and Java can hold too.
+# The state database and Java can hold these numbers too.
 _MOST, _MOST_BYTES = 2**31 - 1, 2**60
 _BYTES_RULE = "≥ 1 and ≤ 2^60"
 
@@ -284,11 +291,11 @@ PROPERTIES: tuple[Property, ...] = (
         "> 0 and finite",
         _positive,
         "0.5",
-        "how much of its group's slots a table may use: up to 1 a share of them, above 1 a number of slots",
+        "how many of its group's slots a table may use: a value up to 1 is a share of them, a value above 1 is a number of slots",
     ),
 )
 
-# Keys that Amoro documents and that have no meaning here (yet); shown as ignored so that nobody waits for them.
+# Keys that Amoro documents and that have no effect here. They are shown as ignored, so that nobody waits for an effect.
 AMORO_KEYS_NOT_HONOURED = frozenset(
     {
         "self-optimizing.allow-partial-commit",
@@ -309,7 +316,7 @@ AMORO_KEYS_NOT_HONOURED = frozenset(
         "self-optimizing.refresh-table.adaptive.enabled",
     }
 )
-# Honoured on keyed tables only, which are refused until they are built.
+# These keys are about keyed tables, which are not supported yet.
 _KEYED_KEYS = frozenset({"compaction.delta-rewrite.enabled"})
 _PREFIXES = ("self-optimizing.", "compaction.")
 _CATALOG_PREFIX = "table."
@@ -317,9 +324,10 @@ WRITE_TARGET_KEY = "write.target-file-size-bytes"
 
 
 def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None = None) -> TableProperties:
-    """The properties in force, `of` this table.
+    """Return the properties in force. `table` are the table's properties, `catalog` the catalog's, `of` the table for messages.
 
-    Raises ConfigError that names the table, key, value and rule of the first bad one, who set it, and how to mend it.
+    Raises ConfigError for the first property that breaks its rule: it names table, key, value and rule, and says who set the value
+    and how to correct it.
     """
     inherited = {key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(_CATALOG_PREFIX)}
     merged = {**inherited, **table}
@@ -349,7 +357,7 @@ def _value(item: Property, key: str, text: str, own: bool, of: TableIdentifier |
 
 
 def _broken(key: str, text: str, rule: str, own: bool, of: TableIdentifier | None) -> str:
-    """`own`: the table sets it, not its catalog."""
+    """Return the message for a bad value. `own` is True when the table sets it, False when its catalog does."""
     which = f"{of}: " if of is not None else ""
     broken = f"{which}'{key}' is {text} but must be {rule}"
     if own:

@@ -1,4 +1,4 @@
-"""Which sort order a FULL gives to files, and whether a file has it."""
+"""Finds the sort order that a FULL gives to files, and decides whether a file already has it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.table import TableLayout
 
 UNSORTED = 0
-"""The id of the order without fields (spec: "Order id 0 is reserved for the unsorted order")."""
+"""The id of the order without fields (Iceberg spec: "Order id 0 is reserved for the unsorted order")."""
 
 _KNOWN = re.compile(r"identity|void|year|month|day|hour|bucket\[\d+\]|truncate\[\d+\]")
 
 
 def order_of_full(layout: TableLayout) -> int:
-    """The id of the table's default sort order; UNSORTED where it has none, or one that rows cannot be sorted by.
+    """Return the id of the table's default sort order; UNSORTED when it has none, or one by which this program cannot sort.
 
-    Such an order names a column that is gone, or a transform that we do not know: a merge then leaves rows as they are, and its
-    outputs do not carry the order, so a plan must not ask for it again and again.
+    It cannot sort by an order that names a dropped column or an unknown transform. A merge then keeps the order of the rows, and its
+    outputs do not have the order's id. A plan must not ask for such an order, because it would ask again for ever.
     """
     text = layout.sort_orders.get(layout.default_sort_order_id)
     schema = layout.schemas.get(layout.schema_id)
@@ -33,12 +33,12 @@ def order_of_full(layout: TableLayout) -> int:
 
 
 def lacks_order(file: LiveFile, order_id: int) -> bool:
-    """Whether a table of this order would like the file sorted. A file without an order id was not sorted by its writer."""
+    """Return whether a file should be sorted by this order. A file without an order id was not sorted by its writer."""
     return order_id != UNSORTED and file.sort_order_id != order_id
 
 
 def _sortable_columns(fields: Sequence[Mapping[str, Any]]) -> Iterator[int]:
-    """Ids of primitive fields that are reached through structs only: others have no one value per row."""
+    """Yield the ids of primitive fields that lie in no list and no map. Only these have exactly one value per row."""
     for field in fields:
         kind = field["type"]
         if isinstance(kind, str):

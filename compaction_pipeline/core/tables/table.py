@@ -1,4 +1,4 @@
-"""A table as the catalog and its metadata describe it. Values only; reading them is the scan's work."""
+"""A table as its catalog and its metadata describe it. This module holds the values; `TableScan` reads them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compaction_pipeline.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableIdentifier:
-    """`catalog.namespace.table`: the first level is our name of the catalog, the last the table's."""
+    """`catalog.namespace.table`: the registered name of the catalog, the levels of the namespace, and the table's name."""
 
     catalog: str
     namespace: tuple[str, ...]
@@ -22,14 +22,14 @@ class TableIdentifier:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Catalog, namespace levels and table name, in this order."""
+        """The catalog, the namespace levels and the table name, in this order."""
         return (self.catalog, *self.namespace, self.name)
 
     @classmethod
     def parse(cls, text: str) -> TableIdentifier:
-        """Read `catalog.namespace.table`; a level that holds a dot stands in backticks.
+        """Read `catalog.namespace.table`. A level that contains a dot must be in backticks.
 
-        Raises ConfigError when there are fewer than three levels or an empty one.
+        Raises ConfigError when there are fewer than three levels, a level is empty, or a backtick is not closed.
         """
         levels = _levels(text)
         if len(levels) < 3 or not all(levels):
@@ -57,16 +57,17 @@ def _levels(text: str) -> list[str]:
             current += character
         position += 1
     if quoted:
-        raise ConfigError(f"table {text!r} opens a backtick that is never closed")
+        raise ConfigError(f"table {text!r} opens a backtick and never closes it: write a level that contains a dot like `a.b`")
     return [*levels, current]
 
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """What a merge must know of a table's metadata, as JSON texts of the Iceberg spec (appendix C).
+    """What a merge must know of a table's metadata.
 
-    `schemas`, `specs` and `sort_orders` hold every one the metadata knows, by id. `unpartitioned_spec_ids` are
-    specs without a field or with void transforms only: their equality deletes are global, as in Iceberg's Java code.
+    `schemas`, `specs` and `sort_orders` hold all that the metadata lists, by id, as JSON texts of the Iceberg spec (appendix C).
+    `unpartitioned_spec_ids` are the specs without a field or with void transforms only. Their equality deletes are global: they apply in
+    every partition, as in Iceberg's Java code.
     """
 
     location: str
@@ -83,7 +84,7 @@ class TableLayout:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSummary:
-    """One snapshot of a table: who it descends from and what it says of itself."""
+    """One snapshot of a table: its parent, its operation and its summary."""
 
     snapshot_id: int
     parent_snapshot_id: int | None
@@ -97,9 +98,9 @@ class SnapshotSummary:
 class TableHead:
     """The current state of a table's main branch, without its files.
 
-    `snapshot_id` is None for a table that holds no snapshot yet; `sequence_number` is that of this snapshot (never the
-    table's last one), 0 without a snapshot and on v1. `ancestors` are the newest ≤ 100 snapshots of main, newest first.
-    `refusal` is the reason why we do not compact the table, None when we do.
+    `snapshot_id` is the newest snapshot of main; None while the table has no snapshot. `sequence_number` is that of this snapshot, which
+    may be lower than the table's last one; it is 0 without a snapshot and in format v1. `ancestors` are at most the 100 newest snapshots
+    of main, newest first. `refusal` says why the program does not compact the table; None when it does.
     """
 
     table: TableIdentifier
@@ -114,7 +115,7 @@ class TableHead:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:
-    """A manifest as a snapshot's manifest list names it; `handle` is the scan's own object for reading it."""
+    """A manifest as a snapshot's manifest list names it. `handle` is the object with which the scan reads it."""
 
     path: str
     content: str
@@ -126,7 +127,7 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A registered catalog. `observe`: measured and planned, never executed."""
+    """A registered catalog. With `observe`, its tables are measured and planned but never compacted."""
 
     name: str
     properties: Mapping[str, str]

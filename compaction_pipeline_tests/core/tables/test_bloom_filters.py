@@ -50,8 +50,8 @@ def test_properties_without_effect_are_named_with_the_reason() -> None:
     assert {key.removeprefix(_KEY): reason.partition(":")[0] for key, reason in found.items()} == {
         "adaptive-enabled": "not honoured",
         "enabled.column.ok": "not honoured",
-        "enabled.column.s": "no such column of a primitive type",
-        "fpp.column.typo": "no such column of a primitive type",
+        "enabled.column.s": "the table has no column of this name with a primitive type",
+        "fpp.column.typo": "the table has no column of this name with a primitive type",
     }
 
 

@@ -1,11 +1,12 @@
-"""Which delete files apply to a data file, by the spec's rules (spec: "Scan Planning"; Java's DeleteFileIndex).
+"""Finds the delete files that apply to a data file, by the rules of the Iceberg spec ("Scan Planning") and of Java's DeleteFileIndex.
 
-- a position delete applies to data files of a data sequence number ≤ its own, of the same spec and partition, that its
-  referenced file or its path bounds allow;
-- an equality delete applies to data files of a data sequence number < its own, of the same spec and partition, or of any
-  when its own spec is unpartitioned (all-void counts as unpartitioned).
+- A position delete applies to a data file when the data file's data sequence number is at most the delete's own, both have the same
+  spec and partition, and the delete's referenced file or path bounds allow the data file's path.
+- An equality delete applies to a data file when the data file's data sequence number is below the delete's own, and both have the
+  same spec and partition. A global one, whose own spec is unpartitioned, applies in every partition. A spec with void transforms only
+  counts as unpartitioned.
 
-Never narrower than the spec: a delete that might apply does.
+The rules here are never narrower than the spec: a delete that might apply counts as one that applies.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import Partition
 
 _Bucket = tuple[int, Partition]
+"""Partition spec id and partition."""
 
 
 class DeleteIndex:
-    """Answers `of(data file)` for one set of delete files."""
+    """Finds, in one set of delete files, those that apply to a data file."""
 
     def __init__(self, deletes: Iterable[LiveFile], unpartitioned_spec_ids: frozenset[int]) -> None:
         self._by_path: dict[str, list[LiveFile]] = defaultdict(list)
@@ -39,7 +41,7 @@ class DeleteIndex:
                 self._equalities[_bucket(delete)].append(delete)
 
     def of(self, data: LiveFile) -> tuple[LiveFile, ...]:
-        """Every delete file that applies to `data`, position deletes first."""
+        """Return every delete file that applies to `data`, position deletes first."""
         bucket = _bucket(data)
         sequence = data.data_sequence_number
         positions = [

@@ -1,8 +1,9 @@
-"""Which deletes reach which data files, kept per scope instead of per pair.
+"""Answers questions about the deletes of whole nodes and tables: which delete files reach which data files.
 
-The same rules as `delete_index` (a test compares the two), for questions about whole nodes and tables. An equality delete
-reaches every data file of its scope (its spec and partition, or the table when it is global) with a lower sequence, so
-both are kept sorted by sequence and a question is one look-up: pairs would be data files × delete files.
+A delete file reaches a data file when the spec's rules apply it to that data file. The rules are those of `applies`; a test compares
+the two modules. The scope of an equality delete is its spec and partition, or the whole table when the delete is global. Within its
+scope it reaches every data file with a lower sequence number. Both sides of a scope are therefore kept sorted by sequence number, and
+a question is one look-up. A list of all pairs could have as many entries as data files × delete files.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from compaction_pipeline.core.tables.node import TableNode
 
 
 class EqualityScope:
-    """Equality deletes and the data files among which they delete, both by ascending sequence."""
+    """The equality deletes of one scope and its data files, both by ascending sequence number."""
 
     def __init__(self, deletes: Iterable[LiveFile], data: Iterable[LiveFile]) -> None:
         self.deletes = sorted(deletes, key=lambda file: (file.data_sequence_number, file.path))
@@ -26,19 +27,19 @@ class EqualityScope:
         self._data_sequences = [file.data_sequence_number for file in self.data]
 
     def of(self, data: LiveFile) -> Sequence[LiveFile]:
-        """Deletes that reach a data file of this scope."""
+        """Return the deletes that reach a data file of this scope."""
         return self.deletes[bisect_right(self._delete_sequences, data.data_sequence_number) :] if self.deletes else ()
 
     def any_of(self, data: LiveFile) -> bool:
-        """Whether any delete reaches a data file of this scope."""
+        """Return whether any delete reaches a data file of this scope."""
         return bool(self.deletes) and data.data_sequence_number < self._delete_sequences[-1]
 
     def reached_by(self, delete: LiveFile) -> Sequence[LiveFile]:
-        """Data files that a delete of this scope reaches."""
+        """Return the data files that a delete of this scope reaches."""
         return self.data[: bisect_left(self._data_sequences, delete.data_sequence_number)]
 
     def dangling(self) -> Sequence[LiveFile]:
-        """Deletes that reach nothing."""
+        """Return the deletes that reach no data file."""
         lowest = self._data_sequences[0] if self._data_sequences else None
         return [file for file in self.deletes if lowest is None or file.data_sequence_number <= lowest]
 
@@ -48,7 +49,7 @@ def _sequence(file: LiveFile) -> int:
 
 
 class DeleteReach:
-    """All scopes of one table's live files, and its position deletes."""
+    """Which deletes reach which data files, for all live files of one table."""
 
     def __init__(self, nodes: Mapping[TableNode, NodeFiles], unpartitioned_spec_ids: frozenset[int]) -> None:
         self.unpartitioned_spec_ids = unpartitioned_spec_ids
@@ -85,7 +86,7 @@ class DeleteReach:
             ) is not None and data.data_sequence_number <= delete.data_sequence_number:
                 self._pair(data, delete)
         if spread:
-            # The index alone knows how path bounds are read.
+            # Only DeleteIndex knows the rules for path bounds.
             index = DeleteIndex(spread, self.unpartitioned_spec_ids)
             for data in group.data:
                 for delete in index.of(data):
@@ -96,38 +97,38 @@ class DeleteReach:
         self._reached.setdefault(delete.path, []).append(data)
 
     def positions(self, data: LiveFile) -> Sequence[LiveFile]:
-        """Position deletes that may hold positions of a data file."""
+        """Return the position deletes that may hold positions of a data file."""
         return self._positions.get(data.path, ())
 
     def equality_scopes(self, node: TableNode) -> tuple[EqualityScope, EqualityScope]:
-        """The scopes that a node's data files are in: its own and the table's."""
+        """Return the two scopes of a node's data files: that of the node, and that of the whole table."""
         return (self.local.get(node, self._nothing), self.everywhere)
 
     def any_equality(self, node: TableNode, data: LiveFile) -> bool:
-        """Whether an equality delete reaches a data file of the node."""
+        """Return whether an equality delete reaches a data file of the node."""
         own, table = self.equality_scopes(node)
         return own.any_of(data) or table.any_of(data)
 
     def any_delete(self, node: TableNode, data: LiveFile) -> bool:
-        """Whether any delete reaches a data file of the node."""
+        """Return whether any delete reaches a data file of the node."""
         return data.path in self._positions or self.any_equality(node, data)
 
     def reached_by_position_delete(self, delete: LiveFile) -> Sequence[LiveFile]:
-        """Data files that a position delete may hold positions of."""
+        """Return the data files of which a position delete may hold positions."""
         return self._reached.get(delete.path, ())
 
     def of_all(self, node: TableNode, inputs: Sequence[LiveFile]) -> tuple[LiveFile, ...]:
-        """Every delete that reaches any of these data files of one node, in a stable order: position deletes first."""
+        """Return every delete that reaches any of these data files of one node, in a stable order, position deletes first."""
         if not inputs:
             return ()
         positions = {delete.path: delete for data in inputs for delete in self._positions.get(data.path, ())}
-        # What reaches the oldest reaches all that any of them is reached by; a scope's deletes are sorted already.
+        # An equality delete that reaches one of the inputs also reaches the oldest of them. The deletes of a scope are sorted already.
         oldest = min(inputs, key=_sequence)
         equalities = (delete for scope in self.equality_scopes(node) for delete in scope.of(oldest))
         return (*sorted(positions.values(), key=lambda file: (file.data_sequence_number, file.path)), *equalities)
 
     def dangling(self) -> list[LiveFile]:
-        """Delete files that no live data file needs."""
+        """Return the dangling delete files, which reach no live data file, sorted by path."""
         dangling = [file for file in self._position_deletes if file.path not in self._reached]
         dangling.extend(self.everywhere.dangling())
         for scope in self.local.values():
