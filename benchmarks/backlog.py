@@ -34,7 +34,6 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
@@ -44,6 +43,7 @@ from compaction_pipeline.demo.processes import Processes, check_port, stop_on_si
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.opened import OpenedServices
 
 FILES = 4
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "day", IntegerType(), required=False))
@@ -82,7 +82,7 @@ def _prepare(options: DemoOptions, arguments: argparse.Namespace) -> int:
             model = [_file(table, day) for day in range(count)]
         # A compaction never deletes its inputs, so tables may share them. Each of a node's files is a hard link to one model file.
         row_delta(table, [replace(file, path=_named(file, copy)) for file in model[:count] for copy in range(FILES)])
-    services = Services(Settings(home=options.home))
+    services = OpenedServices(Settings(home=options.home))
     entry = {"type": "sql", "uri": options.catalog_url, "warehouse": options.warehouse.as_uri()}
     services.explore_catalogs.register(CatalogEntry("bench", entry))
     services.close()
@@ -104,7 +104,7 @@ def _named(file: OutputFile, copy: int) -> str:
 
 
 def _measure(options: DemoOptions, nodes: int, minutes: int) -> None:
-    services = Services(Settings(home=options.home))
+    services = OpenedServices(Settings(home=options.home))
     deadline = time.monotonic() + 60 * minutes
     with Processes() as processes:
         start_dagster(processes, options, linger_seconds=20)
@@ -124,7 +124,7 @@ def _measure(options: DemoOptions, nodes: int, minutes: int) -> None:
     services.close()
 
 
-def _report(spans: Sequence[tuple[datetime, datetime]], services: Services) -> None:
+def _report(spans: Sequence[tuple[datetime, datetime]], services: OpenedServices) -> None:
     first, last = spans[0][0], max(end for _, end in spans)
     minute = timedelta(minutes=1)
     whole = int((last - first) / minute)

@@ -25,12 +25,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.options import DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Processes, check_port, dagster_command, stop_on_signals
 from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.opened import OpenedServices
 
 AMORO_SECONDS = 120
 TABLE = TableIdentifier("bench", ("db",), "stream")
@@ -58,7 +58,7 @@ def main() -> None:
 def _measure(arguments: argparse.Namespace, options: DemoOptions) -> None:
     options.make_folders()
     table = _table(options)
-    services = Services(Settings(home=options.home))
+    services = OpenedServices(Settings(home=options.home))
     entry = {"type": "sql", "uri": options.catalog_url, "warehouse": options.warehouse.as_uri()}
     services.explore_catalogs.register(CatalogEntry("bench", entry))
     rounds: list[Mapping[str, float]] = []
@@ -102,7 +102,7 @@ def _table(options: DemoOptions) -> Table:
     return catalog.create_table(("db", "stream"), SCHEMA, properties=PROPERTIES)
 
 
-def _round(table: Table, services: Services, processes: Processes, known: int) -> Mapping[str, float]:
+def _round(table: Table, services: OpenedServices, processes: Processes, known: int) -> Mapping[str, float]:
     """Commit two small files and wait for our commit. Returns the seconds until then, in all and by step."""
     for number in range(2):
         table.append(pa.table({"id": pa.array([number], pa.int64()), "name": ["a"]}))
@@ -127,7 +127,7 @@ def _round(table: Table, services: Services, processes: Processes, known: int) -
     return {"in all": moments[-1] - at, **steps}
 
 
-def _records(services: Services) -> list[CompactionRecord]:
+def _records(services: OpenedServices) -> list[CompactionRecord]:
     return [record for record in services.stores.records.records(TABLE) if record.status is RecordStatus.COMMITTED]
 
 

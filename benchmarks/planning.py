@@ -26,10 +26,10 @@ from typing import Any
 from measure import MB, load_average, measured, positive, spark_settings
 from synthetic_table import append, fakes, make_catalog, make_table, show_to_java
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.session import SparkSessions
+from compaction_pipeline_tests.opened import OpenedServices
 
 TARGET_BYTES = 128 << 20
 _LONG = timedelta(hours=1)
@@ -94,7 +94,7 @@ def _child(folder: Path, table: str, step: str, profile: bool) -> dict[str, floa
 
 
 def _step(folder: Path, name: str, step: str, profile: bool) -> None:
-    services = Services(Settings(home=folder / f"home-{name}"))
+    services = OpenedServices(Settings(home=folder / f"home-{name}"))
     catalog = CatalogEntry(
         "bench", {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": (folder / "warehouse").as_uri()}
     )

@@ -30,7 +30,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 from real_services import FaultProxy, S3Server, fault_proxy, s3_server
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import FileContent
@@ -39,6 +38,7 @@ from compaction_pipeline.file_io.object_io import immutable_files
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.opened import OpenedServices
 
 FILES = 26
 LATENCIES = (0.0, 0.03)
@@ -118,7 +118,7 @@ def _ours(folder: Path, s3: S3Server | None, proxy: FaultProxy | None, files: in
     properties = _properties(folder, s3, proxy.port if proxy is not None else None)
     _write(folder, s3, files)
     immutable_files.clear()
-    services = Services(Settings(home=folder / "state", merge_engine="in-process"))
+    services = OpenedServices(Settings(home=folder / "state", merge_engine="in-process"))
     services.stores.catalogs.add(CatalogEntry("lake", properties))
     _begin(proxy, latency)
     started = time.perf_counter()

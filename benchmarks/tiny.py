@@ -20,12 +20,12 @@ from typing import Any
 from generate import ORDERS, GeneratedTable, warehouse
 from measure import CATALOG, load_average, positive
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.engine import SparkMergeEngine
+from compaction_pipeline_tests.opened import OpenedServices
 
 STEPS = ("refresh", "plan", "poll to Prepared", "commit")
 
@@ -38,12 +38,12 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tiny-benchmark-") as folder, warehouse(Path(folder)) as opened:
         table = opened.table("tiny", ORDERS, arguments.files, arguments.rows_per_file)
-        services = Services(Settings(home=Path(folder) / "home"), engine_override=SparkMergeEngine(opened.sessions))
+        services = OpenedServices(Settings(home=Path(folder) / "home"), engine_override=SparkMergeEngine(opened.sessions))
         services.stores.catalogs.add(CatalogEntry(CATALOG, opened.properties))
         _compare(services, table, arguments.rounds)
 
 
-def _compare(services: Services, table: GeneratedTable, rounds: int) -> None:
+def _compare(services: OpenedServices, table: GeneratedTable, rounds: int) -> None:
     files, before = table.files(), table.snapshot_id()
     print(f"{len(files)} files, {sum(file.file_size_bytes for file in files) / 1000:.0f} kB")
     ours: list[dict[str, float]] = []
@@ -68,7 +68,7 @@ def _compare(services: Services, table: GeneratedTable, rounds: int) -> None:
     print(f"ratio {statistics.median(peers) / sum(medians.values()):.2f}")
 
 
-def _ours(services: Services, table: GeneratedTable) -> dict[str, float]:
+def _ours(services: OpenedServices, table: GeneratedTable) -> dict[str, float]:
     """The seconds of each step of one compaction."""
     seconds: dict[str, float] = {}
 

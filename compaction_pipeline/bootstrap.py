@@ -34,17 +34,23 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.commit.commit_tables import CommitTables
     from compaction_pipeline.services.compact_table import CompactTable
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+    from compaction_pipeline.services.insight.mirror_records import MirrorRecords
     from compaction_pipeline.services.insight.read_records import ReadRecords
     from compaction_pipeline.services.insight.read_status import ReadStatus
     from compaction_pipeline.services.insight.read_tables import ReadTables
     from compaction_pipeline.services.insight.read_tasks import ReadTasks
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks
+    from compaction_pipeline.services.tables.check_catalog import CheckCatalog
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+    from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
+    from compaction_pipeline.services.tables.pause_tables import PauseTables
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
+    from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
     from compaction_pipeline.services.tick_tables import TickTables
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.settings import Settings
+    from compaction_pipeline.spark.java import JavaHome
     from compaction_pipeline.spark.session import SparkSessions
     from compaction_pipeline.storage.stores import Stores
 
@@ -123,8 +129,18 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
-    """The state database in force. Only the folder of the default one is made: one that a person names wrongly must not appear."""
+def upgrade_state_database(settings: Settings) -> bool:
+    """Bring the state database to this version. False when it was of this version before. Raises ConfigError, StorageUnavailable."""
+    stores = _open_state_database(settings, upgrade=True)
+    stores.close()
+    return stores.upgraded
+
+
+def _open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
+    """Open the state database in force.
+
+    Only the folder of the default database is made. A folder that a person names wrongly must not appear.
+    """
     from compaction_pipeline.storage.stores import open_stores
 
     return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url)
@@ -151,32 +167,32 @@ class Services:
         return owner_of(self.holder, new_id())
 
     @cached_property
-    def stores(self) -> Stores:
-        return open_state_database(self.settings)
+    def _stores(self) -> Stores:
+        return _open_state_database(self.settings)
 
     @cached_property
-    def catalogs(self) -> Catalogs:
+    def _catalogs(self) -> Catalogs:
         from compaction_pipeline.iceberg.catalogs import Catalogs
         from compaction_pipeline.iceberg.rest_catalog import RequestLimits
 
         settings = self.settings
         limits = RequestLimits(settings.connect_seconds, settings.read_seconds, settings.commit_seconds)
-        return Catalogs(self.stores.catalogs.entry, limits)
+        return Catalogs(self._stores.catalogs.entry, limits)
 
     @cached_property
-    def scan(self) -> TableScan:
+    def _scan(self) -> TableScan:
         from compaction_pipeline.iceberg.scan import IcebergScan
 
-        return IcebergScan(self.catalogs)
+        return IcebergScan(self._catalogs)
 
     @cached_property
-    def committer(self) -> Committer:
+    def _committer(self) -> Committer:
         from compaction_pipeline.iceberg.commit import IcebergCommitter
 
-        return IcebergCommitter(self.catalogs, on_step=self.on_step)
+        return IcebergCommitter(self._catalogs, on_step=self.on_step)
 
     @cached_property
-    def spark_sessions(self) -> SparkSessions:
+    def _spark_sessions(self) -> SparkSessions:
         from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
         settings = self.settings
@@ -184,32 +200,56 @@ class Services:
         return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, home, {}, settings.spark_connect_seconds))
 
     @cached_property
-    def engine(self) -> MergeEngine:
+    def _engine(self) -> MergeEngine:
         if self.engine_override is not None:
             return self.engine_override
         from compaction_pipeline.merging.engine import InProcessMergeEngine
         from compaction_pipeline.spark.engine import SparkMergeEngine
 
-        return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self.spark_sessions)
+        return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self._spark_sessions)
 
     @cached_property
     def explore_catalogs(self) -> ExploreCatalogs:
         from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 
-        return ExploreCatalogs(self.stores.catalogs, self.stores.tables, self.scan)
+        return ExploreCatalogs(self._stores.catalogs, self._stores.tables, self._scan)
+
+    @cached_property
+    def list_catalogs(self) -> ListCatalogs:
+        from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
+
+        return ListCatalogs(self._stores.catalogs)
+
+    @cached_property
+    def remove_catalog(self) -> RemoveCatalog:
+        from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
+
+        return RemoveCatalog(self._stores.catalogs)
+
+    @cached_property
+    def check_catalog(self) -> CheckCatalog:
+        from compaction_pipeline.services.tables.check_catalog import CheckCatalog
+
+        return CheckCatalog(self._scan, self._committer)
+
+    @cached_property
+    def pause_tables(self) -> PauseTables:
+        from compaction_pipeline.services.tables.pause_tables import PauseTables
+
+        return PauseTables(self._stores.tables)
 
     @cached_property
     def refresh_files(self) -> RefreshFiles:
         from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 
-        stores = self.stores
-        return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self.scan, self.clock, heartbeat, self.new_owner)
+        stores = self._stores
+        return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self._scan, self.clock, heartbeat, self.new_owner)
 
     @cached_property
     def plan_tables(self) -> PlanTables:
         from compaction_pipeline.services.planning.plan_tables import PlanTables
 
-        stores = self.stores
+        stores = self._stores
         return PlanTables(
             stores.catalogs,
             stores.tables,
@@ -221,7 +261,7 @@ class Services:
             new_id,
             self.new_owner,
             self.settings.queue_slots,
-            self.committer.check_writable,
+            self._committer.check_writable,
         )
 
     @cached_property
@@ -229,10 +269,10 @@ class Services:
         from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks
 
         return DispatchTasks(
-            self.stores.tables,
-            self.stores.tasks,
-            self.engine,
-            self.committer,
+            self._stores.tables,
+            self._stores.tasks,
+            self._engine,
+            self._committer,
             self.clock,
             heartbeat,
             # In this process one task is merged at a time.
@@ -245,14 +285,14 @@ class Services:
     def commit_tables(self) -> CommitTables:
         from compaction_pipeline.services.commit.commit_tables import CommitTables
 
-        stores = self.stores
+        stores = self._stores
         return CommitTables(
             stores.catalogs,
             stores.tables,
             stores.tasks,
             stores.records,
             stores.leases,
-            self.committer,
+            self._committer,
             self.clock,
             heartbeat,
             new_id,
@@ -267,8 +307,8 @@ class Services:
         from compaction_pipeline.services.compact_table import CompactTable
 
         return CompactTable(
-            self.stores.tables,
-            self.stores.tasks,
+            self._stores.tables,
+            self._stores.tasks,
             self.refresh_files,
             self.plan_tables,
             self.dispatch_tasks,
@@ -283,8 +323,8 @@ class Services:
         from compaction_pipeline.services.tick_tables import TickTables
 
         return TickTables(
-            self.stores.tables,
-            self.stores.tasks,
+            self._stores.tables,
+            self._stores.tasks,
             self.refresh_files,
             self.plan_tables,
             self.dispatch_tasks,
@@ -297,52 +337,70 @@ class Services:
     def read_status(self) -> ReadStatus:
         from compaction_pipeline.services.insight.read_status import ReadStatus
 
-        stores = self.stores
+        stores = self._stores
         return ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, self.clock)
 
     @cached_property
     def read_tables(self) -> ReadTables:
         from compaction_pipeline.services.insight.read_tables import ReadTables
 
-        stores = self.stores
+        stores = self._stores
         return ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records)
 
     @cached_property
     def read_records(self) -> ReadRecords:
         from compaction_pipeline.services.insight.read_records import ReadRecords
 
-        stores = self.stores
+        stores = self._stores
         return ReadRecords(stores.catalogs, stores.tables, stores.tasks, stores.records)
 
     @cached_property
     def read_tasks(self) -> ReadTasks:
         from compaction_pipeline.services.insight.read_tasks import ReadTasks
 
-        return ReadTasks(self.stores.tasks)
+        return ReadTasks(self._stores.tasks)
+
+    @cached_property
+    def mirror_records(self) -> MirrorRecords:
+        from compaction_pipeline.services.insight.mirror_records import MirrorRecords
+
+        return MirrorRecords(self._stores.tasks, self._stores.records)
 
     @cached_property
     def judge_compaction(self) -> JudgeCompaction:
         from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 
-        stores = self.stores
-        return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.clock)
+        stores = self._stores
+        return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, self._scan, self.clock)
 
     @cached_property
     def maintain_tables(self) -> MaintainTables:
         from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 
-        stores = self.stores
+        stores = self._stores
         ttl = timedelta(days=self.settings.record_ttl_days)
         return MaintainTables(
-            stores.catalogs, stores.tables, stores.tasks, stores.records, self.scan, self.committer, self.clock, ttl, self.late
+            stores.catalogs, stores.tables, stores.tasks, stores.records, self._scan, self._committer, self.clock, ttl, self.late
         )
+
+    def find_java(self) -> JavaHome:
+        """The Java that a local Spark would run on. Raises ConfigError when no Java fits."""
+        from compaction_pipeline.spark.java import find_java
+
+        return find_java(os.environ, self.settings.home.expanduser().absolute())
+
+    def try_spark(self) -> str:
+        """Start Spark, or connect to it, and run one task there. Answers in words what ran."""
+        from compaction_pipeline.spark.trial import run_one_task
+
+        return run_one_task(self._spark_sessions.session(), self.settings.spark_remote or self.settings.spark_master)
 
     def close(self) -> None:
         """Stop a Spark session that was started, give the state database's connections back."""
-        if "engine" in self.__dict__:
-            self.engine.close()
-        if "stores" in self.__dict__:
-            self.stores.close()
+        if "_engine" in self.__dict__:
+            self._engine.close()
+        if "_stores" in self.__dict__:
+            self._stores.close()
 
 
 def open_services(settings: Settings | None = None, holder: str | None = None) -> Services:

@@ -19,8 +19,7 @@ from compaction_pipeline.core.planning.ports import TableState
 from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import priority_order
-from compaction_pipeline.core.queue.ports import TaskAttempt
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach

@@ -18,8 +18,7 @@ from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
-from compaction_pipeline.core.queue.ports import TaskAttempt
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode

@@ -1,9 +1,8 @@
-"""What a command works with while it runs: the services, the stores, and the output. Everything opened is closed at its end."""
+"""What a command works with while it runs: the services and the output. Everything opened is closed at its end."""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,9 +10,6 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli.output import Output
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.tables.table import TableIdentifier
-
-if TYPE_CHECKING:
-    from compaction_pipeline.storage.stores import Stores
 
 TABLE_HELP = "catalog.namespace.table; a level that holds a dot stands in backticks."
 
@@ -33,11 +29,6 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.services.close()
-
-    @property
-    def stores(self) -> Stores:
-        """The state database."""
-        return self.services.stores
 
     def refresh(self, table: TableIdentifier, *, strict: bool = False) -> None:
         """Bring one table's files up to date, and say what stands in the way of that.

@@ -10,14 +10,13 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
-from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.defs.keys import POOL
 
 
 class Ending:
     """Answers `over()` between tasks and keeps the reason why."""
 
-    def __init__(self, clock: Clock, longest: timedelta, wanted_by: Callable[[], str | None]) -> None:
+    def __init__(self, clock: Callable[[], datetime], longest: timedelta, wanted_by: Callable[[], str | None]) -> None:
         self._clock = clock
         self._ends_at: datetime = clock() + longest
         self._longest = longest

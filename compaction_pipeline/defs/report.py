@@ -74,7 +74,7 @@ class RunReport:
     def committed(self, record: CompactionRecord) -> None:
         """A record was closed by this run: tell its events and remember that they were told."""
         self._records.append(record)
-        events = events_of(record, self._services.stores.tasks.tasks(record.table, record_id=record.record_id))
+        events = events_of(record, self._services.mirror_records.tasks(record))
         self._add_partitions(events)
         for event in events:
             self._context.log_event(event)
@@ -83,7 +83,7 @@ class RunReport:
                 str(record.table), f"the outcome of record {record.record_id} is unknown and settled at the next tick: {record.reason}"
             )
             return
-        self._services.stores.records.mark_mirrored([record.record_id])
+        self._services.mirror_records.told([record.record_id])
         if record.conflicts:
             self._context.log.warning(f"{record.table} record={record.record_id}: {len(record.conflicts)} conflict(s), planned again")
         if time.monotonic() >= self._evaluate_from:

@@ -13,8 +13,6 @@ from hashlib import sha256
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.commit.record import CompactionRecord
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.jobs import commit_job, compact_job
@@ -45,7 +43,7 @@ Additions = Sequence[dg.AddDynamicPartitionsRequest]
 
 
 def _has_catalog(services: Services) -> bool:
-    return bool(services.stores.catalogs.entries())
+    return bool(services.list_catalogs.entries())
 
 
 def _new_nodes(instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
@@ -191,10 +189,11 @@ def commit_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -
         return dg.SensorResult(skip_reason=NO_CATALOG)
     cursor = json.loads(context.cursor or "{}")
     # Told by the last tick, whose events are stored by now: only then is it remembered.
-    services.stores.records.mark_mirrored(cursor.get("told", []))
-    records = [record for record in services.stores.records.unmirrored(MOST_EVENTS) if not is_active(context.instance, record.run_id)]
+    mirror = services.mirror_records
+    mirror.told(cursor.get("told", []))
+    records = [record for record in mirror.untold(MOST_EVENTS) if not is_active(context.instance, record.run_id)]
     offset = cursor.get("offset", 0) if records and records[0].record_id == cursor.get("record") else 0
-    page = page_of(records, lambda record: _tasks_of(services, record), MOST_EVENTS, offset)
+    page = page_of(records, mirror.tasks, MOST_EVENTS, offset)
     next_record = next((record.record_id for record in records if record.record_id not in page.told), None)
     due = services.commit_tables.due()
     serving = active_run(context.instance, COMMIT_JOB, COMPACT_JOB)
@@ -213,10 +212,6 @@ def commit_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -
         dynamic_partitions_requests=[*_new_nodes(context.instance, node_keys), *_new_tables(context.instance, services)],
         asset_events=[*page.events, *(evaluations(services.judge_compaction) if page.events else ())],
     )
-
-
-def _tasks_of(services: Services, record: CompactionRecord) -> Sequence[CompactionTask]:
-    return services.stores.tasks.tasks(record.table, record_id=record.record_id)
 
 
 # ---- keeping ---------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def run_once(options: DemoOptions) -> int:
             start_dagster(processes, options)
             watch.say(f"Dagster is starting at {options.address}; its log: {options.logs / 'dagster.log'}")
             left = wait_until_quiet(
-                lambda: work_left(services),
+                lambda: work_left(services, options),
                 tick=lambda: _tick(processes, options),
                 show=lambda left: watch.show(f"after {_seconds(started)}, to do: {left.short}"),
                 limit=options.once_limit_seconds - (time.monotonic() - started),

@@ -20,7 +20,7 @@ from compaction_pipeline.demo.options import CATALOG, DemoOptions, child_environ
 from compaction_pipeline.demo.processes import Child, Processes, dagster_command
 from compaction_pipeline.demo.quiet import WorkLeft
 from compaction_pipeline.demo.tables import TABLES
-from compaction_pipeline.demo.warehouse import catalog_entry, identifier
+from compaction_pipeline.demo.warehouse import catalog_entry, identifier, newest_snapshots
 from compaction_pipeline.settings import Settings
 
 _NOTHING_DUE = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE})
@@ -34,9 +34,7 @@ def open_services(options: DemoOptions) -> Services:
 
 def register_catalog(services: Services, options: DemoOptions) -> None:
     """Register the demo's catalog unless an earlier demo has."""
-    try:
-        services.stores.catalogs.entry(CATALOG)
-    except NotFoundError:
+    if CATALOG not in {entry.name for entry in services.list_catalogs.entries()}:
         services.explore_catalogs.register(catalog_entry(options))
 
 
@@ -57,9 +55,10 @@ def ui_answers(options: DemoOptions) -> bool:
         return False
 
 
-def work_left(services: Services) -> WorkLeft:
+def work_left(services: Services, options: DemoOptions) -> WorkLeft:
     """Ask the planner, on the files that were read last, whether any node of any table is due."""
     tables: dict[str, str] = {}
+    newest = newest_snapshots(options)
     for table in TABLES.values():
         name = identifier(table)
         try:
@@ -67,7 +66,7 @@ def work_left(services: Services) -> WorkLeft:
         except NotFoundError:
             tables[table.name] = "not found by the catalog's listing yet"
             continue
-        if not overview.is_whole or overview.snapshot_id != services.scan.head(name).snapshot_id:
+        if not overview.is_whole or overview.snapshot_id != newest[table.name]:
             tables[table.name] = overview.reason if overview.is_held_back else "its newest snapshot is not read yet"
             continue
         plan = services.plan_tables.explain(name)

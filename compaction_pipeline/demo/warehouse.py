@@ -49,5 +49,14 @@ def open_table(options: DemoOptions, table: DemoTable) -> Table:
     return open_catalog(options).load_table((NAMESPACE, table.name))
 
 
+def newest_snapshots(options: DemoOptions) -> dict[str, int | None]:
+    """The newest snapshot of each table by the table's name; None for a table without any."""
+    catalog = open_catalog(options)
+    try:
+        return {name: catalog.load_table((NAMESPACE, name)).metadata.current_snapshot_id for name in TABLES}
+    finally:
+        catalog.close()
+
+
 def identifier(table: DemoTable) -> TableIdentifier:
     return TableIdentifier(CATALOG, (NAMESPACE,), table.name)

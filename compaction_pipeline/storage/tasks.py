@@ -18,8 +18,7 @@ from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
-from compaction_pipeline.core.queue.ports import TaskAttempt
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema

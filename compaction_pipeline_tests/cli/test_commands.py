@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+from compaction_pipeline_tests.opened import opened
 
 COMMANDS = [
     (),
@@ -316,7 +316,7 @@ def test_leftovers_on_real_storage_go_and_live_files_stay(desk: Desk) -> None:
     table = desk.table()
     desk.add_catalog()
     desk.json("compact", TABLE)
-    services = open_services()
+    services = opened()
     identifier = TableIdentifier.parse(TABLE)
     task = services.stores.tasks.tasks(identifier, statuses=(TaskStatus.COMMITTED,))[0]
     assert task.result is not None

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+from compaction_pipeline_tests.opened import opened
 
 KEYS = {
     "table",
@@ -108,7 +108,7 @@ def test_where_that_fits_nothing_is_bad_input_and_says_what_there_is(desk: Desk)
 def test_a_table_that_another_process_merges_is_nothing_to_do_with_a_code_of_its_own(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
-    services = open_services()
+    services = opened()
     services.compact_table.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
     while services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)):
         pass

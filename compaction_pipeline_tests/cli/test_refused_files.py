@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
-from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.queue.task import EndReason, TaskStatus
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+from compaction_pipeline_tests.opened import opened
 
 
 def _rewrite(table: Table, rows: pa.Table, part: str) -> None:
@@ -45,7 +45,7 @@ def test_a_file_that_breaks_a_rule_is_refused_after_one_attempt(desk: Desk, brea
     assert (answer["reason_code"], answer["exit_code"], answer["committed"]) == ("REFUSED", 4, 0)
     assert reason in answer["reason"]
     assert table.refresh().metadata.current_snapshot_id == before
-    services = open_services()
+    services = opened()
     (task,) = services.stores.tasks.tasks(statuses=(TaskStatus.FAILED,))
     services.close()
     assert (task.attempt, task.max_attempts) == (1, 4)
@@ -59,7 +59,7 @@ def test_a_refusal_is_kept_with_its_task_and_told_again(desk: Desk) -> None:
     _without_ids(table)
     desk.add_catalog()
     first = desk.json("compact", TABLE, code=4)
-    services = open_services()
+    services = opened()
     (task,) = services.stores.tasks.tasks(statuses=(TaskStatus.FAILED,))
     services.close()
     assert task.end_reason is EndReason.REFUSED

@@ -9,11 +9,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from compaction_pipeline.bootstrap import Services, open_services
+from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.settings import Settings, load_settings
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.held_leases import held_for_a_moment
+from compaction_pipeline_tests.opened import OpenedServices
 
 __all__ = ["held_for_a_moment"]
 
@@ -49,9 +50,9 @@ def lake(pristine: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 
 @pytest.fixture
-def services(lake: Lake) -> Iterator[Services]:
+def services(lake: Lake) -> Iterator[OpenedServices]:
     """Services on the lake's state, as another process would open them."""
-    opened = open_services(load_settings())
+    opened = OpenedServices(load_settings())
     yield opened
     opened.close()
 

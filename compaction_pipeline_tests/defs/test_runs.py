@@ -20,6 +20,7 @@ from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, TABLE_HEALTH
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.opened import OpenedServices
 
 
 def launch(
@@ -116,7 +117,9 @@ def test_a_table_that_cannot_be_read_takes_nothing_from_another_one(lake: Lake, 
     assert other.files() == 1
 
 
-def test_a_paused_table_is_not_compacted_and_says_who_can_change_that(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+def test_a_paused_table_is_not_compacted_and_says_who_can_change_that(
+    lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
+) -> None:
     services.stores.tables.pause(Lake.identifier, True)
     result = launch(instance, COMPACTED_FILES, key(1))
     assert not result.success
@@ -147,7 +150,7 @@ def test_a_run_of_named_nodes_waits_for_a_lease_that_a_sensor_holds_for_a_moment
 
 
 def test_a_launched_node_that_another_process_merges_is_green_and_says_who(
-    lake: Lake, services: Services, instance: dg.DagsterInstance
+    lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
 ) -> None:
     services.compact_table.refresh(lake.identifier)
     nodes = [state.node for state in services.stores.tables.nodes() if state.key == key(1)]
@@ -176,7 +179,7 @@ def test_with_nothing_prepared_no_record_is_made_and_the_run_is_green(lake: Lake
 # ---- machines' work ----------------------------------------------------------------------------------------------------
 
 
-def test_one_run_drains_what_the_sensors_planned_and_commits_it(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+def test_one_run_drains_what_the_sensors_planned_and_commits_it(lake: Lake, services: OpenedServices, instance: dg.DagsterInstance) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     before = lake.rows()
@@ -209,7 +212,9 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(lake: Lake, services: Service
     assert services.read_tasks.queue_counts().open == 0
 
 
-def test_a_failing_task_fails_the_run_after_the_others_were_committed(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+def test_a_failing_task_fails_the_run_after_the_others_were_committed(
+    lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
+) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     lake.corrupt_a_file(1)

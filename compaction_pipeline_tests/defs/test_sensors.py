@@ -15,6 +15,7 @@ from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_HEALTH
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.opened import OpenedServices
 
 Tick = Callable[..., dg.SensorResult]
 
@@ -155,7 +156,7 @@ def test_a_catalog_that_does_not_answer_is_named_and_harms_nothing(lake: Lake, t
     assert "1 catalog(s) were not listed, e.g. lake: " in reason(tick("catalog_sensor"))
 
 
-def test_the_keeper_returns_lost_attempts(lake: Lake, services: Services, tick: Tick) -> None:
+def test_the_keeper_returns_lost_attempts(lake: Lake, services: OpenedServices, tick: Tick) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.stores.tasks.poll(None, "gone", services.clock() - timedelta(hours=1), timedelta(seconds=60))

@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
@@ -22,6 +21,7 @@ from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.iceberg.sql_catalog import BoundedSqlCatalog
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.postgres import stopped
 
 pytestmark = pytest.mark.postgres
@@ -92,7 +92,7 @@ def test_a_commit_whose_answer_never_comes_is_unknown_and_found_when_the_server_
 ) -> None:
     """The request lies in the server's socket when we give up, and is carried out when the server goes on."""
     settings = Settings(home=tmp_path / "home", merge_engine="in-process", connect_seconds=2, read_seconds=1, commit_seconds=1.5)
-    services = Services(settings, sleep=lambda seconds: None)
+    services = OpenedServices(settings, sleep=lambda seconds: None)
     services.stores.catalogs.add(CatalogEntry("lake", properties))
     catalog = services.catalogs.catalog("lake")
     assert isinstance(catalog, BoundedSqlCatalog)

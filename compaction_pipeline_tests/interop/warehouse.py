@@ -12,13 +12,13 @@ from uuid import uuid4
 
 from pyiceberg.catalog import load_catalog
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.java_reader import frame_rows
 from compaction_pipeline_tests.scenarios.soundness import faults
@@ -81,7 +81,7 @@ class Compactions:
 
     def __init__(self, warehouse: Warehouse, engine: MergeEngine | None = None) -> None:
         settings = Settings(home=warehouse.folder / f"state-{uuid4().hex[:8]}", merge_engine="in-process")
-        self.services = Services(settings, engine_override=engine)
+        self.services = OpenedServices(settings, engine_override=engine)
         self.services.stores.catalogs.add(CatalogEntry("lake", warehouse.properties))
 
     def compact(self, kind: CompactionType, table: str = "t") -> Compaction:

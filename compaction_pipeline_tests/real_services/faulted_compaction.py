@@ -19,7 +19,7 @@ from unittest import mock
 from sqlalchemy import create_engine, select, update
 from typer.testing import CliRunner
 
-from compaction_pipeline.bootstrap import Services, utc_now
+from compaction_pipeline.bootstrap import utc_now
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.iceberg import rest_catalog
 from compaction_pipeline.iceberg.catalogs import Catalogs
@@ -27,6 +27,7 @@ from compaction_pipeline.iceberg.rest_catalog import RequestLimits
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage import engine, schema
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.real_services.lake import PATIENT, ServedLake
 from compaction_pipeline_tests.reference_reader import MOUNTS, bag_difference, entries_of, manifests_of, metadata_of
 from compaction_pipeline_tests.scenarios.soundness import faults
@@ -93,9 +94,9 @@ class Scene:
     def pass_time(self, seconds: float) -> None:
         self.passed += timedelta(seconds=seconds)
 
-    def services(self, settings: Settings) -> Services:
-        made = Services(settings, clock=self.now, sleep=self.pass_time)
-        made.__dict__["catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), self.limits)
+    def services(self, settings: Settings) -> OpenedServices:
+        made = OpenedServices(settings, clock=self.now, sleep=self.pass_time)
+        made.__dict__["_catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), self.limits)
         return made
 
     def type(self, *arguments: str) -> Any:

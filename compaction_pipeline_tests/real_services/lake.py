@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -19,6 +18,7 @@ from compaction_pipeline.iceberg.rest_catalog import RequestLimits
 from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.real_services.fault_proxy import fault_proxy
 from compaction_pipeline_tests.real_services.servers import RestCatalogServer, S3Server
 
@@ -36,7 +36,7 @@ class ServedLake(Lake):
         self.catalog_proxy = self._open.enter_context(fault_proxy(rest.port))
         self.product_properties = {**rest.properties(self.catalog_proxy.port), **s3.properties(self.s3_proxy.port)}
         self.home = folder / f"state-{uuid4().hex[:8]}"
-        self._services: Services | None = None
+        self._services: OpenedServices | None = None
 
     def __enter__(self) -> ServedLake:
         return self
@@ -48,11 +48,11 @@ class ServedLake(Lake):
             self._services.stores.close()
 
     @property
-    def services(self) -> Services:
+    def services(self) -> OpenedServices:
         """The product's services in this process, with their own state database. They merge in this process."""
         if self._services is None:
-            self._services = made = Services(Settings(home=self.home, merge_engine="in-process"))
-            made.__dict__["catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), PATIENT)
+            self._services = made = OpenedServices(Settings(home=self.home, merge_engine="in-process"))
+            made.__dict__["_catalogs"] = Catalogs(lambda name: made.stores.catalogs.entry(name), PATIENT)
             self._services.stores.catalogs.add(CatalogEntry("lake", self.product_properties))
         return self._services
 

@@ -19,7 +19,7 @@ from unittest import mock
 import dagster as dg
 from pyiceberg.catalog.sql import SqlCatalog
 
-from compaction_pipeline.bootstrap import Services, utc_now
+from compaction_pipeline.bootstrap import utc_now
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.definitions import defs
@@ -27,6 +27,7 @@ from compaction_pipeline.defs import resources
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
 
 _WRITES = {
@@ -43,14 +44,14 @@ REQUEST = PlanRequest(types=(CompactionType.MINOR,), force=True)
 OnStep = Callable[[str], None]
 
 
-def open_at(home: Path, later: timedelta = timedelta(0), on_step: OnStep = lambda step: None) -> Services:
+def open_at(home: Path, later: timedelta = timedelta(0), on_step: OnStep = lambda step: None) -> OpenedServices:
     """Services on the state database in `home`. They merge in this process, and their clock is ahead by `later`."""
 
     def clock() -> datetime:
         return utc_now() + later
 
     settings = Settings(home=home / "state", merge_engine="in-process", task_slots=2)
-    return Services(settings, clock=clock, sleep=lambda seconds: None, on_step=on_step, late=timedelta(0))
+    return OpenedServices(settings, clock=clock, sleep=lambda seconds: None, on_step=on_step, late=timedelta(0))
 
 
 def compact_until(home: str, name: str | None, occurrence: int) -> None:
@@ -70,13 +71,13 @@ def compact_until(home: str, name: str | None, occurrence: int) -> None:
 
     services = open_at(folder, on_step=on_step)
     stores = open_stores(services.settings.state_database_url)
-    services.__dict__["stores"] = Stores(**{store: _Told(getattr(stores, store), store, on_step) for store in Stores.__slots__})
+    services.__dict__["_stores"] = Stores(**{store: _Told(getattr(stores, store), store, on_step) for store in Stores.__slots__})
     with _told_files(on_step):
         services.compact_table.compact(ModelledTable.identifier, REQUEST)
         mirror(folder, services, on_step)
 
 
-def mirror(home: Path, services: Services, on_step: OnStep = lambda step: None) -> None:
+def mirror(home: Path, services: OpenedServices, on_step: OnStep = lambda step: None) -> None:
     """Tick `commit_sensor` twice. As Dagster's daemon does, store the events of a tick first, and then its cursor.
 
     The second tick marks what the first one has told.

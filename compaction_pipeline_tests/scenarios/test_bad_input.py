@@ -23,7 +23,6 @@ from pyiceberg.manifest import DataFile, FileFormat
 from sqlalchemy import Engine, event
 from typer.testing import CliRunner
 
-from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
@@ -36,6 +35,7 @@ from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark import java
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+from compaction_pipeline_tests.opened import opened
 
 pytestmark = pytest.mark.scenario
 
@@ -88,7 +88,7 @@ class Shop:
     def tick(self) -> None:
         """Do for every table what the sensors do."""
         settings = Settings(home=self.folder / "home", merge_engine="in-process")
-        services = open_services(settings)
+        services = opened(settings)
         services.tick_tables.keep()
         services.explore_catalogs.explore()
         services.tick_tables.sweep(None, timedelta(minutes=1))
@@ -526,7 +526,7 @@ def test_a_state_database_whose_disk_fills_up_at_any_moment_loses_nothing(shop: 
 
 def _let_leases_end(shop: Shop) -> None:
     """Give back the attempts that a command could not give back, as the program does a minute later."""
-    services = open_services(Settings(home=shop.folder / "home"))
+    services = opened(Settings(home=shop.folder / "home"))
     services.stores.tasks.release_expired(services.clock() + LEASE)
     services.close()
 

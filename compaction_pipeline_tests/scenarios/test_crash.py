@@ -16,10 +16,10 @@ from random import Random
 import pytest
 from pyiceberg.transforms import IdentityTransform
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, RecordStatus
 from compaction_pipeline.core.queue.task import TaskAction, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, metadata_of, reference_rows
 from compaction_pipeline_tests.scenarios.crashing import REQUEST, compact_until, instance_at, mirror, open_at, steps_of, told_records
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable, reachable_files
@@ -213,7 +213,7 @@ def test_a_process_killed_again_and_again_still_gets_it_done(scene: Scene, undis
     check_ends(scene, services)
 
 
-def recovered(scene: Scene) -> Services:
+def recovered(scene: Scene) -> OpenedServices:
     """Do what later ticks, runs or commands do: end leases, drain the queue, compact, clean up, mirror."""
     services = open_at(scene.home, LATER)
     services.tick_tables.keep()
@@ -225,7 +225,7 @@ def recovered(scene: Scene) -> Services:
     return services
 
 
-def check_records(scene: Scene, services: Services) -> None:
+def check_records(scene: Scene, services: OpenedServices) -> None:
     """Check that each record is in the table once, that each task is in one record, and that Dagster has events for all."""
     records = services.stores.records.records()
     assert {record.status for record in records} <= {RecordStatus.COMMITTED, RecordStatus.FAILED}
@@ -244,7 +244,7 @@ def check_records(scene: Scene, services: Services) -> None:
     assert set(told_records(scene.home)) == set(committed)
 
 
-def check_ends(scene: Scene, services: Services) -> None:
+def check_ends(scene: Scene, services: OpenedServices) -> None:
     """Check that the killed process left nothing: no open task, and no file that no snapshot names."""
     under_way = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
     assert not services.stores.tasks.tasks(statuses=under_way)

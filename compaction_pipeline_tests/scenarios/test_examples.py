@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.examples.unpacking import CATALOG_NAME, PLAIN_EXAMPLES, catalog_properties, expected_rows, unpack
 from compaction_pipeline_tests.scenarios.java_reader import java_rows
@@ -28,7 +28,7 @@ class Example:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.home = unpack(name, folder)
-        self.services = Services(Settings(home=folder / "state", merge_engine="in-process"), sleep=lambda seconds: None)
+        self.services = OpenedServices(Settings(home=folder / "state", merge_engine="in-process"), sleep=lambda seconds: None)
         self.services.stores.catalogs.add(CatalogEntry("lake", catalog_properties(self.home)))
 
     def table(self) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.iceberg.rewrite_files import row_delta
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+from compaction_pipeline_tests.opened import OpenedServices
 
 
 class House:
@@ -19,7 +19,7 @@ class House:
     def __init__(self, folder: Path, observe: bool = False, properties: Mapping[str, str] | None = None) -> None:
         self.now = datetime.now(timezone.utc)
         self.lake = Lake(folder, properties=properties)
-        self.services = Services(
+        self.services = OpenedServices(
             Settings(home=folder / "home", merge_engine="in-process"), clock=lambda: self.now, sleep=lambda seconds: self.pass_time(seconds)
         )
         self.services.stores.catalogs.add(CatalogEntry("lake", self.lake.properties, observe))

@@ -50,7 +50,7 @@ def add(
     with Session(context) as session:
         tables = session.services.explore_catalogs.register(entry)
         try:
-            session.services.explore_catalogs.touch(tables[:1])
+            session.services.check_catalog.read_first(tables)
         except AccessDenied as error:
             # The right to one table may be missing and that to others not.
             session.output.say(f"warning: catalog {name} is registered, but its storage does not let us in: {error}")
@@ -74,7 +74,7 @@ def list_(context: typer.Context) -> None:
       compaction-pipeline catalog list --json
     """
     with Session(context) as session:
-        entries = session.stores.catalogs.entries()
+        entries = session.services.list_catalogs.entries()
         value = [{"catalog": entry.name, "observe": entry.observe, "properties": masked_properties(entry.properties)} for entry in entries]
         none = "no catalog: run `compaction-pipeline catalog add`"
         session.output.answer(value, catalogs_table(entries) if entries else none)
@@ -89,7 +89,7 @@ def remove(context: typer.Context, name: str = typer.Argument(help="The catalog 
       compaction-pipeline catalog remove lake
     """
     with Session(context) as session:
-        session.stores.catalogs.remove(name)
+        session.services.remove_catalog.remove(name)
         session.output.answer({"catalog": name, "removed": True}, f"catalog {name} is forgotten; its tables were not touched")
 
 

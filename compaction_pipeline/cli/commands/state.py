@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from compaction_pipeline.bootstrap import open_state_database
+from compaction_pipeline.bootstrap import upgrade_state_database
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.diagnosis import Probe, Probes, diagnose, is_sound, verdict
 from compaction_pipeline.cli.exit_codes import ExitCode
@@ -41,7 +39,7 @@ def upgrade(context: typer.Context) -> None:
     from compaction_pipeline.settings import load_settings
 
     settings = load_settings()
-    upgraded = open_state_database(settings, upgrade=True).upgraded
+    upgraded = upgrade_state_database(settings)
     shown = masked_text(settings.state_database_url)
     said = "was brought to this version" if upgraded else "is of this version: nothing had to be upgraded"
     context.obj.answer({"state": shown, "upgraded": upgraded}, f"the state database {shown} {said}")
@@ -77,20 +75,15 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
     settings = services.settings
 
     def java() -> str:
-        from compaction_pipeline.spark.java import find_java
-
-        found = find_java(os.environ, settings.home.expanduser().absolute())
+        found = services.find_java()
         return "; ".join([f"{found.version} from {found.source} ({found.path})", *found.passed_over])
 
     def state_database() -> str:
-        services.stores.catalogs.entries()
+        services.list_catalogs.entries()
         return masked_text(settings.state_database_url)
 
     def catalogs() -> Mapping[str, Probe]:
-        return {entry.name: _catalog(session, entry.name, write_check) for entry in services.stores.catalogs.entries()}
-
-    def spark_task() -> str:
-        return _one_spark_task(services.spark_sessions.session(), settings.spark_remote or settings.spark_master)
+        return {entry.name: _catalog(session, entry.name, write_check) for entry in services.list_catalogs.entries()}
 
     return Probes(
         python=sys.version_info[:3],
@@ -101,18 +94,14 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
         dagster_home_problem=_folder_problem,
         state=_spoken(state_database),
         catalogs=catalogs,
-        spark_task=_spoken(spark_task) if spark else None,
+        spark_task=_spoken(services.try_spark) if spark else None,
         unknown_settings=unknown_settings(os.environ),
     )
 
 
 def _catalog(session: Session, name: str, write_check: bool) -> Probe:
     def probe() -> str:
-        tables = session.services.scan.list_tables(name)
-        session.services.explore_catalogs.touch(tables[:1])
-        if write_check:
-            for table in tables[:1]:
-                session.services.committer.check_writable(table)
+        tables = session.services.check_catalog.check(name, write_check)
         done = "read and written" if write_check else "read"
         return f"{len(tables)} table(s)" + (f"; the files of {tables[0]} can be {done}" if tables else "")
 
@@ -133,18 +122,6 @@ def _folder_problem(folder: str) -> str | None:
     if not path.is_dir():
         return "is no folder"
     return None if os.access(path, os.W_OK | os.X_OK) else "cannot be written by this user"
-
-
-def _one_spark_task(session: Any, where: str) -> str:
-    """Run one Python task with Arrow, as a merge does; a worker of another Python would fail here."""
-
-    def answer(batches: Iterator[Any]) -> Iterator[Any]:
-        yield from batches
-
-    rows = session.range(1, numPartitions=1).mapInArrow(answer, "id long").collect()
-    if len(rows) != 1:
-        raise StorageUnavailable(f"Spark at {where} answered {len(rows)} rows for one: its Python workers lose data")
-    return f"ran one task at {where} (Spark {session.version}, Python {platform.python_version()})"
 
 
 def _spoken(probe: Probe) -> Probe:

@@ -118,7 +118,8 @@ def resume(context: typer.Context, table: str | None = typer.Argument(None, help
 def _pause(context: typer.Context, table: str | None, paused: bool) -> None:
     identifier = TableIdentifier.parse(table) if table is not None else None
     with Session(context) as session:
-        changed = session.stores.tables.pause(identifier, paused)
+        tables = session.services.pause_tables
+        changed = tables.pause(identifier) if paused else tables.resume(identifier)
         what = str(identifier) if identifier is not None else "all tables"
         word = "paused" if paused else "resumed"
         session.output.answer({"table": table, "paused": paused, "changed": changed}, f"{what}: {word} ({changed} changed)")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 
@@ -101,17 +100,3 @@ class TaskStore(Protocol):
 
     def expire(self, before: datetime) -> int:
         """Remove finished tasks that ended before; answers how many."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskAttempt:
-    """One try of a task: who held it, and why it ended."""
-
-    attempt_id: AttemptId
-    task_id: TaskId
-    number: int
-    owner: str
-    started_at: datetime
-    ended_at: datetime | None = None
-    end_reason: EndReason | None = None
-    reason: str | None = None

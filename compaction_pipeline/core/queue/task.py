@@ -191,3 +191,17 @@ class CompactionTask:
     def current_attempt_id(self) -> AttemptId:
         """The id of the attempt that holds the task; "" when none does."""
         return self.attempt_id or AttemptId("")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttempt:
+    """One try of a task: who held it, and why it ended."""
+
+    attempt_id: AttemptId
+    task_id: TaskId
+    number: int
+    owner: str
+    started_at: datetime
+    ended_at: datetime | None = None
+    end_reason: EndReason | None = None
+    reason: str | None = None

@@ -16,8 +16,8 @@ from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFou
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.ports import TableState, TableStore
-from compaction_pipeline.core.queue.ports import TaskAttempt, TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAction, TaskStatus
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAction, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, TableScan

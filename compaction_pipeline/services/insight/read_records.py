@@ -11,8 +11,8 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.overview import SHOWN
 from compaction_pipeline.core.planning.ports import TableStore
-from compaction_pipeline.core.queue.ports import TaskAttempt, TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
 from compaction_pipeline.core.tables.ports import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 

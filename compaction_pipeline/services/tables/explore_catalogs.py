@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.errors import AccessDenied, CompactionError
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.ports import TableState, TableStore
 from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -41,18 +41,6 @@ class ExploreCatalogs:
             raise
         self._settle(entry.name, found)
         return found
-
-    def touch(self, tables: Sequence[TableIdentifier]) -> None:
-        """Read the metadata and the manifest list of these tables. Raises AccessDenied; what else is wrong with a table is its own."""
-        for table in tables:
-            try:
-                head = self._scan.head(table)
-                if head.snapshot_id is not None:
-                    self._scan.manifests(table, head.snapshot_id)
-            except AccessDenied:
-                raise
-            except CompactionError as error:
-                log.warning("table=%s was not read: %s", table, error)
 
     def explore(self, catalog: str | None = None) -> Exploration:
         """List one catalog or all. One that fails is reported and harms no other."""

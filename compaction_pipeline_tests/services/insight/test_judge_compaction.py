@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.queue.ports import TaskAttempt
-from compaction_pipeline.core.queue.task import EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import EndReason, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import SnapshotSummary
 from compaction_pipeline.services.insight.judge_compaction import (

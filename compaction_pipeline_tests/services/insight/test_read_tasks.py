@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
+from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, day, task
 from compaction_pipeline_tests.services.insight.desk import Desk
@@ -28,7 +28,7 @@ def test_merged_tasks_are_those_that_no_commit_has_claimed(desk: Desk) -> None:
     for _ in range(2):
         polled = desk.stores.tasks.poll(None, "me", NOW, timedelta(minutes=1))
         assert polled is not None
-        desk.stores.tasks.complete(MergeResult(polled.task_id, polled.attempt_id or AttemptId("")), NOW)
+        desk.stores.tasks.complete(MergeResult(polled.task_id, polled.current_attempt_id), NOW)
     assert {item.task_id for item in desk.tasks.merged(ORDERS)} == {"t1", "t2"}
     desk.stores.tasks.claim(ORDERS, RecordId("r1"), [TaskId("t1")])
     assert [item.task_id for item in desk.tasks.merged(ORDERS)] == ["t2"]

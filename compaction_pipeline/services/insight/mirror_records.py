@@ -1,0 +1,31 @@
+"""Keeps account of which records Dagster was told of, so that its history has every commit, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compaction_pipeline.core.commit.ports import RecordStore
+from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask
+
+
+class MirrorRecords:
+    """One verb: mirror. A door asks what is untold, tells it, and then reports it as told."""
+
+    def __init__(self, tasks: TaskStore, records: RecordStore) -> None:
+        self._tasks = tasks
+        self._records = records
+
+    def untold(self, limit: int) -> Sequence[CompactionRecord]:
+        """Ended records that nobody has reported as told, oldest first."""
+        return self._records.unmirrored(limit)
+
+    def tasks(self, record: CompactionRecord) -> Sequence[CompactionTask]:
+        """The tasks of a record that are still kept."""
+        return self._tasks.tasks(record.table, record_id=record.record_id)
+
+    def told(self, record_ids: Sequence[RecordId]) -> None:
+        """Dagster has stored the events of these records."""
+        self._records.mark_mirrored(record_ids)

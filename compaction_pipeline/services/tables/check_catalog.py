@@ -1,0 +1,48 @@
+"""Finds out whether a catalog and its storage let us in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from compaction_pipeline.core.commit.ports import Committer
+from compaction_pipeline.core.errors import AccessDenied, CompactionError
+from compaction_pipeline.core.tables.ports import TableScan
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+log = logging.getLogger(__name__)
+
+
+class CheckCatalog:
+    """One verb: check. The first table of a catalog stands for all of them."""
+
+    def __init__(self, scan: TableScan, committer: Committer) -> None:
+        self._scan = scan
+        self._committer = committer
+
+    def check(self, catalog: str, write: bool = False) -> Sequence[TableIdentifier]:
+        """List the catalog's tables and read the first one; with `write`, write and delete one tiny file there too.
+
+        Answers all tables. Raises what the catalog or its storage answers, AccessDenied among it.
+        """
+        tables = self._scan.list_tables(catalog)
+        self.read_first(tables)
+        if write:
+            for table in tables[:1]:
+                self._committer.check_writable(table)
+        return tables
+
+    def read_first(self, tables: Sequence[TableIdentifier]) -> None:
+        """Read the metadata and the manifest list of the first table. Raises AccessDenied.
+
+        Any other error is a problem of that one table. It is logged and says nothing about the catalog.
+        """
+        for table in tables[:1]:
+            try:
+                head = self._scan.head(table)
+                if head.snapshot_id is not None:
+                    self._scan.manifests(table, head.snapshot_id)
+            except AccessDenied:
+                raise
+            except CompactionError as error:
+                log.warning("table=%s was not read: %s", table, error)

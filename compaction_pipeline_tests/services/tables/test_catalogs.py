@@ -1,0 +1,99 @@
+"""Listing, removing and checking catalogs, and pausing tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.errors import AccessDenied, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
+from compaction_pipeline.services.tables.check_catalog import CheckCatalog
+from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
+from compaction_pipeline.services.tables.pause_tables import PauseTables
+from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.defs.values import ORDERS, ago, head, snapshot
+from compaction_pipeline_tests.fakes import fake_stores
+
+DEVICES = TableIdentifier("lake", ("shop",), "devices")
+
+
+@pytest.fixture
+def stores() -> Stores:
+    made = fake_stores()
+    made.catalogs.add(CatalogEntry("lake", {}))
+    for table in (DEVICES, ORDERS):
+        made.tables.save(TableState(table))
+    return made
+
+
+def test_catalogs_are_listed_by_name_until_they_are_removed(stores: Stores) -> None:
+    stores.catalogs.add(CatalogEntry("attic", {}, observe=True))
+    listed = ListCatalogs(stores.catalogs)
+    assert [entry.name for entry in listed.entries()] == ["attic", "lake"]
+    RemoveCatalog(stores.catalogs).remove("lake")
+    assert [entry.name for entry in listed.entries()] == ["attic"]
+    assert stores.tables.states() == ()
+    with pytest.raises(NotFoundError):
+        RemoveCatalog(stores.catalogs).remove("lake")
+
+
+def test_one_table_or_all_are_paused_and_resumed(stores: Stores) -> None:
+    tables = PauseTables(stores.tables)
+    assert (tables.pause(ORDERS), tables.pause(), tables.resume(DEVICES), tables.resume()) == (1, 1, 1, 1)
+    assert not any(state.paused for state in stores.tables.states())
+    with pytest.raises(NotFoundError):
+        tables.pause(replace(ORDERS, name="nothing"))
+
+
+@dataclass
+class World:
+    """A catalog of these tables. `broken` is the error with which each metadata file answers."""
+
+    tables: Sequence[TableIdentifier] = (DEVICES, ORDERS)
+    broken: Exception | None = None
+    steps: list[str] = field(default_factory=list)
+
+    def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
+        return self.tables
+
+    def head(self, table: TableIdentifier) -> TableHead:
+        if self.broken is not None:
+            raise self.broken
+        self.steps.append(f"head {table.name}")
+        return head(snapshot(7, ago()))
+
+    def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[Any]:
+        self.steps.append(f"manifests {table.name} {snapshot_id}")
+        return ()
+
+    def check_writable(self, table: TableIdentifier) -> None:
+        self.steps.append(f"write {table.name}")
+
+
+def check(world: World) -> CheckCatalog:
+    return CheckCatalog(world, world)  # type: ignore[arg-type]
+
+
+def test_the_first_table_is_read_and_written_only_when_asked() -> None:
+    world = World()
+    assert check(world).check("lake") == (DEVICES, ORDERS)
+    assert world.steps == ["head devices", "manifests devices 7"]
+    check(world).check("lake", write=True)
+    assert world.steps[2:] == ["head devices", "manifests devices 7", "write devices"]
+
+
+def test_a_catalog_without_tables_passes() -> None:
+    world = World(tables=())
+    assert check(world).check("lake", write=True) == ()
+    assert world.steps == []
+
+
+def test_a_refusal_of_the_storage_is_told_and_what_is_wrong_with_one_table_is_not() -> None:
+    with pytest.raises(AccessDenied):
+        check(World(broken=AccessDenied("no"))).check("lake")
+    assert check(World(broken=StorageUnavailable("its metadata is gone"))).check("lake") == (DEVICES, ORDERS)
