@@ -455,6 +455,7 @@ def test_nodes_that_were_not_asked_for_are_one_line(desk: Desk) -> None:
     people = desk.type("plan", TABLE, "--where", "bucket=1").stdout
     assert "after it in the nodes asked for: 1 data file, 0 delete files" in people
     assert "not asked for" not in people.replace("other nodes not asked for", "")
+    assert "does not name" not in people
     assert "bucket=2" not in people
 
 

@@ -277,14 +277,14 @@ def test_what_was_compacted_is_not_due_any_more(house: House) -> None:
     services.compact_table.look_again(done.table)
     after = services.read_tables.table(table.identifier)
     assert [node.health for node in after.nodes] == [HealthStatus.HEALTHY]
-    assert after.overview.reason == "no node has 12 small files; highest 1 in unpartitioned"
+    assert after.overview.reason == "no node has 12 small files; the highest number is 1, in unpartitioned"
 
 
 def test_what_is_not_fragmented_says_why(house: House) -> None:
     table = house.fragmented(files=3)
     done = house.services.compact_table.compact(table.identifier)
     assert done.records == ()
-    assert done.reason == "no node has 12 small files; highest 3 in unpartitioned"
+    assert done.reason == "no node has 12 small files; the highest number is 3, in unpartitioned"
 
 
 def test_a_full_with_nothing_else_to_gain_drops_the_deletes_that_no_file_needs(house: House) -> None:

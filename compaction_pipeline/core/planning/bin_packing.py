@@ -1,6 +1,6 @@
-"""First-fit decreasing bins, and how many files come out of one.
+"""Packs files into bins, first-fit decreasing, and says how many files come out of a bin.
 
-Deterministic: items of one size keep their order.
+The result is deterministic: items of the same size keep their order.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 
 def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Indexes of `sizes` in bins of at most `capacity`; an item larger than that gets a bin of its own.
+    """Pack items into bins of at most `capacity`, and return the bins as lists of indexes of `sizes`.
 
-    Any two bins together hold more than `capacity`. A tree over the bins' free space finds the first that fits in log time.
+    An item larger than `capacity` gets a bin of its own. Any two bins together hold more than `capacity`. A tree over the free space of
+    the bins finds the first bin with enough room in logarithmic time.
     """
     alone: list[list[int]] = []
     opened: list[list[int]] = []
     width = 1 << max(len(sizes) - 1, 0).bit_length()
-    # free[i] is the largest free space below node i of the tree; its leaves start at `width`.
+    # free[i] is the largest free space below node i of the tree. The leaves, which are the bins, start at `width`.
     free = [capacity] * (2 * width)
     for index in sorted(range(len(sizes)), key=lambda position: -sizes[position]):
         if sizes[index] > capacity:
@@ -39,11 +40,14 @@ def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]
 
 
 def output_count(input_bytes: int, target_bytes: int, fragment_bytes: int) -> int:
-    """Files that come out: full ones, and a remainder that is folded into the last when it would be a fragment."""
+    """Return how many files of the target size hold the input.
+
+    A remainder gets a file of its own, unless that would be a fragment: then the other files take it.
+    """
     full, remainder = divmod(input_bytes, target_bytes)
     return max(full + (remainder > fragment_bytes), 1)
 
 
 def nearest_count(input_bytes: int, target_bytes: int) -> int:
-    """Files of even size whose size is nearest to the target; never more than bins of the target size would give."""
+    """Return the number of files for which their even size is nearest to the target. It is never more than ⌈input / target⌉."""
     return max(-((target_bytes - 2 * input_bytes) // (2 * target_bytes)), 1)

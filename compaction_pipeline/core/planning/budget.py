@@ -1,6 +1,7 @@
-"""What of a plan the group's quota still allows: the nodes with the highest gain first, a group whole or not at all.
+"""Cuts a plan to the tasks that the quota of its resource group still allows.
 
-Only work that waits or runs counts: a Prepared task needs no slot any more, it waits for its table's commit.
+The nodes with the highest gain go first. Tasks of one conversion group are taken together or not at all. Only Pending and Executing
+tasks count against the quota: a Prepared task needs no slot, because it only waits for its table's commit.
 """
 
 from __future__ import annotations
@@ -15,24 +16,31 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 
 LARGE_TASKS = 32
-"""Tasks of full size that may wait for one table: what was planned long ago meets conflicts, and small tasks are soon done."""
+"""At most the input bytes of this many tasks of full size are planned for one table.
+
+Tasks that were planned long ago meet conflicts more often. More tasks may be planned when they are small, because they end sooner.
+"""
 _REFILL = 10
+"""A plan may fill the quota again when one slot in this many is free."""
 
 
 def table_slots(properties: TableProperties, queue_slots: int) -> int:
-    """How many tasks of a table may be Pending or Executing: its share of the group's, or the number that its quota says."""
+    """Return how many tasks of a table may be Pending or Executing. `queue_slots` are all slots of its group."""
     quota = properties.quota
     return max(1, int(quota * queue_slots)) if quota <= 1 else int(quota)
 
 
 def table_budget(properties: TableProperties, queue_slots: int, planned: PlannedWork) -> Budget:
-    """What a plan of a table may add to what is planned."""
+    """Return what a plan of a table may add to its Pending and Executing tasks, which are `planned`."""
     size = LARGE_TASKS * max(properties.target_size_bytes, properties.max_task_size_bytes)
     return Budget(max(0, table_slots(properties, queue_slots) - planned.tasks), max(0, size - planned.input_bytes))
 
 
 def may_refill(verdicts: Iterable[NodeVerdict], budget: Budget, slots: int) -> bool:
-    """Whether nodes that a plan left out for want of slots may be planned before 'min-plan-interval' ends: a tenth is free again."""
+    """Return whether nodes that a plan left out for lack of slots may be planned before `self-optimizing.min-plan-interval` ends.
+
+    They may when a tenth of the table's `slots` is free again.
+    """
     return (
         budget.task_slots >= max(1, slots // _REFILL)
         and budget.input_bytes > 0
@@ -41,19 +49,19 @@ def may_refill(verdicts: Iterable[NodeVerdict], budget: Budget, slots: int) -> b
 
 
 def is_held_back(verdict: NodeVerdict) -> bool:
-    """Whether a node is due and waits for tasks that hold its files."""
+    """Return whether a node is due, but must wait because tasks hold its files."""
     return verdict.reason.code is PlanReasonCode.FILES_IN_USE and verdict.type is not None
 
 
 def gain(work: TaskWork) -> int:
-    """Files that a reader no longer opens, delete files counted once per data file that they reached at most."""
+    """Return an estimate of the files that a reader no longer opens after the task; a delete file counts once for each task."""
     if work.action is TaskAction.MERGE:
         return len(work.inputs) - work.predicted_files + len(work.deletes)
     return len(work.converts)
 
 
 def node_gains(tasks: Iterable[TaskWork]) -> dict[TableNode, int]:
-    """The gain of each node's tasks together."""
+    """Return the sum of the gains of each node's tasks."""
     gains: dict[TableNode, int] = {}
     for work in tasks:
         gains[work.node] = gains.get(work.node, 0) + gain(work)
@@ -61,9 +69,10 @@ def node_gains(tasks: Iterable[TaskWork]) -> dict[TableNode, int]:
 
 
 def within_budget(tasks: Sequence[TaskWork], budget: Budget, gains: Mapping[TableNode, int]) -> list[TaskWork]:
-    """Tasks that fit, in the order of their node's gain (0 for one that has none).
+    """Return the tasks that fit into the budget; those of the nodes with the highest gain are taken first.
 
-    The first unit is taken even when its bytes, or a group's tasks, exceed what is left: it would wait for ever otherwise.
+    A node that is not in `gains` has the gain 0. The first task or group is taken even when it alone exceeds what is left, because
+    otherwise it would wait for ever. Nothing is taken when no slot or no byte is left.
     """
     if budget.task_slots <= 0 or budget.input_bytes <= 0:
         return []

@@ -1,10 +1,11 @@
-"""Converting the deletes of data files that stay: one new position-delete file each, in place of equality deletes or several.
+"""Chooses the conversions of a plan.
 
-A delete is converted only with every data file that it reaches: each is merged by this plan, or converted too. Data files
-that share a converted delete are one group, whatever their node, and a group is planned whole.
+A conversion keeps a data file and gives it one new position-delete file. This file replaces equality deletes, or several position
+deletes. A delete is converted only when the plan merges or converts every data file that it reaches, because only then can the delete
+file go. Data files that share a converted delete form one group, whatever their node, and a group is planned whole.
 
-A fragment that stays is merged in its group, by itself, where a segment would be converted: once it had a position delete of
-its own, the next plan would merge it to lose that one.
+A fragment (a small data file) is not converted: with a position delete of its own, the next plan would merge it to lose that delete.
+So it is merged at once, alone, as a task of the group. A segment is a data file that is no fragment.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _Unit = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Data files of one node and one group that stay, and the delete files that their new position deletes replace."""
+    """Data files of one node and one group that stay, and the paths of the delete files that their new position deletes replace."""
 
     node: TableNode
     inputs: tuple[LiveFile, ...]
@@ -33,7 +34,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class FragmentMerge:
-    """A fragment that stays by itself and is merged with the group that lets its deletes go."""
+    """A fragment that no bin joins with other files. It is merged alone, as a task of the group that shares its deletes."""
 
     node: TableNode
     bin: MergeBin
@@ -42,13 +43,17 @@ class FragmentMerge:
 
 @dataclass(frozen=True, slots=True)
 class Conversions:
-    """All conversions of a plan, the fragments merged with them, and the group of each merge bin that shares a converted delete."""
+    """All conversions of a plan, and the fragments that are merged in their groups.
+
+    `bin_groups` has the group of each merge bin that shares a converted delete, by the node and the index of the bin.
+    """
 
     conversions: tuple[Conversion, ...] = ()
     fragments: tuple[FragmentMerge, ...] = ()
     bin_groups: Mapping[tuple[TableNode, int], str] | None = None
 
     def group_of(self, node: TableNode, bin_index: int) -> str:
+        """Return the group of a merge bin; "" when it is in none."""
         return (self.bin_groups or {}).get((node, bin_index), "")
 
 
@@ -59,7 +64,10 @@ def choose_conversions(
     reach: DeleteReach,
     label: str,
 ) -> Conversions:
-    """Conversions for the data files of `eligible` nodes that no bin merges. `label` makes group names unique to the plan."""
+    """Choose conversions for the data files of `eligible` nodes that no bin merges.
+
+    `bins` are the merge bins that were chosen for each node. `label` is part of each group's name and makes it unique to the plan.
+    """
     merged: dict[str, _Unit] = {
         file.path: ("bin", str(number), str(index))
         for number, node in enumerate(views)
@@ -87,6 +95,10 @@ def choose_conversions(
 def _wanted(
     views: Mapping[TableNode, NodeView], staying: Mapping[str, tuple[TableNode, LiveFile]], merged: Mapping[str, _Unit], reach: DeleteReach
 ) -> list[tuple[LiveFile, Sequence[LiveFile]]]:
+    """Return the deletes to convert, each with the data files that it reaches.
+
+    Equality deletes are always wanted. Position deletes are wanted when a data file has two of them, or an equality delete too.
+    """
     wanted: list[tuple[LiveFile, Sequence[LiveFile]]] = []
     with_equality: set[str] = set()
     scopes = [scope for node in views if (scope := reach.local.get(node)) is not None]
@@ -110,7 +122,7 @@ def _wanted(
 def _coverable(
     scope: EqualityScope, staying: Mapping[str, tuple[TableNode, LiveFile]], merged: Mapping[str, _Unit]
 ) -> Iterable[tuple[LiveFile, Sequence[LiveFile]]]:
-    """Deletes of a scope that reach a staying data file, and only data files that stay or are merged."""
+    """Yield the deletes of a scope that reach at least one staying data file, and no data file that neither stays nor is merged."""
     if not scope.deletes:
         return
     uncovered = [file.data_sequence_number for file in scope.data if file.path not in staying and file.path not in merged]
@@ -132,6 +144,7 @@ def _named(
     groups: _Groups,
     label: str,
 ) -> Conversions:
+    """Make the conversions and fragment merges of each group, and name the groups that have more than one task."""
     members: dict[_Unit, dict[TableNode, list[LiveFile]]] = {}
     for path in sorted(converts):
         node, file = staying[path]
@@ -161,7 +174,7 @@ def _named(
 
 
 class _Groups:
-    """Disjoint sets of merge bins and staying data files."""
+    """Disjoint sets of merge bins and staying data files. Each set becomes one group."""
 
     def __init__(self) -> None:
         self._parent: dict[_Unit, _Unit] = {}

@@ -1,4 +1,7 @@
-"""FULL: rewrite all data files of a node to the target size and in the table's order; the only type that moves rows to another spec."""
+"""FULL rewrites all data files of a node to the target size and in the table's sort order.
+
+It is the only type that moves rows to another partition spec.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from compaction_pipeline.core.words import duration_text
 
 
 def full_bins(view: NodeView, moves_spec: bool) -> list[MergeBin]:
-    """All available data files, but for bins that are right already.
+    """Return the bins of all available data files, without the bins that need no rewrite.
 
-    A bin is rewritten when it saves a file, splits an oversized one, loses a delete, moves to another spec, or gets into the
-    table's order.
+    A bin is rewritten when this saves a file, splits an oversized file, frees a file from a delete, moves rows to another partition
+    spec, or sorts a file by the table's order.
     """
     merged = frozenset(file.path for file in view.available)
 
@@ -27,14 +30,15 @@ def full_bins(view: NodeView, moves_spec: bool) -> list[MergeBin]:
 
 
 def keeps_old_spec(history: NodeHistory, properties: TableProperties, now: datetime) -> str | None:
-    """Why rows of an old spec must stay there; None when they may move.
+    """Return why rows of an old partition spec must stay there; None when they may move.
 
-    A writer that started before the evolution keeps deleting in the old spec, and such a delete would miss moved rows.
+    A writer that started before the spec changed still adds deletes in the old spec. Such a delete would miss rows that had moved.
     """
     last = history.last_old_spec_delete_at
     if last is None or now - last >= properties.respec_quiet_interval:
         return None
     return (
-        f"keeps its old partition spec: a delete file of an old spec was committed, or the spec changed, {duration_text(now - last)} ago; "
-        f"rows move after {duration_text(properties.respec_quiet_interval)} of quiet ('compaction.respec.quiet-interval')"
+        f"the rows stay in their old partition spec, as a delete file of an old spec was committed, or the spec changed, "
+        f"{duration_text(now - last)} ago; rows move after {duration_text(properties.respec_quiet_interval)} without either "
+        "('compaction.respec.quiet-interval')"
     )

@@ -1,4 +1,7 @@
-"""MAJOR: rewrite segments with too many deleted rows, join undersized ones, and merge the fragments on the way."""
+"""MAJOR rewrites segments with too many deleted rows, joins undersized segments, and merges fragments at the same time.
+
+A fragment is a small data file. A segment is a data file that is no fragment.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 
 
 def high_delete_ratios(view: NodeView, forced: bool, gone: frozenset[str] = frozenset()) -> dict[str, float]:
-    """Deleted ratio of each available segment that reaches the threshold, when the data files at `gone` are left out.
+    """Return the share of deleted rows, by path, of each available segment whose share reaches the threshold.
 
-    Forced, every segment that has a delete to lose.
+    The shares are estimated as if the data files at the paths `gone` were merged already. With `forced` the threshold is 0: every
+    segment that a delete reaches counts.
     """
     fragment = view.properties.fragment_size_bytes
     threshold = 0.0 if forced else view.properties.major_duplicate_ratio
@@ -25,12 +29,12 @@ def high_delete_ratios(view: NodeView, forced: bool, gone: frozenset[str] = froz
 
 
 def joins_undersized(view: NodeView) -> bool:
-    """Whether joining undersized segments lowers the file count."""
+    """Return whether joining undersized segments lowers the number of files."""
     return view.joins([file.file_size_bytes for file in view.undersized])
 
 
 def joins_after(view: NodeView, bins: list[MergeBin]) -> bool:
-    """Whether undersized segments could be joined once these bins are merged: the next plan would be a MAJOR."""
+    """Return whether undersized segments could be joined after these bins are merged, so that the next plan would be a MAJOR."""
     gone = {file.path for each in bins for file in each.inputs}
     left = [file.file_size_bytes for file in view.undersized if file.path not in gone]
     new = [each.output_bytes for each in bins for _ in range(each.outputs) if view.is_undersized(each.output_bytes)]
@@ -38,10 +42,12 @@ def joins_after(view: NodeView, bins: list[MergeBin]) -> bool:
 
 
 def major_bins(view: NodeView, forced: bool) -> list[MergeBin]:
-    """Segments with a high delete ratio and fragments; undersized segments too where that saves files now or would right after.
+    """Return the bins of a MAJOR: fragments, segments with a high delete ratio, and undersized segments.
 
-    Merging fragments moves the estimated deletes of what both shared onto the segments; those whose delete ratio gets high by this are
-    taken at once, so that the next plan finds nothing.
+    Undersized segments are in only when joining them saves files now, or would save files right after this plan.
+
+    A delete that fragments and segments share counts for the segments alone when the fragments are merged. This can raise the delete
+    ratio of a segment to the threshold. Such segments are taken at once, so that the next plan finds nothing.
     """
     segments = set(high_delete_ratios(view, forced))
     while True:
@@ -56,7 +62,7 @@ def major_bins(view: NodeView, forced: bool) -> list[MergeBin]:
 
 
 def minor_grows_into_major(view: NodeView, forced: bool) -> bool:
-    """Whether a MINOR of the node would make a MAJOR due: then the MAJOR is planned at once."""
+    """Return whether a MINOR of the node would make a MAJOR due. The MAJOR is then planned at once."""
     bins = minor_bins(view)
     gone = frozenset(file.path for each in bins for file in each.inputs)
     return joins_after(view, bins) or (bool(gone) and bool(high_delete_ratios(view, forced, gone)))

@@ -1,4 +1,7 @@
-"""MINOR: merge a node's fragments, their deletes applied. Larger data files are left to conversions and to MAJOR."""
+"""MINOR merges a node's fragments, which are its small data files, and applies their deletes.
+
+Conversions and MAJOR take care of larger data files.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,6 @@ from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 
 
 def minor_bins(view: NodeView) -> list[MergeBin]:
-    """All small data files of the node in tasks; one that is alone goes only when deletes reach it."""
+    """Return the bins of all fragments of the node. A fragment that is alone in its bin is merged only when this frees it from a delete."""
     merged = frozenset(file.path for file in view.fragments)
     return view.bins(view.fragments, lambda file: view.loses_deletes(file, merged))

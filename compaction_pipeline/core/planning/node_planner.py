@@ -1,6 +1,6 @@
-"""Decide the nodes of one part of a table: what each is due for, which of its files are taken, and the tasks that this makes.
+"""Decides about the nodes of one part of a table: which type of work each is due for, which of its files are taken, and in which tasks.
 
-`planner` puts the parts together; order and laws are in CONTRACT.md beside this file.
+`planner` puts the parts together. CONTRACT.md beside this file has the order of the decisions and the laws of a plan.
 """
 
 from __future__ import annotations
@@ -30,11 +30,17 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
+_FORCED = "a person asked for it"
+"""The reason for work on a node when a forced request names its type."""
 
 
 @dataclass(slots=True)
 class NodeDecision:
-    """What one node is due for and what was chosen; `minor_due` makes its staying data files eligible for conversion."""
+    """The decision about one node: the type that is due, the reason, and the chosen bins.
+
+    With `minor_due` the data files of the node that stay may be converted. `output_spec_id` is the partition spec to which rows move;
+    None when they stay in theirs.
+    """
 
     code: PlanReasonCode
     text: str
@@ -45,7 +51,10 @@ class NodeDecision:
 
 
 class PlannedPart:
-    """The files of some nodes, what is derived from them once, and what is chosen for each node."""
+    """A part of a table: the files of some nodes, what is computed from them once, and the decision about each node.
+
+    `wanted` are the nodes to decide; None means all nodes of the part.
+    """
 
     def __init__(
         self,
@@ -59,14 +68,15 @@ class PlannedPart:
     ) -> None:
         self.files, self.in_use, self.properties, self.request = files, in_use, properties, request
         self.history, self.now = history, now
-        # Forced without a type: no threshold holds, and rewriting whole partitions was not asked for.
+        # A forced request without a type means MINOR and MAJOR: nobody asked to rewrite whole partitions.
         unnamed = (_MINOR, _MAJOR) if request.force else (_MINOR, _MAJOR, _FULL)
         self.types = frozenset(unnamed if request.types is None else request.types)
         self.nodes = files_by_node(files.files)
         self.reach = DeleteReach(self.nodes, files.unpartitioned_spec_ids)
         self.duplicates = _duplicates(file for file in files.files if file.is_data)
         self.duplicate_deletes = _duplicates(file for file in files.files if not file.is_data)
-        # A commit rejects what applied such a delete file, so a plan that merges these would be made again for ever.
+        # A commit rejects a task that applied a delete file which is live twice. The data files under such a delete are not planned,
+        # because the same plan would be made and rejected again for ever.
         self.under_duplicates = frozenset(
             file.path
             for node, group in (self.nodes.items() if self.duplicate_deletes else ())
@@ -83,7 +93,11 @@ class PlannedPart:
     # ---- choosing ----------------------------------------------------------------------------------------------------
 
     def chosen(self) -> tuple[dict[TableNode, NodeDecision], list[TaskWork]]:
-        """Decisions and tasks; Pending tasks are replaced only where files that wait in none of them join in."""
+        """Return the decision about each node, and the tasks.
+
+        The files of a node's Pending tasks are planned again only when files that are in no task join them. Each round of the loop
+        finds the nodes for which this is not so, and the next round leaves their Pending files alone.
+        """
         keep_pending: set[TableNode] = set()
         while True:
             views = {node: self._view(group, node in keep_pending) for node, group in self.decided.items()}
@@ -101,7 +115,7 @@ class PlannedPart:
             keep_pending |= stale
 
     def _nothing_new(self, tasks: Sequence[TaskWork]) -> set[TableNode]:
-        """Nodes whose tasks take Pending files and no other."""
+        """Return the nodes whose tasks take only files of Pending tasks."""
         waiting: set[TableNode] = set()
         fresh: set[TableNode] = set()
         for work in tasks:
@@ -119,7 +133,7 @@ class PlannedPart:
     def _decide(self, view: NodeView) -> NodeDecision:
         node, request = view.node, self.request
         if request.nodes is not None and node not in request.nodes:
-            return NodeDecision(PlanReasonCode.NOT_REQUESTED, "not asked for")
+            return NodeDecision(PlanReasonCode.NOT_REQUESTED, "the request does not name this node")
         if not self.properties.enabled:
             return NodeDecision(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
         if node in self.in_use.exclusive_nodes:
@@ -137,17 +151,17 @@ class PlannedPart:
         return decision
 
     def _decide_exclusive(self, view: NodeView) -> NodeDecision:
-        """A node with a MAJOR or FULL under way is left alone; whether files that came since make it due all the same is told."""
+        """Leave a node alone while a MAJOR or FULL runs on it. The reason says whether newer files make it due again."""
         held = {*self.in_use.paths, *self.in_use.pending}
         since = [file for file in view.files.data if file.path not in held]
         due = minor_trigger(view.node, since, (), self.history, self.properties, self.now)
-        text = "a major or full runs on it"
+        text = "a MAJOR or FULL runs on it"
         return NodeDecision(PlanReasonCode.FILES_IN_USE, f"{text}; {due.text}" if due.due else text, _MINOR if due.due else None)
 
     def _triggers(self, view: NodeView) -> tuple[Trigger, Trigger]:
-        """MINOR and FULL. A trigger looks at files that wait in no Pending task: those were decided already."""
+        """Return whether a MINOR and a FULL are due. Files of Pending tasks do not count, because an earlier plan decided about them."""
         if self.request.force:
-            return Trigger(_MINOR in self.types, "asked for"), Trigger(_FULL in self.types, "asked for")
+            return Trigger(_MINOR in self.types, _FORCED), Trigger(_FULL in self.types, _FORCED)
         pending = self.in_use.pending
         data = [file for file in view.available if file.path not in pending] if pending else view.available
         minor = minor_trigger(view.node, data, self._opened_deletes(view), self.history, self.properties, self.now)
@@ -157,7 +171,7 @@ class PlannedPart:
         return minor, full
 
     def _opened_deletes(self, view: NodeView) -> Sequence[LiveFile]:
-        """Delete files of the node, and global ones of other nodes that reach its data."""
+        """Return the delete files that a reader of the node opens: its own, and global ones of other nodes that reach its data files."""
         if not self.reach.everywhere.deletes or not view.files.data:
             return view.files.deletes
         oldest = min(view.files.data, key=lambda file: file.data_sequence_number)
@@ -181,13 +195,13 @@ class PlannedPart:
         segments = high_delete_ratios(view, forced)
         joins = joins_undersized(view)
         if segments:
-            text = f"{count_text(len(segments), 'segment')} with up to {max(segments.values()):.0%} deleted rows"
+            text = f"{count_text(len(segments), 'data file')} with up to {max(segments.values()):.0%} deleted rows"
         elif joins:
-            text = f"{len(view.undersized)} undersized segments can be joined"
+            text = f"{len(view.undersized)} undersized data files can be joined"
         elif minor.due and minor_grows_into_major(view, forced):
-            text = f"{minor.text}; the merged files would be due for a major at once"
+            text = f"{minor.text}; the merged files would make a MAJOR due at once"
         elif forced:
-            text = "asked for"
+            text = _FORCED
         else:
             return
         decision.bins = major_bins(view, forced)
@@ -233,7 +247,7 @@ class PlannedPart:
             inputs=each.inputs,
             deletes=self.reach.of_all(node, each.inputs),
             output_spec_id=node.spec_id if decision.output_spec_id is None else decision.output_spec_id,
-            # Outputs of even size: a small remainder would only be merged again.
+            # The outputs get even sizes, because a small last file would only be merged again.
             target_size_bytes=max(target, each.output_bytes) if each.outputs == 1 else each.output_bytes,
             fragment_size_bytes=self.properties.fragment_size_bytes,
             group=group,
@@ -255,10 +269,10 @@ class PlannedPart:
             if node in working:
                 decision.code, decision.type = PlanReasonCode.PLANNED, working[node].type
             elif busy:
-                # Judged again until the tasks are gone: they may end without changing a file.
+                # The node is judged again while its tasks are open, because they may end without changing a file.
                 decision.code = PlanReasonCode.FILES_IN_USE
                 text = f"{busy} of {count_text(len(view.files.data), 'data file')} are in running or waiting tasks"
-                decision.text = text if busy == len(view.files.data) else f"{text}; of the others {decision.text}"
+                decision.text = text if busy == len(view.files.data) else f"{text}; for the others: {decision.text}"
             elif (copied or under) and (due := self._due_with_copies(view)) is not None:
                 decision.code, decision.type, decision.text = PlanReasonCode.LIVE_TWICE, due.type, due.text
             elif decision.type or decision.minor_due:
@@ -270,7 +284,7 @@ class PlannedPart:
                 decision.text += f"; {self._said_of_duplicate_deletes(view.node, under)}"
 
     def _due_with_copies(self, view: NodeView) -> NodeDecision | None:
-        """What would be decided if files that are live more than once could be taken; None when the node would be left alone too."""
+        """Return the decision that would be made if files that are live more than once could be taken; None when nothing would be due."""
         decision = self._decide(replace(view, available=view.files.data))
         return decision if decision.type or decision.minor_due else None
 
@@ -278,24 +292,24 @@ class PlannedPart:
         first = copied[0].path
         manifests = [manifest for manifest, many in self.duplicates[first].items() for _ in range(many)]
         paths = len({file.path for file in copied})
-        # Not counted by `count_text`: one path is several live files here.
+        # The text says "file(s)", because one path is several live files here.
         return (
             f"{paths} data file(s) are live more than once and left alone, as a rewrite could not tell the copies apart: "
-            f"{first} is in {' and in '.join(manifests)}; readers get its rows {len(manifests)} times: if that is not meant, take the "
-            "path out of the table (Iceberg's DeleteFiles) and add it once"
+            f"{first} is in {' and in '.join(manifests)}; readers get its rows {len(manifests)} times: if this is not intended, remove the "
+            "path from the table (Iceberg's DeleteFiles) and add it once"
         )
 
     def _said_of_duplicate_deletes(self, node: TableNode, under: Sequence[LiveFile]) -> str:
         path = next(delete.path for delete in self.reach.of_all(node, under) if delete.path in self.duplicate_deletes)
         manifests = [manifest for manifest, many in self.duplicate_deletes[path].items() for _ in range(many)]
         return (
-            f"{count_text(len(under), 'data file')} left alone, as a delete file that reaches them is live more than once and a rewrite "
-            f"could not tell the copies apart: {path} is in {' and in '.join(manifests)}; take the path out of the table and add it once"
+            f"{count_text(len(under), 'data file')} left alone, as a delete file that applies there is live more than once and a rewrite "
+            f"could not tell the copies apart: {path} is in {' and in '.join(manifests)}; remove the path from the table and add it once"
         )
 
 
 def _duplicates(of: Iterable[LiveFile]) -> Mapping[str, Mapping[str, int]]:
-    """Paths of files that are live more than once, and how often in which manifest; they are left alone."""
+    """Return the paths of files that are live more than once, each with how often every manifest lists it."""
     files = list(of)
     paths = [file.path for file in files]
     if len(set(paths)) == len(paths):

@@ -1,4 +1,4 @@
-"""One node as the planner sees it: which of its data files a plan may take, what reaches them, and packing them."""
+"""One node as the planner sees it: the data files that a plan may take, the deletes that reach them, and how they are packed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compaction_pipeline.core.tables.sort_order import UNSORTED
 
 @dataclass(frozen=True, slots=True)
 class MergeBin:
-    """Data files of one MERGE task and how many files of which size come out."""
+    """The data files of one MERGE task, and how many files come out."""
 
     inputs: tuple[LiveFile, ...]
     outputs: int
@@ -28,13 +28,18 @@ class MergeBin:
 
     @property
     def output_bytes(self) -> int:
-        """Predicted size of each output. Deleted rows are not subtracted: a prediction never promises more than is sure."""
+        """The predicted size of each output. Deleted rows are not subtracted, because their number is only an estimate."""
         return -(-self.input_bytes // self.outputs)
 
 
 @dataclass(slots=True)
 class NodeView:
-    """A node's files; `available` are the data files that a plan may take."""
+    """A node's files, and what decides about them.
+
+    `available` are the data files that a plan may take. `fragments` are the small ones among them; `undersized` are those that are
+    larger, but too small to be left alone. `node_bytes` is the size of all data files of the node. `spread` and `table_rows` are as in
+    `metrics.deleted_rows`. `sort_order_id` is the order by which a FULL sorts.
+    """
 
     files: NodeFiles
     available: list[LiveFile]
@@ -58,22 +63,23 @@ class NodeView:
         return self.files.node
 
     def is_fragment(self, file: LiveFile) -> bool:
-        """Small enough for a MINOR to merge."""
+        """Return whether a data file is a fragment, which means small enough for a MINOR to merge."""
         return file.file_size_bytes <= self.properties.fragment_size_bytes
 
     def is_undersized(self, size_bytes: int) -> bool:
-        """Larger than a fragment, and too small for a right file."""
+        """Return whether a data file of this size is undersized: larger than a fragment, but too small to be left alone."""
         return self.properties.fragment_size_bytes < size_bytes <= self.properties.undersized_bytes
 
     def deleted(self, data: Sequence[LiveFile]) -> dict[str, float]:
-        """Rows thought deleted of these data files, when they are all that is left of the node."""
+        """Return the estimated deleted rows of these data files, by path, as if the node had no other data files."""
         return deleted_rows(self.node, data, self.reach, self.spread, self.table_rows, count_same_sequence=False)
 
     def loses_deletes(self, data: LiveFile, merged: frozenset[str]) -> bool:
-        """Whether rewriting a data file leaves it with fewer deletes, when the data files at the paths `merged` go too.
+        """Return whether a rewrite frees a data file from a delete, when the data files at the paths `merged` are rewritten too.
 
-        A merge's output carries the plan's sequence, so a position delete of many files and of that very sequence still
-        seems to reach it as long as another data file keeps it alive: rewriting once more would gain nothing.
+        One kind of delete does not count: a position delete of many files with the sequence number of the data file itself. A merge's
+        output has the sequence number of its plan, so such a delete still seems to reach the output while another data file keeps
+        the delete alive. To rewrite the output again would gain nothing.
         """
         if self.reach.any_equality(self.node, data):
             return True
@@ -85,11 +91,12 @@ class NodeView:
         )
 
     def pack(self, sizes: Sequence[int]) -> list[tuple[list[int], int]]:
-        """Indexes of `sizes` in bins, with the number of outputs of each, before anything is left out for lack of gain.
+        """Pack files of these sizes into bins, and return each bin as indexes of `sizes` with its number of outputs.
 
-        A node that fits one task is one bin. A larger one is packed into bins of the target size, one output each, and
-        these into tasks. Either way packing the outputs again gains nothing, since the choice depends on the node's
-        bytes alone and any two bins of the target size hold more than it: the fixed point rests on this.
+        Bins without a gain are still among them. A node that fits into one task is one bin. A larger node is packed into bins of the
+        target size with one output each; the bins are packed into tasks later. In both cases packing the outputs again gains nothing:
+        the choice depends on the node's bytes alone, and any two bins of the target size together hold more than the target. The law
+        that a second plan finds nothing depends on this.
         """
         properties = self.properties
         target = properties.target_size_bytes
@@ -100,13 +107,14 @@ class NodeView:
         return [(indexes, 1) for indexes in first_fit_decreasing(sizes, target)]
 
     def joins(self, sizes: Sequence[int]) -> bool:
-        """Whether packing files of these sizes leaves fewer of them."""
+        """Return whether packing files of these sizes lowers their number."""
         return any(outputs < len(indexes) for indexes, outputs in self.pack(sizes))
 
     def bins(self, pool: Sequence[LiveFile], alone: Callable[[LiveFile], bool], *, splits: bool = False) -> list[MergeBin]:
-        """Tasks for a pool of data files. `alone`: a file is worth rewriting even when no file is saved by it.
+        """Return the bins of the MERGE tasks for a pool of data files, without bins that gain nothing.
 
-        `splits`: so is one that is oversized, where it comes out as several files.
+        `alone` says of a file whether its rewrite is a gain even when it saves no file. With `splits`, the rewrite of an oversized file
+        that becomes several files is a gain too.
         """
         ordered = sorted(pool, key=lambda file: (-file.file_size_bytes, file.path))
         sizes = [file.file_size_bytes for file in ordered]
@@ -123,23 +131,23 @@ class NodeView:
         return self._tasks([inputs for inputs, _ in kept], smallest)
 
     def task_parts(self, files: Sequence[LiveFile]) -> list[tuple[LiveFile, ...]]:
-        """Data files that stay, in parts that one task each can read."""
+        """Return data files that stay, in parts that are each small enough for one task."""
         ordered = sorted(files, key=lambda file: (-file.file_size_bytes, file.path))
         packed = first_fit_decreasing([file.file_size_bytes for file in ordered], self.properties.task_size_bytes)
         return [tuple(ordered[index] for index in indexes) for indexes in packed]
 
     def _is_split(self, file: LiveFile, smallest_bytes: int) -> bool:
-        """Whether a file is oversized and comes out of a rewrite as several; one row cannot be split."""
+        """Return whether a file is oversized and a rewrite makes several files of it. A file with one row cannot be split."""
         if file.file_size_bytes <= self.properties.oversized_bytes or file.record_count < 2:
             return False
         return self.node_bytes <= self.properties.task_size_bytes or self._pieces(file.file_size_bytes, smallest_bytes) > 1
 
     def _pieces(self, size_bytes: int, smallest_bytes: int) -> int:
-        """How many files come out of a bin that is larger than the target, in a node of several tasks."""
+        """Return how many files come out of a bin that is larger than the target, in a node of several tasks."""
         target = self.properties.target_size_bytes
         outputs = nearest_count(size_bytes, target)
         if outputs > 1 and size_bytes // outputs + smallest_bytes <= target:
-            # Pieces so small would be joined with the smallest bin by the next plan.
+            # The next plan would join pieces of this size with the smallest bin.
             outputs = max(size_bytes // target, 1)
         return outputs
 

@@ -1,4 +1,4 @@
-"""What a plan is made from and what it says. `plan()` itself lives in `core.planning`."""
+"""What a plan is made from, and what it contains. The function `plan()` is in `core.planning.planner`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from compaction_pipeline.core.tables.node import TableNode
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """`types` None: what the triggers say. `nodes` None: all. `force`: thresholds ignored, a gain still needed.
+    """What somebody wants to be planned.
 
-    `snapshot_properties`: key and value of what goes into the summary of the snapshots that this plan is committed with.
+    `types` are the allowed types; None allows all that are due. `nodes` are the nodes to plan; None means all. With `force` thresholds
+    and intervals are ignored, but work must still gain something. `snapshot_properties` go into the summaries of the snapshots with
+    which the plan is committed.
     """
 
     types: tuple[CompactionType, ...] | None = None
@@ -26,7 +28,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Task slots and input bytes that the group's quota still allows this plan."""
+    """The number of tasks and of input bytes that the group's quota still allows this plan."""
 
     task_slots: int
     input_bytes: int
@@ -34,9 +36,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """Tasks, the reason (for an empty plan: why nothing), a verdict per node, and what is predicted after it.
+    """The tasks of a plan, the reason for them or for having none, a verdict for each node, and a prediction.
 
-    `replaces` are Pending tasks that must be canceled in the transaction that inserts these.
+    `replaces` are Pending tasks that must be canceled in the transaction that inserts the new tasks. The fields `predicted_*` are the
+    data files, the delete files and the bytes of both in the whole table after the plan.
     """
 
     tasks: tuple[TaskWork, ...]

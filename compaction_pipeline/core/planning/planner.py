@@ -1,8 +1,9 @@
-"""Choose the tasks of one table: which nodes are due, for which type, and which files go into which task.
+"""Chooses the tasks of one table: which nodes are due, for which type, and which files go into which task.
 
-The players: `fragmentation.triggers` says what is due, `minor`, `major` and `full` choose a node's data files, `node_view`
-packs them into bins, `conversions` handles the deletes of data files that stay, `budget` cuts, `prediction` says what comes
-out. Order and laws are in CONTRACT.md beside this file.
+`fragmentation.triggers` decides what is due. `node_planner` decides about the nodes of one part: `minor`, `major` and `full` choose a
+node's data files, `node_view` packs them into bins, and `conversions` handles the deletes of data files that stay. `budget` cuts the
+plan to the quota, and `prediction` computes what the table's files are afterwards. CONTRACT.md beside this file has the order of the
+decisions and the laws of a plan.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from compaction_pipeline.core.words import count_text, duration_text
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
 _EMPTY_TABLE = CompactionPlan((), PlanReason(PlanReasonCode.EMPTY_TABLE, "the table has no files"))
-_NONE_ASKED_FOR = PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the nodes asked for has files")
+_NONE_ASKED_FOR = PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the requested nodes has files")
 _HELD_FILES = 100_000
-"""Input files of tasks beyond which those that exceed the budget are given up while further parts come in: memory is bounded."""
+"""When the tasks have more input files than this, tasks that exceed the budget are dropped before the next part. This bounds memory."""
 _HELD = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
-"""Why due work is not planned, the widest reason first."""
+"""The reasons that hold back due work; a reason for the whole table comes before one for a node."""
 
 
 def plan(
@@ -55,10 +56,10 @@ def plan(
 
 
 class Planning:
-    """A plan that is made of a table's files part by part, so that a million of them need not be in memory at once.
+    """Makes a plan from a table's files part by part, so that a million files need not be in memory at once.
 
-    A part holds all files of its nodes, and those of others that matter to them (`FileStore.files`). Where a global equality delete
-    is live no node stands for itself, and the whole table must be one part. Parts must not share a node.
+    A part holds all files of its nodes, and the files of other nodes that matter to them (`FileStore.files`). Two parts must not decide
+    about the same node. When a global equality delete is live, it connects all nodes, and the whole table must be one part.
     """
 
     def __init__(
@@ -76,13 +77,13 @@ class Planning:
         self._metrics: dict[TableNode, NodeMetrics] = {}
         self._tasks: list[TaskWork] = []
         self._gains: dict[TableNode, int] = {}
-        # What predictions need: of nodes with tasks all files, of the others what a commit drops in passing.
+        # A prediction needs all files of the nodes with tasks, and of each node the dangling delete files, which any commit drops.
         self._files: dict[TableNode, Sequence[LiveFile]] = {}
         self._dangling: dict[TableNode, list[LiveFile]] = {}
         self._part: PlannedPart | None = None
 
     def add(self, files: TableFiles, nodes: Collection[TableNode] | None = None) -> None:
-        """Decide these nodes (None: all in it) by the files of a part."""
+        """Decide about these nodes, or with None about all nodes of the part, by the files of the part."""
         part = PlannedPart(files, self._in_use, self._properties, self._request, self._history, self._now, nodes)
         decisions, tasks = part.chosen()
         self._part = part
@@ -93,7 +94,7 @@ class Planning:
             self._files[node] = (*part.nodes[node].data, *part.nodes[node].deletes)
         for file in part.reach.dangling():
             if file.path in part.duplicate_deletes:
-                continue  # A commit drops no delete file that is live twice.
+                continue  # A commit never drops a delete file that is live twice.
             if file.node in decisions:
                 self._dangling.setdefault(file.node, []).append(file)
         self._tasks += tasks
@@ -103,14 +104,14 @@ class Planning:
             self._files = {node: held for node, held in self._files.items() if node in kept}
 
     def add_by_figures(self, node: TableNode, figures: NodeFigures) -> bool:
-        """Decide a node that sums tell to be left alone. False: the node must come with its files.
+        """Decide to leave a node alone by its sums, without its files. Return False when `add` must decide by the files instead.
 
-        Only for a node of which no file is in a task, and that no delete of another node reaches.
+        The node must have no file in a task, and no delete of another node may reach it.
         """
         request, properties, metrics = self._request, self._properties, figures.metrics
         if request.force or not properties.enabled or metrics.delete_files or node in self._in_use.exclusive_nodes:
             return False
-        # Segments wear by deletes only, and one that is alone cannot be joined: no MAJOR. Of too few small files no MINOR.
+        # The node has no deletes, so a MAJOR could only join undersized files, and it needs two of them.
         small = (metrics.small_data_files, metrics.small_data_bytes)
         minor = minor_trigger_of(node, small, (0, 0), self._history, properties, self._now)
         full = full_trigger(node, self._history, properties, self._now)
@@ -121,7 +122,7 @@ class Planning:
         return True
 
     def plan(self) -> CompactionPlan:
-        """The plan of all parts together."""
+        """Return the plan of all parts together."""
         if not self._decisions:
             return _EMPTY_TABLE if self._request.nodes is None else CompactionPlan((), _NONE_ASKED_FOR)
         tasks = self._tasks if self._gains else self._drop()
@@ -144,7 +145,7 @@ class Planning:
         )
 
     def _predicted(self, part: PlannedPart | None, planned: tuple[TaskWork, ...]) -> tuple[int, int, int]:
-        """Data files, delete files and bytes after these tasks."""
+        """Return the numbers of data files and of delete files in the table after these tasks, and the bytes of both."""
         after: list[LiveFile] = []
         if part is not None and part.reach.everywhere.deletes:
             after = list(predicted_after(part.files, planned).files)
@@ -165,7 +166,7 @@ class Planning:
         return data, deletes, size
 
     def _drop(self) -> list[TaskWork]:
-        """One task that drops delete files which nothing needs, where they are all there is to gain."""
+        """Return one task that drops the dangling delete files, when nothing else can be gained and a node is due; otherwise none."""
         due = [
             node
             for node, decision in self._decisions.items()
@@ -173,7 +174,7 @@ class Planning:
         ]
         for node in due:
             self._decisions[node].code = PlanReasonCode.PLANNED
-            self._decisions[node].text += f"; {count_text(len(self._dangling[node]), 'dangling delete file')} dropped"
+            self._decisions[node].text += f"; {count_text(len(self._dangling[node]), 'dangling delete file')} can be dropped"
         dangling = sorted((file for files in self._dangling.values() for file in files), key=lambda file: file.path)
         return [
             TaskWork(
@@ -181,7 +182,7 @@ class Planning:
                 type=self._decisions[node].type or _FULL,
                 action=TaskAction.DROP_DELETES,
                 inputs=(),
-                # The commit decides afresh which go; these say what the task is about.
+                # The commit decides again which delete files go. The list only says what the task is about.
                 deletes=tuple(dangling),
                 output_spec_id=node.spec_id,
                 target_size_bytes=self._properties.target_size_bytes,
@@ -192,14 +193,15 @@ class Planning:
         ]
 
     def _hold_back(self) -> bool:
-        """Nothing is planned so soon after the last plan, unless a person asked."""
+        """Return whether the last plan is too recent for another one, and mark the due nodes. A forced request never waits."""
         last, least = self._history.last_planned_at, self._properties.min_plan_interval
         if self._request.force or last is None or not is_pausing(last, self._properties, self._now):
             return False
         for decision in self._decisions.values():
             if decision.code is PlanReasonCode.PLANNED:
                 decision.code = PlanReasonCode.MIN_PLAN_INTERVAL
-                decision.text += f"; planned {duration_text(self._now - last)} ago, at least {duration_text(least)} must pass"
+                ago = duration_text(self._now - last)
+                decision.text += f"; the table was planned {ago} ago, and at least {duration_text(least)} must pass between two plans"
         return True
 
     def _mark_cut(self, tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> None:
@@ -208,7 +210,7 @@ class Planning:
             decision = self._decisions[node]
             if node not in working and decision.code is PlanReasonCode.PLANNED:
                 decision.code = PlanReasonCode.OVER_BUDGET
-                decision.text += f"; waits, the queue's quota leaves {count_text(max(self._budget.task_slots, 0), 'task slot')}"
+                decision.text += f"; it waits, as the quota leaves {count_text(max(self._budget.task_slots, 0), 'task slot')}"
 
     def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
         pending, groups = self._in_use.pending, self._in_use.pending_groups
@@ -222,7 +224,7 @@ class Planning:
             inputs = sum(len(work.inputs) for work in planned)
             first = next(iter(nodes))
             words = f"{count_text(len(planned), 'task')} on {count_text(len(nodes), 'node')}, {count_text(inputs, 'data file')}"
-            return PlanReason(PlanReasonCode.PLANNED, f"{words}; first {first}: {self._decisions[first].text}")
+            return PlanReason(PlanReasonCode.PLANNED, f"{words}; for example {first}: {self._decisions[first].text}")
         for code in _HELD:
             held = [node for node, decision in self._decisions.items() if decision.code is code]
             if held:
@@ -242,7 +244,7 @@ class Planning:
             return PlanReason(PlanReasonCode.NO_GAIN, f"nothing to gain; {gainless[0]}: {asked[gainless[0]].text}")
         best = max(asked, key=lambda node: max(self._metrics[node].small_data_files, self._metrics[node].small_delete_files))
         highest = max(self._metrics[best].small_data_files, self._metrics[best].small_delete_files)
-        text = f"no node has {self._properties.minor_file_count} small files; highest {highest} in {best}"
-        if highest >= self._properties.minor_file_count:  # They are held by tasks: its own reason says so.
+        text = f"no node has {self._properties.minor_file_count} small files; the highest number is {highest}, in {best}"
+        if highest >= self._properties.minor_file_count:  # Tasks hold these files, and the node's own reason says so.
             text = f"nothing more to plan now; {best}: {asked[best].text}"
         return PlanReason(PlanReasonCode.NOT_FRAGMENTED, text)

@@ -1,4 +1,7 @@
-"""What a table's files are after a plan, as far as the plan knows: the base of its figures and of the fixed-point law."""
+"""Predicts the files of a table after a plan.
+
+The figures of a plan come from this prediction. So does the law that planning again on the predicted files finds nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,26 @@ from compaction_pipeline.core.tables.live_files import NodeFiles, TableFiles, fi
 
 _DELETE_BYTES_PER_ROW = 2
 _DELETE_FILE_BYTES = 1024
-"""A position-delete file with one path compresses to about this."""
+"""A position-delete file with one path compresses to about this size, plus `_DELETE_BYTES_PER_ROW` for each row."""
 
 
 def predicted(files: TableFiles, plan: CompactionPlan) -> TableFiles:
-    """The files after all tasks of the plan were committed with the outputs that it predicts.
+    """Return the table's files after all tasks of the plan are committed with the outputs that it predicts.
 
-    Rows and bytes of merged files are those of their inputs. Moved to another spec they have no known partition: ().
+    The outputs of a merge have the rows and bytes of its inputs. When rows move to another partition spec, their new partitions are not
+    known, and the outputs have the partition ().
     """
     return predicted_after(files, plan.tasks)
 
 
 def predicted_after(files: TableFiles, tasks: tuple[TaskWork, ...]) -> TableFiles:
-    """The same for tasks."""
+    """Return the same as `predicted`, for these tasks."""
     if not tasks:
         return files
     merged = {file.path for work in tasks if work.action is TaskAction.MERGE for file in work.inputs}
     converted = {path for work in tasks for path in work.converts}
     kept = [file for file in files.files if file.path not in merged and file.path not in converted]
-    # Outputs carry the plan's sequence and new paths: no delete of the plan's snapshot reaches them.
+    # Outputs have the plan's sequence number and new paths, so no delete of the plan's snapshot reaches them.
     dangling = {file.path for file in DeleteReach(files_by_node(kept), files.unpartitioned_spec_ids).dangling()}
     outputs = [output for number, work in enumerate(tasks) if work.action is TaskAction.MERGE for output in _outputs(files, work, number)]
     return replace(
@@ -54,7 +58,7 @@ def _outputs(files: TableFiles, work: TaskWork, number: int) -> list[LiveFile]:
             file_size_bytes=size,
             record_count=rows // work.predicted_files + (part < rows % work.predicted_files),
             data_sequence_number=files.sequence_number,
-            # Smaller work sorts too, but only what fits its memory.
+            # A MINOR or MAJOR sorts only what fits into its memory, so its outputs do not count as sorted.
             sort_order_id=files.sort_order_id if work.type is CompactionType.FULL else None,
         )
         for part in range(work.predicted_files)

@@ -53,7 +53,8 @@ class TaskStatus(str, Enum):
 class EndReason(str, Enum):
     """Why an attempt or a task ended. Programs decide by this value; the text beside it is for people only."""
 
-    # ---- Ends of attempts. A task whose attempts are used up keeps the reason of the last one.
+    # Ends of attempts. A task whose attempts are used up keeps the reason of the last one.
+
     MERGED = "MERGED"
     FAILED = "FAILED"
     # The content of the files breaks a rule or is not supported, so no further attempt can merge them.
@@ -68,7 +69,9 @@ class EndReason(str, Enum):
     LOST = "LOST"
     # The process was told to end.
     INTERRUPTED = "INTERRUPTED"
-    # ---- Ends of tasks that no attempt decides.
+
+    # Ends of tasks that no attempt decides.
+
     # The commit found that the table had changed. The node is planned again at once.
     CONFLICT = "CONFLICT"
     # A newer plan took the task's files.

@@ -49,7 +49,7 @@ def test_twelve_small_files_make_a_minor_and_eleven_do_not() -> None:
     assert (work.type, work.action, len(work.inputs), work.predicted_files) == (MINOR, MERGE, 12, 1)
     idle = planned(table_files(*small(11)))
     assert idle.tasks == ()
-    assert idle.reason.text == "no node has 12 small files; highest 11 in dt=1"
+    assert idle.reason.text == "no node has 12 small files; the highest number is 11, in dt=1"
     assert idle.verdicts[0].reason.text == "11 small data files of 12 needed; 110 kB of 1.0 MB"
 
 
@@ -234,7 +234,7 @@ def test_a_full_moves_rows_to_the_current_spec_only_after_quiet_and_says_so() ->
     noisy = NodeHistory(last_old_spec_delete_at=NOW - timedelta(hours=2))
     held = planned(table_files(data("old", 900), data("b", 50), default_spec=1), forced(FULL), history=noisy)
     assert only(held).output_spec_id == 0
-    assert "was committed, or the spec changed, 2 h ago; rows move after 1 d of quiet" in held.verdicts[0].reason.text
+    assert "was committed, or the spec changed, 2 h ago; rows move after 1 d without either" in held.verdicts[0].reason.text
     assert planned(table_files(*small(12), default_spec=1)).tasks[0].output_spec_id == 0
 
 
@@ -328,7 +328,7 @@ def test_data_files_under_a_delete_file_that_is_live_twice_are_left_alone(sequen
     copies = [replace(equality("e/twice", seq=sequence), manifest_path=f"m-{number}") for number, sequence in enumerate(sequences, 1)]
     plan = planned(table_files(*small(13), *copies), request_)
     assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.LIVE_TWICE)
-    assert "e/twice is in m-1 and in m-2; take the path out of the table and add it once" in plan.verdicts[0].reason.text
+    assert "e/twice is in m-1 and in m-2; remove the path from the table and add it once" in plan.verdicts[0].reason.text
     younger = [replace(file, path=f"y/{file.path}", data_sequence_number=9) for file in small(13)]
     assert [len(work.inputs) for work in planned(table_files(*small(1), *younger, *copies), request_).tasks] == [13]
 
@@ -344,7 +344,7 @@ def test_files_in_tasks_are_told_apart_from_those_that_are_live_twice() -> None:
     plan = planned(table_files(*files, files[0]), in_use=InUse(frozenset(file.path for file in files[1:])))
     (verdict,) = plan.verdicts
     assert verdict.reason.code is PlanReasonCode.FILES_IN_USE
-    assert verdict.reason.text.startswith("12 of 14 data files are in running or waiting tasks; of the others ")
+    assert verdict.reason.text.startswith("12 of 14 data files are in running or waiting tasks; for the others: ")
     assert "; 1 data file(s) are live more than once" in verdict.reason.text
 
 
