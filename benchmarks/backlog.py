@@ -40,8 +40,8 @@ from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.processes import Processes, check_port, stop_on_signals
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices
 

@@ -22,10 +22,10 @@ from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
-from compaction_pipeline.iceberg.catalogs import Catalogs
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.scan import IcebergScan
-from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline.spark.session import SparkSessions
 
 TARGET_BYTES = 128 * 1024 * 1024

@@ -34,9 +34,9 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.file_io.object_io import immutable_files
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices
 

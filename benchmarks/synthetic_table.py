@@ -29,8 +29,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
-from compaction_pipeline.iceberg.manifests import ManifestWriter, data_file_of, entry_of
-from compaction_pipeline.iceberg.partitions import partition_struct
+from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, data_file_of, entry_of
+from compaction_pipeline.iceberg.manifests.partitions import partition_struct
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -30,7 +30,7 @@ from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.tables.ports import TableScan
 
 if TYPE_CHECKING:
-    from compaction_pipeline.iceberg.catalogs import Catalogs
+    from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
     from compaction_pipeline.services.commit.commit_tables import CommitTables
     from compaction_pipeline.services.compact_table import CompactTable
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
@@ -172,8 +172,8 @@ class Services:
 
     @cached_property
     def _catalogs(self) -> Catalogs:
-        from compaction_pipeline.iceberg.catalogs import Catalogs
-        from compaction_pipeline.iceberg.rest_catalog import RequestLimits
+        from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+        from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 
         settings = self.settings
         limits = RequestLimits(settings.connect_seconds, settings.read_seconds, settings.commit_seconds)

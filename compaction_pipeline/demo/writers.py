@@ -23,10 +23,10 @@ from pyiceberg.typedef import Record
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.demo.change_log import BATCH_PROPERTY, ChangeLog
 from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.tables import Change, DemoTable, Row
 from compaction_pipeline.demo.warehouse import open_table
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.demo.write_files import write_parquet_file
 
 _KEPT_HISTORY = timedelta(minutes=30)
 

@@ -35,8 +35,9 @@ from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import advice, is_waiting, storage_failure
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.iceberg.catalog_answers import answer_in_words, answer_of, is_metadata_not_written
-from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_metadata, listed_paths
 from compaction_pipeline.iceberg.landing import (
@@ -50,7 +51,6 @@ from compaction_pipeline.iceberg.landing import (
 )
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
-from compaction_pipeline.iceberg.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, CommitStep, SnapshotChange, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of
 from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, outputs_are_live, prepared_output

@@ -25,8 +25,8 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, is_waiting, storage_failure
-from compaction_pipeline.iceberg.extras import missing_extra
-from compaction_pipeline.iceberg.http_answers import HttpAnswer, http_answer
+from compaction_pipeline.iceberg.catalogs.extras import missing_extra
+from compaction_pipeline.iceberg.catalogs.http_answers import HttpAnswer, http_answer
 
 _DENIED = (401, 403, 419)
 _CONFIGURATION = "ConfigResponse"

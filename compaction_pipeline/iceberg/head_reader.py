@@ -12,8 +12,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.commit.head import HeadLayout
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.iceberg.live_files import read_live_files
-from compaction_pipeline.iceberg.manifests import read_entries
+from compaction_pipeline.iceberg.manifests.entries import read_entries
+from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.scan import manifests_of, unpartitioned_spec_ids
 
 

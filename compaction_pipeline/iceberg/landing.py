@@ -23,7 +23,7 @@ from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import figures_of_history
 from compaction_pipeline.iceberg.head_reader import listed_paths
 from compaction_pipeline.iceberg.listing import files_under
-from compaction_pipeline.iceberg.manifests import read_entries
+from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.rewrite_files import Transaction, name_in
 from compaction_pipeline.iceberg.scan import manifests_of
 

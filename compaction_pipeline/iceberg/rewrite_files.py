@@ -2,13 +2,11 @@
 
 Players: `SnapshotChange` says what one snapshot adds and removes; `stage` writes its manifests and manifest list on top of
 given metadata and answers the metadata updates; `Transaction` chains staged snapshots and swaps the catalog's pointer once;
-`row_delta` does all of it for writers (demo, tests, benchmarks). The only module that touches PyIceberg's private names.
 Nothing is registered with PyIceberg's own transaction, whose retry does not validate.
 """
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections import defaultdict
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from uuid import uuid4
 
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -42,15 +40,13 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
-from compaction_pipeline.iceberg.manifest_lists import read_manifests, write_manifests
-from compaction_pipeline.iceberg.manifests import CarriedFile, ManifestWriter, data_file_of, entry_of, read_entries
-from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.iceberg.manifests.entries import CarriedFile, ManifestWriter, entry_of, read_entries
+from compaction_pipeline.iceberg.manifests.lists import read_manifests, write_manifests
+from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 
 _ENTRIES_PER_MANIFEST = 20_000
 """A manifest of about 8 MB, Iceberg's own target; planning reads manifests in parallel."""
-
-_ROW_DELTA_ATTEMPTS = 20
 
 CommitStep = Literal[
     "before-load",
@@ -362,36 +358,3 @@ _TOTALS = (
     "total-position-deletes",
     "total-equality-deletes",
 )
-
-
-def row_delta(
-    table: Table,
-    data: Sequence[OutputFile] = (),
-    position_deletes: Sequence[OutputFile] = (),
-    equality_deletes: Sequence[tuple[OutputFile, Sequence[int]]] = (),
-    properties: Mapping[str, str] | None = None,
-) -> None:
-    """Commit data and delete files in one snapshot on the table's newest metadata, as Flink does.
-
-    All files get the new snapshot's sequence number: an equality delete does not reach data of the same call, a position delete
-    does. Operation: `append` without deletes, `delete` without data, else `overwrite`. Retries a
-    lost race 20 times; raises CommitFailedException then. `table` is refreshed.
-    """
-    deletes = bool(position_deletes or equality_deletes)
-    operation = Operation.APPEND if not deletes else Operation.OVERWRITE if data else Operation.DELETE
-    for attempt in range(1, _ROW_DELTA_ATTEMPTS + 1):
-        table.refresh()
-        structs = {spec_id: partition_struct(table.metadata, spec_id) for spec_id in table.metadata.specs()}
-        files = [data_file_of(output, structs[output.spec_id]) for output in (*data, *position_deletes)]
-        files += [data_file_of(output, structs[output.spec_id], ids) for output, ids in equality_deletes]
-        transaction = Transaction(table, attempt=attempt)
-        try:
-            transaction.stage(SnapshotChange(operation, [AddedFile(file) for file in files], properties=properties or {}))
-            transaction.commit()
-        except CommitFailedException:
-            delete_quietly(table.io, transaction.written)
-            if attempt == _ROW_DELTA_ATTEMPTS:
-                raise
-            time.sleep(random.uniform(0.01, 0.05) * attempt)
-        else:
-            return

@@ -17,11 +17,11 @@ from pyiceberg.table.snapshots import Snapshot
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout
-from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.live_files import read_live_files
-from compaction_pipeline.iceberg.manifest_lists import read_manifests
-from compaction_pipeline.iceberg.partitions import is_unpartitioned
+from compaction_pipeline.iceberg.manifests.lists import read_manifests
+from compaction_pipeline.iceberg.manifests.live_files import read_live_files
+from compaction_pipeline.iceberg.manifests.partitions import is_unpartitioned
 
 _ANCESTORS = 100
 _KEYED_STORE = "mixed-format.table-store"

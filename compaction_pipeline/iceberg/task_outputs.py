@@ -19,8 +19,8 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, Out
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.landing import outputs_of
-from compaction_pipeline.iceberg.manifests import data_file_of
-from compaction_pipeline.iceberg.partitions import PartitionReader, partition_struct
+from compaction_pipeline.iceberg.manifests.entries import data_file_of
+from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 
 
 @dataclass(frozen=True)

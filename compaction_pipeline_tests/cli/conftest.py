@@ -26,8 +26,8 @@ from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.table import TableLayout
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.merging import engine as merge_engine
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.held_leases import held_for_a_moment

@@ -16,8 +16,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode, node_key
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "day", StringType()), identifier_field_ids=[1])
 SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"), spec_id=0)

@@ -17,12 +17,12 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.demo.change_log import BATCH_PROPERTY, ChangeLog
 from compaction_pipeline.demo.live_files import LiveFiles
 from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.tables import DEVICES, EVENTS, ORDERS, TABLES, Change, DemoTable
 from compaction_pipeline.demo.verify import compare, table_rows
 from compaction_pipeline.demo.warehouse import make_tables, open_table
+from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.demo.writers import Writer, write_batch
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
 
 _NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 

@@ -27,14 +27,14 @@ from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
-from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.commit import IcebergCommitter
-from compaction_pipeline.iceberg.manifests import read_entries
-from compaction_pipeline.iceberg.partitions import partition_record, partition_struct
-from compaction_pipeline.iceberg.rest_catalog import RequestLimits
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.iceberg.manifests.entries import read_entries
+from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
 from compaction_pipeline.iceberg.scan import IcebergScan
-from compaction_pipeline.iceberg.write_files import write_parquet_file
 from compaction_pipeline_tests.reference_reader import located_rows, reference_rows
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()), identifier_field_ids=[1])

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake
 
 

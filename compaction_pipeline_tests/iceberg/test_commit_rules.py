@@ -17,8 +17,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.commit import IcebergCommitter
-from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.lake import Lake
 
 BY_NAME = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"), spec_id=0)
@@ -168,7 +169,7 @@ def test_an_equality_delete_by_a_column_that_the_output_lost_is_a_conflict(lake:
         update.delete_column("name")
     merge = t.merge()
     # A writer that started before the change deletes by the dropped column.
-    from compaction_pipeline.iceberg.write_files import write_parquet_file
+    from compaction_pipeline.demo.write_files import write_parquet_file
 
     delete = write_parquet_file(
         t.table, pa.table({"name": ["n2"]}), content=FileContent.EQUALITY_DELETES, equality_ids=[2], name="late", schema_id=0

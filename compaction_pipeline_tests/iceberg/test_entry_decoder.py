@@ -19,11 +19,11 @@ from pyiceberg.types import BinaryType, DateType, DecimalType, DoubleType, Neste
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import PartitionValue
-from compaction_pipeline.iceberg.avro_bytes import UnknownAvro
-from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDecoder
-from compaction_pipeline.iceberg.manifests import ManifestWriter, data_file_of, entry_of
-from compaction_pipeline.iceberg.partition_bytes import PartitionDecoder
-from compaction_pipeline.iceberg.partitions import partition_struct
+from compaction_pipeline.iceberg.manifests.avro_bytes import UnknownAvro
+from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, data_file_of, entry_of
+from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
+from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecoder
+from compaction_pipeline.iceberg.manifests.partitions import partition_struct
 from compaction_pipeline_tests.iceberg.lake import Lake
 
 _SCHEMA = Schema(

@@ -18,12 +18,13 @@ from pyiceberg.types import BinaryType, DoubleType, FixedType, LongType, NestedF
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.iceberg import avro_carry, partitions
-from compaction_pipeline.iceberg.avro_bytes import UnknownAvro
-from compaction_pipeline.iceberg.avro_frames import read_frame, write_frame
-from compaction_pipeline.iceberg.entry_decoder import ManifestDecoder
-from compaction_pipeline.iceberg.manifest_lists import read_manifests
-from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.manifests import avro_carry, partitions
+from compaction_pipeline.iceberg.manifests.avro_bytes import UnknownAvro
+from compaction_pipeline.iceberg.manifests.avro_frames import read_frame, write_frame
+from compaction_pipeline.iceberg.manifests.entry_decoder import ManifestDecoder
+from compaction_pipeline.iceberg.manifests.lists import read_manifests
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.lake import Lake
 
 

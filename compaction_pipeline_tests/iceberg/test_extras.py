@@ -10,8 +10,8 @@ from pyiceberg.io import load_file_io
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.iceberg.catalogs import Catalogs
-from compaction_pipeline.iceberg.extras import missing_extra
+from compaction_pipeline.iceberg.catalogs.extras import missing_extra
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 
 

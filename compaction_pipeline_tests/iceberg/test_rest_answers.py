@@ -8,7 +8,7 @@ import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.rest_catalog import Call, Fault, RestServer, rest_server, status
 

@@ -38,9 +38,10 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.iceberg.manifest_lists import read_manifests, write_manifests
-from compaction_pipeline.iceberg.partitions import PartitionReader, partition_record
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.manifests.entries import data_file_of
+from compaction_pipeline.iceberg.manifests.lists import read_manifests, write_manifests
+from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_record
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
 
@@ -152,17 +153,14 @@ def test_statistics_of_an_unknown_blob_type_do_not_hide_a_table(lake: Lake) -> N
 @pytest.mark.parametrize("kind", [FileFormat.AVRO, FileFormat.ORC])
 def test_live_files_of_other_formats_are_refused(lake: Lake, kind: FileFormat, monkeypatch: pytest.MonkeyPatch) -> None:
     t = lake.table()
-    from compaction_pipeline.iceberg import rewrite_files
-
-    real = rewrite_files.data_file_of
 
     def other_format(*args: Any) -> DataFile:
-        file = real(*args)
+        file = data_file_of(*args)
         file[2] = kind
         return file
 
     with monkeypatch.context() as patch:
-        patch.setattr(rewrite_files, "data_file_of", other_format)
+        patch.setattr("compaction_pipeline.demo.row_delta.data_file_of", other_format)
         t.ids(1)
     with pytest.raises(TableRefused, match=kind.value):
         t.files()

@@ -14,11 +14,11 @@ from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.iceberg import bounded_psycopg2
-from compaction_pipeline.iceberg.catalogs import Catalogs
-from compaction_pipeline.iceberg.rest_catalog import RequestLimits
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.sql_catalog import BoundedSqlCatalog
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.catalogs import bounded_psycopg2
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
+from compaction_pipeline.iceberg.catalogs.sql_catalog import BoundedSqlCatalog
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices

@@ -16,7 +16,7 @@ from pyiceberg.types import DecimalType, DoubleType, NestedField, TimestampType
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake, LakeTable
 from compaction_pipeline_tests.reference_reader import bag_difference
 

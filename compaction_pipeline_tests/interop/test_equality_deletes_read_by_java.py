@@ -16,8 +16,8 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 from compaction_pipeline_tests.reference_reader import reference_rows
 

@@ -10,9 +10,9 @@ import pytest
 from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.commit.ports import CommitState
-from compaction_pipeline.iceberg import manifests
-from compaction_pipeline.iceberg.avro_frames import read_frame
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.manifests import entries as manifests
+from compaction_pipeline.iceberg.manifests.avro_frames import read_frame
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.interop.test_commit_read_by_java import BY_NAME, Java, Register
 

@@ -27,8 +27,8 @@ from pyiceberg.types import BinaryType, DateType, DecimalType, FixedType, LongTy
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.iceberg.rewrite_files import row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.interop.test_commit_read_by_java import Java, Register
 from compaction_pipeline_tests.interop.test_every_type_read_by_java import TYPES

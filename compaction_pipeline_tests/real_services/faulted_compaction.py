@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from compaction_pipeline.bootstrap import utc_now
 from compaction_pipeline.cli.main import app
-from compaction_pipeline.iceberg import rest_catalog
-from compaction_pipeline.iceberg.catalogs import Catalogs
-from compaction_pipeline.iceberg.rest_catalog import RequestLimits
+from compaction_pipeline.iceberg.catalogs import rest_catalog
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage import engine, schema
 from compaction_pipeline_tests.iceberg.lake import LakeTable

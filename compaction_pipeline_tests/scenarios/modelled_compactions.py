@@ -28,7 +28,7 @@ from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.sort_order import order_of_full
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.iceberg.catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep
 from compaction_pipeline.iceberg.scan import IcebergScan

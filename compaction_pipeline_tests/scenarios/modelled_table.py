@@ -40,11 +40,12 @@ from pyiceberg.types import (
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.iceberg.live_files import read_live_files
-from compaction_pipeline.iceberg.manifests import data_file_of
-from compaction_pipeline.iceberg.partitions import partition_struct
-from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, row_delta
-from compaction_pipeline.iceberg.write_files import write_parquet_file
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
+from compaction_pipeline.iceberg.manifests.entries import data_file_of
+from compaction_pipeline.iceberg.manifests.live_files import read_live_files
+from compaction_pipeline.iceberg.manifests.partitions import partition_struct
+from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 from compaction_pipeline_tests.reference_reader import (
     DATA,
     Entry,

@@ -27,9 +27,8 @@ from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.table import TableLayout
-from compaction_pipeline.iceberg import rewrite_files
-from compaction_pipeline.iceberg.manifests import data_file_of
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.merging import engine as merge_engine
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.settings import Settings
@@ -343,7 +342,7 @@ def _with_avro_file(table: LakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
         return file
 
     with monkeypatch.context() as patch:
-        patch.setattr(rewrite_files, "data_file_of", avro)
+        patch.setattr("compaction_pipeline.demo.row_delta.data_file_of", avro)
         table.ids(99)
 
 

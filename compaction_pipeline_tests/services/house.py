@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.opened import OpenedServices

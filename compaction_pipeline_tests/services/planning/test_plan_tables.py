@@ -13,7 +13,7 @@ from pyiceberg.typedef import Record
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.queue.task import EndReason, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.iceberg.rewrite_files import row_delta
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.test_compact_table import Broken

@@ -16,7 +16,8 @@ from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, T
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, row_delta
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 

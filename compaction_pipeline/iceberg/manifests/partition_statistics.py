@@ -16,7 +16,7 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import PartitionFieldSummary
 from pyiceberg.types import PrimitiveType, StructType
 
-from compaction_pipeline.iceberg.partitions import partition_types
+from compaction_pipeline.iceberg.manifests.partitions import partition_types
 
 
 class PartitionStatistics:

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from compaction_pipeline.core.commit.answers import Answer, of_aws, of_http, of_sql
-from compaction_pipeline.iceberg.rest_catalog import BoundedRestCatalog
+from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 
 
 def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]) -> Answer:

@@ -31,9 +31,9 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.node import Partition
-from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, nullable, plain_schema, read_bytes, read_long, type_name
-from compaction_pipeline.iceberg.avro_carry import RecordCarrier, encoded
-from compaction_pipeline.iceberg.partitions import PartitionReader, partition_record
+from compaction_pipeline.iceberg.manifests.avro_bytes import AvroType, UnknownAvro, nullable, plain_schema, read_bytes, read_long, type_name
+from compaction_pipeline.iceberg.manifests.avro_carry import RecordCarrier, encoded
+from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_record
 
 _WHOLE = ("int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 

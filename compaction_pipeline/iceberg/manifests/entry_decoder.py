@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from compaction_pipeline.iceberg.avro_bytes import (
+from compaction_pipeline.iceberg.manifests.avro_bytes import (
     AvroType,
     UnknownAvro,
     items,
@@ -23,7 +23,7 @@ from compaction_pipeline.iceberg.avro_bytes import (
     skipper,
     type_name,
 )
-from compaction_pipeline.iceberg.avro_frames import read_frame
+from compaction_pipeline.iceberg.manifests.avro_frames import read_frame
 
 _Read = Callable[[bytes, int], Any]
 

@@ -1,7 +1,7 @@
 """PyIceberg's SQL catalog with limits of time on PostgreSQL: no question of ours waits for ever, whatever the server does.
 
 libpq limits how long a connection is made, and notices a network or machine that is gone. A server that is there and silent (stopped,
-hung on its disk) it waits for without end, so `iceberg/bounded_psycopg2.py` limits every answer too. The driver psycopg 3 gets the
+hung on its disk) it waits for without end, so `iceberg/catalogs/bounded_psycopg2.py` limits every answer too. The driver psycopg 3 gets the
 limits of libpq only.
 """
 
@@ -13,7 +13,7 @@ from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Engine, event
 
-from compaction_pipeline.iceberg.rest_catalog import RequestLimits
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 
 
 def use_bounded_sql_catalogs(limits: RequestLimits) -> None:
@@ -48,6 +48,6 @@ def _limit_postgres(engine: Engine, limits: RequestLimits) -> None:
         options.setdefault("keepalives_idle", seconds)
         options.setdefault("tcp_user_timeout", int(limits.read_seconds * 1000))
         if dialect.driver == "psycopg2":
-            from compaction_pipeline.iceberg.bounded_psycopg2 import bounded_connection
+            from compaction_pipeline.iceberg.catalogs.bounded_psycopg2 import bounded_connection
 
             options.setdefault("connection_factory", bounded_connection(limits))

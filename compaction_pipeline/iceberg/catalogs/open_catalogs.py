@@ -26,13 +26,13 @@ from sqlalchemy.orm import Session
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
+from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
+from compaction_pipeline.iceberg.catalogs.inline_manifests import accept_inline_manifests
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits, use_bounded_rest_catalogs
+from compaction_pipeline.iceberg.catalogs.sql_catalog import use_bounded_sql_catalogs
+from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.http_answers import http_answer
-from compaction_pipeline.iceberg.inline_manifests import accept_inline_manifests
-from compaction_pipeline.iceberg.rest_catalog import RequestLimits, use_bounded_rest_catalogs
 from compaction_pipeline.iceberg.second_look import looked_at_twice
-from compaction_pipeline.iceberg.sql_catalog import use_bounded_sql_catalogs
-from compaction_pipeline.iceberg.statistics_blobs import accept_any_blob_type
 
 CATALOG_NAME_PROPERTY = "catalog-name"
 """Overrides the name handed to PyIceberg: SQL catalogs filter their rows by the name that the writing engine gave."""

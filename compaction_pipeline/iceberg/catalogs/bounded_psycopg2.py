@@ -16,7 +16,7 @@ from typing import Any
 from psycopg2 import OperationalError
 from psycopg2.extensions import connection, cursor
 
-from compaction_pipeline.iceberg.rest_catalog import RequestLimits
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 
 
 def bounded_connection(limits: RequestLimits) -> Callable[..., connection]:

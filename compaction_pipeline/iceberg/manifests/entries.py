@@ -33,13 +33,13 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
-from compaction_pipeline.iceberg.avro_bytes import AvroType, UnknownAvro, named_once
-from compaction_pipeline.iceberg.avro_frames import write_frame
-from compaction_pipeline.iceberg.entry_decoder import DecodedEntry, ManifestDecoder
-from compaction_pipeline.iceberg.partition_statistics import PartitionStatistics
-from compaction_pipeline.iceberg.partitions import partition_record, partition_struct, schema_of_spec
+from compaction_pipeline.iceberg.manifests.avro_bytes import AvroType, UnknownAvro, named_once
+from compaction_pipeline.iceberg.manifests.avro_frames import write_frame
+from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
+from compaction_pipeline.iceberg.manifests.partition_statistics import PartitionStatistics
+from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct, schema_of_spec
+from compaction_pipeline.iceberg.manifests.written_entries import EntryWriter
 from compaction_pipeline.iceberg.second_look import looked_at_twice
-from compaction_pipeline.iceberg.written_entries import EntryWriter
 
 _REFERENCED_DATA_FILE = NestedField(143, "referenced_data_file", StringType(), required=False)
 _EQUALITY_IDS = NestedField(

@@ -28,7 +28,7 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import ConnectionError, ConnectTimeout, Timeout
 from tenacity import stop_after_attempt
 
-from compaction_pipeline.iceberg.http_answers import shown_url
+from compaction_pipeline.iceberg.catalogs.http_answers import shown_url
 
 
 @dataclass(frozen=True, slots=True)

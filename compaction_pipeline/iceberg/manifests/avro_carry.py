@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from compaction_pipeline.iceberg.avro_bytes import (
+from compaction_pipeline.iceberg.manifests.avro_bytes import (
     AvroType,
     RecordWalk,
     UnknownAvro,
