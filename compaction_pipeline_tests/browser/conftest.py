@@ -1,4 +1,4 @@
-"""One deployment and one browser for all pages; every page may leave a screenshot for a person to look at."""
+"""Fixtures of one deployment and one browser for all tests of the UI. A test may save screenshots for a person to look at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLAGS = (
     "--disable-sync",
 )
 
-# The daemon's runs share the cores with the webserver: a page may take its time.
+# The daemon's runs and the webserver share the cores, so a page may be slow.
 _PATIENCE = 180_000
 
 
@@ -53,7 +53,7 @@ def page(chromium: Browser, dagster: Deployment) -> Iterator[Page]:
 
 @pytest.fixture
 def screenshot(page: Page, tmp_path: Path) -> Callable[[str], None]:
-    """Save the page as it is under a name, in COMPACTION_SCREENSHOTS where that is set."""
+    """A function that saves a screenshot under a name, in the folder COMPACTION_SCREENSHOTS when that is set."""
     folder = Path(os.environ.get("COMPACTION_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
 

@@ -1,4 +1,4 @@
-"""A whole deployment for the browser: webserver, daemon and every sensor on a tmp DAGSTER_HOME, real tables, merges without Spark."""
+"""A whole Dagster deployment for tests: webserver, daemon and every sensor, with real tables, and with merges without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 600
 
 
 class Deployment:
-    """`orders` is compacted by the sensors, all but its broken day 9; `returns` waits for a person: 50 files make it due."""
+    """A deployment with two tables. The sensors compact `orders`, except its broken day 9. `returns` is due only at 50 files."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -82,19 +82,19 @@ class Deployment:
         return child
 
     def query(self, text: str, **variables: Any) -> Any:
-        """Ask the webserver what a page would ask."""
+        """Send a GraphQL query to the webserver, as a page does."""
         body = json.dumps({"query": text, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)["data"]
 
     def add_partition(self, key: str) -> None:
-        """Name a node, as a person does who wants to launch it before it needs care."""
+        """Add the partition of a node, as a person does to launch the node before it is due."""
         answer = self.query(_ADD, key=key)["addDynamicPartition"]["__typename"]
         assert answer in ("AddDynamicPartitionSuccess", "DuplicateDynamicPartitionError"), answer
 
     def wait(self, what: str, holds: Any) -> Any:
-        """Poll until something is true; the end of Dagster's output tells why it never was."""
+        """Poll until `holds` returns something true. When it never does, the error shows the end of Dagster's output."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -115,7 +115,7 @@ _ADD = """mutation($key: String!) { addDynamicPartition(partitionKey: $key, part
 
 @contextmanager
 def deployment(folder: Path) -> Iterator[Deployment]:
-    """A filled deployment that serves; everything that it started has ended afterwards."""
+    """A deployment that runs and has tables. After the block, everything that it started has ended."""
     made = Deployment(folder, free_port())
     made.fill()
     with Processes() as processes:
@@ -124,7 +124,7 @@ def deployment(folder: Path) -> Iterator[Deployment]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What a person sees and does in Dagster's UI, on a deployment whose sensors really run."""
+"""Tests of what a person sees and does in Dagster's UI, on a deployment whose sensors really run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def materialized(dagster: Deployment) -> set[str]:
 
 
 def choose(page: Page, keys: Sequence[str]) -> None:
-    """Open the dialog of `compacted_files` and pick these partitions."""
+    """Open the dialog of `compacted_files` and choose these partitions."""
     page.goto("/assets/compacted_files?view=partitions")
     page.get_by_role("button", name="Materialize").first.click()
     page.get_by_text("Select a partition or create one").click()
@@ -39,7 +39,7 @@ def choose(page: Page, keys: Sequence[str]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _sensors_did_their_work(dagster: Deployment) -> None:
-    """Days 1–3 of `orders` were found, merged and committed without anybody's hand."""
+    """Wait until the sensors have found, merged and committed the days 1–3 of `orders`. Add the partitions of `returns`."""
     wanted = {key(1), key(2), key(3)}
     dagster.wait("the sensors' run", lambda: wanted <= materialized(dagster))
     for day in range(1, 13):

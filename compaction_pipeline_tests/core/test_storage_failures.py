@@ -1,4 +1,4 @@
-"""Errors as clients really word them, and what each means."""
+"""Real error texts of storage clients, and the kind of failure that each one means."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ARROW = "When reading information for key 't/x' in bucket 'lakehouse': AWS Erro
         (OSError("HDFS: RemoteException: org.apache.hadoop.ipc.StandbyException: READ is not supported"), StorageFailure.PASSING),
         (ConnectionResetError("peer"), StorageFailure.PASSING),
         (OSError("An error occurred (SlowDown) when calling the PutObject operation"), StorageFailure.PASSING),
-        # What a damaged file says is no reason to wait.
+        # The error of a damaged file is no reason to wait.
         (OSError("Unexpected end of stream: Page was smaller (12) than expected (99)"), StorageFailure.OTHER),
         (OSError("Couldn't deserialize thrift: TProtocolException: Invalid data"), StorageFailure.OTHER),
         (ValueError("Parquet magic bytes not found in footer"), StorageFailure.OTHER),
@@ -59,14 +59,14 @@ def test_each_error_means_what_its_store_says(error: BaseException, kind: Storag
     assert storage_failure(error) is kind
 
 
-def test_whoever_waits_for_a_person_is_told_what_to_do() -> None:
+def test_a_failure_that_a_person_must_mend_has_an_advice() -> None:
     waiting = {kind for kind in StorageFailure if is_waiting(kind)}
     assert waiting == {StorageFailure.DENIED, StorageFailure.CREDENTIALS, StorageFailure.REGION, StorageFailure.BUCKET}
     assert all(advice(kind) for kind in waiting)
 
 
 @pytest.mark.parametrize("name", ["expired_tokens", "throttling", "slow_down", "access_denied", "permanentredirect", "no_such_bucket"])
-def test_the_name_of_a_table_says_nothing_of_a_failure(name: str) -> None:
+def test_the_name_of_a_table_does_not_change_the_kind_of_failure(name: str) -> None:
     path = f"s3://lake/{name}/data/{name}.parquet"
     assert storage_failure(FileNotFoundError(2, "NoSuchKey: gone (GET)", path)) is StorageFailure.ABSENT
     assert storage_failure(FileNotFoundError(2, "No such file or directory", f"/lake/{name}/f.parquet")) is StorageFailure.ABSENT

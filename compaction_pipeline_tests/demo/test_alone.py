@@ -1,4 +1,4 @@
-"""Two demos in one folder would write one change log each and compare with both."""
+"""Only one demo runs in a folder. Two demos would each compare their tables with the change log of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person may choose about the demo."""
+"""The options of the demo."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from compaction_pipeline.demo.processes import check_port
 def test_without_any_choice_the_demo_is_live_on_port_3000_in_a_folder_of_its_own() -> None:
     options = read_options({})
     assert (options.port, options.once, options.root.name, options.root.is_absolute()) == (3000, False, ".demo", True)
-    # make hands ONCE and PORT on even when they are empty.
+    # make passes ONCE and PORT to the demo even when they are empty.
     assert read_options({"ONCE": "", "PORT": ""}) == options
 
 
 @pytest.mark.parametrize("text", ["1", "yes", "true"])
-def test_once_is_asked_for_by_any_word_but_no(text: str) -> None:
+def test_once_is_on_for_any_text_that_does_not_mean_no(text: str) -> None:
     assert read_options({"ONCE": text}).once
     assert not read_options({"ONCE": "0"}).once
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "-1", "three", "3000.5"])
-def test_a_port_that_is_none_is_refused_by_name_and_rule(text: str) -> None:
+def test_a_text_that_is_no_port_is_refused_by_name_and_rule(text: str) -> None:
     with pytest.raises(ConfigError, match=f"PORT is '{text}' but must be a whole number from 1 to 65535"):
         read_options({"PORT": text})
 

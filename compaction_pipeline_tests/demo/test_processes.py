@@ -1,4 +1,4 @@
-"""Every process of the demo ends with it, whatever it started and however it was told to end."""
+"""Every process that the demo started ends with the demo, however the demo is ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.demo.processes import Child, Processes, Stopped, stop_on_signals
 from compaction_pipeline.ending.process_table import ProcessEntry, family, process_table
 
-# Starts a child in a process group of its own, as Spark does; both deaf to SIGTERM. Says when both stand.
+# This script starts a child in a process group of its own, as Spark does. Both ignore SIGTERM. It announces when both run.
 _DEAF_FAMILY = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -26,7 +26,7 @@ else:
     open(sys.argv[1], "w").close()
 signal.pause()
 """
-# Its child stays behind when it ends, as dagster dev's do.
+# The child of this script survives it, as those of `dagster dev` do.
 _LEAVES_A_CHILD = """
 import os, signal, sys
 if os.fork() == 0:
@@ -38,7 +38,7 @@ signal.pause()
 def _started(processes: Processes, script: str, folder: Path) -> Child:
     os.mkfifo(folder / "ready")
     child = processes.start("child", [sys.executable, "-c", script, str(folder / "ready")], os.environ, folder, folder / "log")
-    # Opening a FIFO for reading waits until the child opens it for writing.
+    # This waits, because a FIFO opens for reading only when the child opens it for writing.
     (folder / "ready").read_bytes()
     return child
 
@@ -49,7 +49,7 @@ def _running(child: Child) -> list[int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the processes of a session, which only Linux tells")
 @pytest.mark.parametrize("script", [_DEAF_FAMILY, _LEAVES_A_CHILD], ids=["deaf", "leaves a child"])
-def test_nothing_is_left_of_a_child_that_does_not_end_when_asked(tmp_path: Path, script: str) -> None:
+def test_a_child_that_does_not_end_when_asked_is_killed_with_its_children(tmp_path: Path, script: str) -> None:
     processes = Processes()
     child = _started(processes, script, tmp_path)
     assert len(_running(child)) == 2

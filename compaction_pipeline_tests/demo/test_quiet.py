@@ -1,4 +1,4 @@
-"""When the proof of `make demo ONCE=1` stops waiting."""
+"""`make demo ONCE=1` waits until no work is left, or until a limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _QUEUED = WorkLeft({}, 3)
 
 
 class _Ticks:
-    """A clock that moves by five seconds a tick."""
+    """A clock that each tick moves on by five seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""The demo's comparison finds every row that is lost, revived, doubled or changed, on tables written as Flink writes them."""
+"""The demo's comparison finds every row that is lost, revived, doubled or changed, in tables that are written as Flink writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shows that `dagster dev` ends, and what happens to work that is under way then."""
+"""How a process notices that `dagster dev` ends, and what then happens to its work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_pipeline.defs.ticks import BROKEN_OFF, abandoned_when_dagster_en
 from compaction_pipeline.ending.dagster_dev import MARK, Abandoned, abandoned_when, ends_soon, whose_end_shows_it
 from compaction_pipeline.ending.process_table import ProcessEntry
 
-# A shell (10) with a `dagster dev` (20); its proxy (21) has a code server (30), which has a run worker (40).
+# A shell (10) has started `dagster dev` (20). Its proxy (21) has started a code server (30), which has started a run worker (40).
 _PARENTS = {10: 1, 20: 10, 21: 20, 22: 20, 23: 20, 30: 21, 40: 30, 50: 10, 60: 1}
 _COMMANDS = {
     20: "python -m dagster dev",
@@ -37,7 +37,7 @@ def test_a_process_outside_of_dagster_dev_watches_nobody() -> None:
     assert whose_end_shows_it(60, _table(), lambda pid: _COMMANDS.get(pid, "")) == frozenset()
 
 
-def test_what_has_ended_is_not_watched() -> None:
+def test_an_ended_process_is_not_watched() -> None:
     assert whose_end_shows_it(30, _table(22), lambda pid: _COMMANDS.get(pid, "")) == {23}
 
 
@@ -48,13 +48,13 @@ def test_nothing_is_watched_outside_of_dagster_dev(monkeypatch: pytest.MonkeyPat
     assert threading.active_count() == before
 
 
-def test_work_that_ends_answers_or_raises_as_ever() -> None:
+def test_work_that_ends_in_time_returns_or_raises_as_usual() -> None:
     assert abandoned_when(threading.Event(), lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         abandoned_when(threading.Event(), lambda: 1 // 0)
 
 
-def test_work_that_hangs_is_left_alone_when_the_end_comes() -> None:
+def test_work_that_hangs_is_abandoned_at_the_end() -> None:
     event, let_go = threading.Event(), threading.Event()
 
     def hang() -> bool:
@@ -66,7 +66,7 @@ def test_work_that_hangs_is_left_alone_when_the_end_comes() -> None:
     let_go.set()
 
 
-def test_no_work_is_begun_after_the_end_came() -> None:
+def test_no_work_begins_after_the_request_to_end() -> None:
     event = threading.Event()
     event.set()
     begun: list[int] = []

@@ -1,4 +1,4 @@
-"""A process that does not come to its end by itself is ended, and only then."""
+"""After SIGTERM, a process that does not end by itself is ended. Other processes are left alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 from compaction_pipeline.ending.last_resort import end_after
 
-# Swallows the request to end, as a held-back signal or a thread that hangs does.
+# This program ignores the request to end, as a process does whose signals are blocked or whose thread hangs.
 _DEAF = """
 import signal, sys
 from compaction_pipeline.ending.last_resort import end_after_sigterm
@@ -28,7 +28,7 @@ def _started(program: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_process_deaf_to_sigterm_ends_a_while_later_and_says_so() -> None:
+def test_a_process_that_ignores_sigterm_is_ended_later_and_says_so() -> None:
     process = _started(_DEAF)
     process.send_signal(signal.SIGTERM)
     said, complaint = process.communicate(timeout=600)
@@ -48,7 +48,7 @@ def test_another_signal_does_not_begin_the_end() -> None:
     process.communicate()
 
 
-def test_an_end_waits_until_it_may() -> None:
+def test_an_end_waits_until_it_is_allowed() -> None:
     codes: list[int] = []
     allowed = threading.Event()
     asked = threading.Event()

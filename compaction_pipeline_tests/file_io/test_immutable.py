@@ -1,4 +1,4 @@
-"""Which files are kept, and that the bound holds."""
+"""Which files the cache keeps, and its bound."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_only_metadata_with_unique_names_is_kept() -> None:
     assert [files.get(bucket, path) for path in (f"{_UUID}.parquet", "v3.metadata.json", f"{_UUID}-m0.avro")] == [None, None, b"x"]
 
 
-def test_another_identity_does_not_see_what_one_has_read() -> None:
+def test_one_identity_does_not_see_what_another_has_read() -> None:
     files = ImmutableFiles(1000)
     files.keep("one", f"{_UUID}-m0.avro", b"x")
     assert files.get("other", f"{_UUID}-m0.avro") is None
 
 
-def test_the_oldest_go_when_the_bound_is_reached_and_large_ones_are_not_kept() -> None:
+def test_the_oldest_files_are_dropped_at_the_bound_and_large_ones_are_not_kept() -> None:
     files, bucket = ImmutableFiles(80), object()
     for number in range(9):
         files.keep(bucket, f"{_UUID}-m{number}.avro", b"0123456789")

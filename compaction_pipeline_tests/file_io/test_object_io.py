@@ -1,4 +1,4 @@
-"""What each way of reading and writing costs in requests, and what it says when it fails."""
+"""How many requests each way of reading and writing needs, and which error each failure gives."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_stream_left_by_an_error_creates_nothing(store: ObjectStore) -> None:
     assert not store.objects
 
 
-def test_a_name_that_another_may_have_is_looked_up_before_it_is_taken(store: ObjectStore) -> None:
+def test_a_file_name_that_may_exist_is_looked_up_before_it_is_written(store: ObjectStore) -> None:
     store.objects["t/version-hint.text"] = b"1"
     with pytest.raises(FileExistsError):
         _io(store).new_output(store.url("t/version-hint.text")).create()
@@ -125,20 +125,22 @@ def test_keys_of_any_partition_value_are_read_written_and_deleted(store: ObjectS
     ],
 )
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "PUT", "DELETE"])
-def test_a_refusal_is_asked_once_and_keeps_its_reason(store: ObjectStore, status: int, code: str, kind: StorageFailure, verb: str) -> None:
+def test_a_refused_request_is_sent_once_and_keeps_its_reason(
+    store: ObjectStore, status: int, code: str, kind: StorageFailure, verb: str
+) -> None:
     store.fault = lambda method, key: Fault("status", status, code)
     file = _io(store).new_input(store.url("t/x"))
     call = {"GET": file.open, "HEAD": file.__len__, "PUT": lambda: file.put(b"abc"), "DELETE": file.delete}[verb]
     with pytest.raises(OSError) as raised:
         call()
-    # An answer to HEAD has no body, and so no code.
+    # An answer to HEAD has no body, so it has no error code.
     told = kind if verb != "HEAD" or code in ("NoSuchKey", "AccessDenied", "PermanentRedirect") else None
     assert told is None or storage_failure(raised.value) is told
     assert sum(store.counts().values()) == 1
 
 
 @pytest.mark.parametrize("fault", [Fault("status", 503, "SlowDown"), Fault("status", 500), Fault("close"), Fault("cut")])
-def test_what_fails_in_passing_is_asked_again(store: ObjectStore, fault: Fault) -> None:
+def test_a_request_that_fails_in_passing_is_sent_again(store: ObjectStore, fault: Fault) -> None:
     store.objects["t/x"] = b"abcdef" * 100
     left = iter([fault, fault])
     store.fault = lambda method, key: next(left, None)
@@ -173,12 +175,12 @@ def test_other_schemes_are_pyarrows() -> None:
     assert isinstance(ObjectFileIO({}).new_input("file:///tmp/x"), PyArrowFile)
 
 
-def test_what_is_held_of_a_large_file_costs_no_further_request(store: ObjectStore) -> None:
+def test_bytes_of_a_large_file_that_are_in_memory_need_no_further_request(store: ObjectStore) -> None:
     data = bytes(number % 251 for number in range(600_000))
     store.objects["t/x"] = data
     file = RangedFile(_io(store).new_input(store.url("t/x")), len(data))
     file.hold([(10, 1000), (2000, 500), (400_000, 100)], 1 << 20)
-    # Two that lie close together are one.
+    # Two ranges that are close together are read with one request.
     assert store.counts() == {"GET": 2}
     for start, length in ((10, 1000), (2000, 500), (1500, 900), (400_050, 50)):
         file.seek(start)
@@ -194,7 +196,7 @@ def test_what_is_held_of_a_large_file_costs_no_further_request(store: ObjectStor
     assert store.counts() == {"GET": 1}
 
 
-def test_more_than_may_be_held_is_not_fetched(store: ObjectStore) -> None:
+def test_ranges_beyond_the_memory_bound_are_not_fetched(store: ObjectStore) -> None:
     store.objects["t/x"] = bytes(200_000)
     file = RangedFile(_io(store).new_input(store.url("t/x")), 200_000)
     file.hold([(0, 100_000)], 99_999)

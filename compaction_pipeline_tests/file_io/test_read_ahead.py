@@ -1,4 +1,4 @@
-"""Small files are read once, ahead, within a bound."""
+"""Small files are read ahead, once each, within a bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compaction_pipeline.file_io.read_ahead import ReadAhead
 
 
 class Reads:
-    """Notes what was read, and most bytes of files that were read and not yet forgotten are told by the caller."""
+    """A function that reads files, and records which files it read."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -44,7 +44,7 @@ def test_files_are_begun_before_they_are_asked_for() -> None:
 
     ahead = ReadAhead(read, 1000)
     ahead.expect([("a", 1), ("b", 1)])
-    # Neither ends before the other has begun.
+    # Neither read ends before the other has begun.
     assert (ahead.get("a", 1), ahead.get("b", 1)) == (b"x", b"x")
     ahead.close()
 
@@ -86,8 +86,8 @@ def test_large_files_are_not_read_ahead() -> None:
     assert not reads.paths
 
 
-def test_what_failed_ahead_is_read_again_when_it_is_announced_again() -> None:
-    # An attempt is tried again after the store was busy: reads that failed then say nothing of now.
+def test_a_read_that_failed_ahead_is_repeated_when_the_file_is_announced_again() -> None:
+    # The attempt is tried again because the store was busy. Reads that failed then may work now.
     reads = Reads()
     reads.fail = lambda path: True
     ahead = ReadAhead(reads, 1000)

@@ -1,6 +1,6 @@
-"""A small real lake for tests: a SQL catalog on SQLite, tables on local files, writers, and merges done with plain Python.
+"""A small real lake for tests: a SQL catalog on SQLite, tables on local files, writers, and merges in plain Python.
 
-Nothing here shares code with the kernel: rows of a merge come from the reference reader.
+It shares no code with the kernel. The rows of a merge come from the reference reader.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 class Lake:
-    """A catalog `lake`, in a folder where no properties name another, with its scan and a committer that never sleeps."""
+    """A catalog `lake` with its scan, and a committer that never sleeps. It is in `folder` unless its properties say otherwise."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Lake:
 
 
 class LakeTable:
-    """One table: writes as streaming writers do, plans and merges by hand, commits with the product."""
+    """One table. It is written as streaming writers do, planned and merged by this class, and committed by the product."""
 
     def __init__(self, lake: Lake, identifier: TableIdentifier, table: Table) -> None:
         self.lake = lake
@@ -104,7 +104,7 @@ class LakeTable:
         return file
 
     def ids(self, *ids: int) -> OutputFile:
-        """Insert rows of these ids."""
+        """Insert rows with these ids."""
         return self.insert(*({"id": one, "name": f"n{one}"} for one in ids))
 
     def equality_file(
@@ -167,18 +167,18 @@ class LakeTable:
         return reference_rows(self.table)
 
     def live_ids(self) -> list[int]:
-        """Ids of the rows that a reader sees, sorted; doubled rows show twice."""
+        """The ids of the rows that a reader sees, sorted. Rows that are there twice count twice."""
         return sorted(row["id"] for row in self.rows())
 
     def entries(self) -> list[Any]:
-        """Every manifest entry of the head, DELETED ones too."""
+        """Every manifest entry of the head, also the DELETED ones."""
         self.table.refresh()
         snapshot = self.table.current_snapshot()
         assert snapshot is not None
         return [entry for manifest in snapshot.manifests(self.table.io) for entry in read_entries(self.table.io, manifest, live_only=False)]
 
     def judged_entries(self) -> list[Any]:
-        """Every manifest entry of the head as fastavro reads it, which shares no code with what the product decodes with."""
+        """Every manifest entry of the head, read by fastavro, which shares no code with the product's decoder."""
         self.table.refresh()
         snapshot = self.table.current_snapshot()
         assert snapshot is not None
@@ -191,18 +191,18 @@ class LakeTable:
     # ---- compacting --------------------------------------------------------------------------------------------------
 
     def merge(self, inputs: Iterable[str] | None = None, task_id: str = "m1", *, output_spec_id: int | None = None) -> CompactionTask:
-        """Plan a merge of these data files (None: all) at the head and do it at once: a Prepared task."""
+        """Plan and merge these data files (None means all) at the head. Returns a Prepared task."""
         return self._task(TaskAction.MERGE, inputs, task_id, output_spec_id=output_spec_id)
 
     def planned(self, inputs: Iterable[str], task_id: str) -> CompactionTask:
-        """The same without its outputs: no row is read."""
+        """Plan a merge as `merge` does, but do not read or write any row."""
         return self._task(TaskAction.MERGE, inputs, task_id, merged=False)
 
     def convert(self, inputs: Iterable[str], converts: Iterable[str], task_id: str = "c1") -> CompactionTask:
         return self._task(TaskAction.CONVERT, inputs, task_id, converts=tuple(converts))
 
     def drop(self, task_id: str = "d1") -> CompactionTask:
-        """Drop the table's dangling delete files."""
+        """A task that drops the table's dangling delete files."""
         task = self._task(TaskAction.DROP_DELETES, [], task_id)
         deletes = tuple(file for file in self.files() if not file.is_data)
         return replace(task, work=replace(task.work, deletes=deletes))
@@ -290,4 +290,4 @@ class LakeTable:
         return tuple(outputs)
 
     new_partition: Record | None = None
-    """Partition record of a merge that moves rows to another spec."""
+    """The partition record for a merge that moves rows to another spec."""

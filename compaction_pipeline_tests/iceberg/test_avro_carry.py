@@ -1,4 +1,4 @@
-"""Carried values keep their bytes; where they cannot, they keep their value, or are refused. fastavro judges."""
+"""Values that are carried from one Avro schema to another keep their bytes, or else their value, or are refused. fastavro is the judge."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_bytes_of_every_type_are_copied(kind: Any, values: st.SearchStrategy[Any
     def check(value: Any) -> None:
         content = _written(optional, {"n7": -1, "n8": value, "n9": "ä"})
         carried = _carried(optional, turned, content)
-        # Byte for byte what fastavro writes for the same value in the other schema.
+        # The bytes must equal those that fastavro writes for the same value in the other schema.
         assert carried == _written(turned, {"n9": "ä", "n8": value, "n10": None})
 
     check()
@@ -84,7 +84,7 @@ def test_bytes_of_every_type_are_copied(kind: Any, values: st.SearchStrategy[Any
 
 def test_runs_of_another_writer_stay_as_they_are() -> None:
     kind = {"type": "array", "items": "long"}
-    # Two runs of 2 and 1 items, each with its size in bytes in front.
+    # There are two runs, of 2 items and of 1 item. Each begins with its size in bytes.
     content = b"\x03\x04\x02\x04\x01\x02\x06\x00"
     assert _read(kind, content) == [1, 2, 3]
     assert _carried(kind, kind, content) == content

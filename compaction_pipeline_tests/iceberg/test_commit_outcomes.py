@@ -1,4 +1,4 @@
-"""How an attempt ends: committed, for certain not, or unknown; and what may be deleted then."""
+"""How an attempt to commit ends (committed, certainly not committed, or unknown), and which files may be deleted then."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
 
 class Faulty:
-    """Stands before a catalog's `commit_table` and does something else for the first calls."""
+    """Replaces a catalog's `commit_table`, and causes faults in its first calls."""
 
     def __init__(self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, *plans: Callable[[Callable[[], Any]], Any]) -> None:
         self.calls = 0
@@ -137,7 +137,7 @@ def test_silence_with_the_head_unmoved_is_unknown_and_deletes_nothing(lake: Lake
     assert metadata_files(lake) > before
     settled = lake.committer.settle(t.identifier, "record-1", [merge])
     assert settled.state is CommitState.UNKNOWN
-    # Another commit moves main: now the attempt can never land.
+    # Another commit moves `main`, so the attempt can never be committed any more.
     t.ids(3)
     assert lake.committer.settle(t.identifier, "record-1", [merge]).state is CommitState.NOTHING
 
@@ -162,7 +162,7 @@ def test_committing_an_unknown_record_again_ends_it(lake: Lake, monkeypatch: pyt
 
     Faulty(lake.catalog, monkeypatch, swallowed)
     assert t.commit(merge).state is CommitState.UNKNOWN
-    # The request arrives after all.
+    # The delayed request reaches the catalog now.
     late[0]()
     outcome = t.commit(merge)
     assert outcome.state is CommitState.COMMITTED
@@ -218,7 +218,7 @@ def test_orphans_are_deleted_only_when_no_snapshot_lists_them(lake: Lake) -> Non
     t.commit(merge)
     paths = [output.path for task in (merge, orphan) for output in task.result.outputs]  # type: ignore[union-attr]
     inputs = [file.path for file in merge.work.inputs]
-    # The inputs are gone from the head, but older snapshots still list them.
+    # The head no longer lists the inputs, but older snapshots do.
     assert lake.committer.delete_orphans(t.identifier, merge.table_uuid, [*paths, *inputs]) == (orphan.result.outputs[0].path,)
     assert lake.committer.delete_orphans(t.identifier, merge.table_uuid, [*paths, *inputs]) == ()
     assert t.live_ids() == [1, 2]
@@ -229,7 +229,7 @@ def test_a_listed_file_is_no_orphan_however_its_path_is_written(lake: Lake) -> N
     merge = t.merge()
     assert merge.result is not None
     t.commit(merge)
-    # As a folder's listing has it once the table's location was changed to another form of the same folder.
+    # After the table's location was changed to another form of the same folder, a listing of the folder gives paths like this.
     paths = [output.path.replace("file:///", "file:/") for output in merge.result.outputs]
     assert lake.committer.delete_orphans(t.identifier, merge.table_uuid, paths) == ()
     assert t.live_ids() == [1, 2]

@@ -1,4 +1,4 @@
-"""Iceberg's own Java library on Spark, for judging what we wrote and for writing on top of it."""
+"""Fixtures: Iceberg's Java library on Spark, which reads our commits and writes on top of them, and Flink, an S3 and a REST catalog."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PACKAGES = ",".join(
 
 @pytest.fixture(scope="session")
 def iceberg_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A Spark session with Iceberg's extensions; catalogs are added by `spark_catalog`."""
+    """A Spark session with Iceberg's extensions. The fixture `spark_catalog` adds catalogs to it."""
     from pyspark.sql import SparkSession
 
-    # The Java that the product finds, its own where the machine has none; Flink and Ivy are started by name.
+    # This is the Java that the product finds. It is put on the PATH, because Flink and Ivy are started as `java`.
     java = find_java(os.environ, tmp_path_factory.mktemp("java")).path
     os.environ |= {"JAVA_HOME": java, "PATH": f"{java}/bin{os.pathsep}{os.environ['PATH']}"}
     spark = (
@@ -61,14 +61,14 @@ def spark_catalog(iceberg_spark: Any) -> Any:
 
 
 def registered(spark: Any, name: str, database: str, warehouse: str) -> Any:
-    """Spark with this catalog in it."""
+    """The Spark session, with this catalog added."""
     settings = {
         "": "org.apache.iceberg.spark.SparkCatalog",
         ".type": "jdbc",
         ".uri": f"jdbc:sqlite:{database}",
         ".warehouse": warehouse,
         ".jdbc.schema-version": "V1",
-        # PyIceberg commits between two statements of Spark.
+        # PyIceberg commits between two statements of Spark, so Spark must load the table each time.
         ".cache-enabled": "false",
     }
     for key, value in settings.items():
@@ -78,7 +78,7 @@ def registered(spark: Any, name: str, database: str, warehouse: str) -> Any:
 
 @pytest.fixture(scope="session")
 def flink_jvm() -> Iterator[Any]:
-    """A JVM that runs Flink, fetched on first use."""
+    """A JVM that runs Flink. Flink is fetched on first use."""
     from compaction_pipeline_tests.interop import flink
 
     with flink.flink_jvm() as jvm:
@@ -87,28 +87,28 @@ def flink_jvm() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A real S3, fetched and started on first use."""
+    """A real S3. Its program is fetched and started on first use."""
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def rest_catalog(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[RestCatalogServer]:
-    """A real REST catalog on that S3, fetched and started on first use."""
+    """A real REST catalog on that S3. Its program is fetched and started on first use."""
     with rest_catalog_server(tmp_path_factory.mktemp("rest"), s3) as server:
         yield server
 
 
 @pytest.fixture
 def served_lake(tmp_path: Path, s3: S3Server, rest_catalog: RestCatalogServer) -> Iterator[ServedLake]:
-    """A namespace of its own in that catalog, and the product, which reaches both servers through proxies."""
+    """A new namespace in that catalog, and the product, which reaches both servers through proxies."""
     with ServedLake(tmp_path, s3, rest_catalog) as lake:
         yield lake
 
 
 @pytest.fixture
 def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Prints a line of figures where everyone sees it: also of a test that passes."""
+    """A function that prints a line of figures, also when the test passes."""
     reporter, capture = (request.config.pluginmanager.get_plugin(name) for name in ("terminalreporter", "capturemanager"))
 
     def line(text: str) -> None:
@@ -127,7 +127,7 @@ def warehouse(tmp_path: Path, spark_catalog: Any) -> Warehouse:
 
 @pytest.fixture
 def compactions(warehouse: Warehouse) -> Iterator[Compactions]:
-    """The product on that catalog; it merges in this process."""
+    """The product on that catalog. It merges in this process."""
     product = Compactions(warehouse)
     yield product
     product.close()
@@ -135,7 +135,7 @@ def compactions(warehouse: Warehouse) -> Iterator[Compactions]:
 
 @pytest.fixture
 def lagging_compactions(warehouse: Warehouse) -> Iterator[Compactions]:
-    """The product on that catalog, with merges that take long: table `t` moves on meanwhile."""
+    """The product on that catalog, with an engine whose merges take long enough for others to commit to the table `t`."""
     product = Compactions(warehouse, Lagging(InProcessMergeEngine(), lambda: warehouse.table().metadata_location))
     yield product
     product.close()

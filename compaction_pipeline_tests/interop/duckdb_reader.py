@@ -1,6 +1,6 @@
-"""DuckDB's own reader of Iceberg tables, run in a process of its own: the third judge, in C++, that shares no line with the others.
+"""Reads tables with DuckDB's reader of Iceberg tables, which shares no code with the other readers. It runs in a process of its own.
 
-The child imports DuckDB and its extensions from `peers` before all other packages.
+That process imports DuckDB and its extensions from the folder of `peers`, before all other packages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ for location in sys.argv[2:]:
 
 
 def duckdb_rows(*tables: Any) -> list[list[tuple[str | None, ...]]]:
-    """Rows of each PyIceberg table as DuckDB sees them: every value as text, columns in the table's order."""
+    """The rows of each PyIceberg table as DuckDB reads them: every value as text, columns in the table's order."""
     packages = duckdb_packages()
     locations = [local_path(table.metadata_location) for table in tables]
     done = subprocess.run(

@@ -1,6 +1,7 @@
-"""A Flink in a JVM of its own that runs SQL: streams whose outcome is known beforehand, written into Iceberg tables.
+"""Runs SQL on a Flink in a JVM of its own, which streams known changes into Iceberg tables.
 
-The stream is n = 1, 2, 3 …; n changes the row `n · 7919 mod KEYS`: it is upserted, or deleted when n is a multiple of 5.
+The changes are numbered n = 1, 2, 3 …. Change n upserts the row with the key `n · 7919 mod KEYS`, or deletes it when n is a
+multiple of 5.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _STEP = 7919
 _DELETES = 5
 _PARTITIONS = 3
 _ENDLESS = 200_000
-"""More changes than any test waits for; the source keeps those that are left in each checkpoint, which holds 5 MB."""
+"""More changes than any test waits for. Each checkpoint holds the changes that are left in the source, 5 MB."""
 
 _OPENED = "io lang lang.reflect net nio text time util util.concurrent util.concurrent.atomic util.concurrent.locks"
 
-# The inner query takes a row back by its old value alone, which an upsert does not look at; the outer one says that it is
-# deleted. Its MOD changes nothing, but hides from the planner that it has nothing to do.
+# When a row is deleted, the inner query only retracts its old value, which an upsert ignores. The outer query turns that into a
+# delete. Its MOD changes no value, but without it Flink's planner would remove the outer query.
 CHANGES = f"""
 SELECT id, CAST(MOD(id, {_PARTITIONS}) AS INT), v, CONCAT('n', CAST(v AS STRING)), NULLIF(MOD(v, 7), 0) FROM (
   SELECT MOD(id, {KEYS}) AS id, MAX(v) AS v FROM (
@@ -43,11 +44,11 @@ SHAPES = {
     "WITH ('format-version'='2', 'write.upsert.enabled'='true')",
     "retractions": f"({COLUMNS}, PRIMARY KEY (id) NOT ENFORCED) WITH ('format-version'='2')",
 }
-"""Tables by what Flink writes into them: upserts delete before each insert, retractions delete what they replace."""
+"""Tables by the way Flink writes to them: with upserts it deletes before each insert, with retractions only what it replaces."""
 
 
 def expected_rows(*streams: int) -> list[Row]:
-    """What a reader must see after streams of the changes 1 to each of these numbers, one after the other."""
+    """The rows that a reader must see after these streams, one after the other. Each number is the last change of a stream."""
     rows: dict[int, Row] = {}
     for last in streams:
         here: set[int] = set()
@@ -67,7 +68,7 @@ class Job:
     """A streaming job that ends by itself."""
 
     def __init__(self, result: Any) -> None:
-        # Asked for at once: when the job is over its cluster is gone, and answers nothing new.
+        # The result is requested now, because the cluster ends with the job and then answers no request.
         self._end = result.getJobClient().get().getJobExecutionResult()
 
     @property
@@ -75,12 +76,12 @@ class Job:
         return not self._end.isDone()
 
     def wait(self) -> None:
-        """Wait for its end; raises what it failed with."""
+        """Wait for the end of the job. Raises the error that it failed with."""
         self._end.get()
 
 
 class Stream(Job):
-    """A streaming job that goes on until it is stopped, so that a slow machine has the time that it needs."""
+    """A streaming job that runs until it is stopped, so that a slow machine has enough time."""
 
     def __init__(self, result: Any, savepoints: Path, form: Any) -> None:
         super().__init__(result)
@@ -89,15 +90,15 @@ class Stream(Job):
         self._form = form
 
     def stop(self) -> None:
-        """Take no more changes, commit those that were taken, and end."""
+        """Stop reading changes, commit those that were read, and end."""
         if self.running:
             self._client.stopWithSavepoint(True, str(self._savepoints), self._form).get()
-        # A stream that ended by itself failed, and says why.
+        # A stream that ended by itself has failed, and `wait` raises its error.
         self.wait()
 
 
 class Flink:
-    """SQL on a local Flink; each job gets a cluster within the JVM."""
+    """SQL on a local Flink. Each job gets a cluster within the JVM."""
 
     def __init__(self, jvm: Any, catalog: str, properties: Mapping[str, str]) -> None:
         self._catalog = catalog
@@ -107,7 +108,7 @@ class Flink:
             "execution.checkpointing.interval": "500 ms",
             "taskmanager.memory.network.min": "16 mb",
             "taskmanager.memory.network.max": "16 mb",
-            # A job that fails must say so, not begin again.
+            # A job that fails must report that, and not start again.
             "restart-strategy.type": "disable",
         }
         api = jvm.org.apache.flink.table.api
@@ -127,14 +128,14 @@ class Flink:
         self.sql(f"CREATE TABLE {self._catalog}.db.{table} {SHAPES[shape]}")
 
     def write(self, tables: Sequence[str], last: int, per_second: int) -> Job:
-        """Start a job that writes the changes 1 to `last` into each of the tables, at so many a second."""
+        """Start a job that writes the changes 1 to `last` into each of the tables, `per_second` changes a second."""
         return Job(self._written(tables, last, per_second).execute())
 
     def stream(self, tables: Sequence[str], per_second: int, savepoints: Path) -> Stream:
-        """Start a job that writes the changes from 1 on into each of the tables, until it is stopped; table `taken` gets their numbers."""
+        """Start a job that writes the changes from 1 on into each table, until it is stopped. The table `taken` gets their numbers."""
         self.sql(f"CREATE TABLE {self._catalog}.db.taken (n BIGINT)")
         statements = self._written(tables, _ENDLESS, per_second)
-        # One source feeds all statements.
+        # One source serves all statements.
         statements.addInsertSql(f"INSERT INTO {self._catalog}.db.taken SELECT n FROM numbers")
         return Stream(statements.execute(), savepoints, self._savepoint_form)
 
@@ -154,7 +155,7 @@ def _quoted(text: str) -> str:
 
 @contextmanager
 def flink_jvm() -> Iterator[Any]:
-    """A JVM with Flink on its classpath; it ends with this block, and with this process."""
+    """A JVM with Flink on its classpath. It ends with the block, or with this process."""
     jars = flink_jars()
     hadoop = [str(jar) for jar in SPARK_JARS.glob("hadoop-client-*.jar")]
     opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED.split()]

@@ -1,8 +1,7 @@
-"""Engines that stand beside ours in tests and live in folders of their own below `.venv`, fetched once by their ordinary clients.
+"""Fetches the engines and servers that tests compare with or run on, once, into folders of their own below `.venv`.
 
-None may stand in our environment: jars of Flink and of the servers would meet Spark's, and DuckDB's extension needs exactly its own
-version of DuckDB.
-Where a registry does not answer, the tests are skipped with what was said; on CI they fail.
+They cannot be part of our environment: jars of Flink and of the servers would clash with Spark's, and DuckDB's extension needs exactly
+its own version of DuckDB. When a registry does not answer, the tests are skipped with its error; on CI they fail.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ FLINK = "2.1.3"
 FLINK_ICEBERG = "1.11.0"
 """The newest iceberg-flink-runtime for this Flink."""
 DUCKDB = "1.5.5"
-"""The newest version that PyPI has the iceberg extension of."""
+"""The newest version of DuckDB for which PyPI has the iceberg extension."""
 S3PROXY = "4.1.0"
 REST_CATALOG = "1.11.0"
-"""The newest iceberg-open-api that has Java's own REST catalog for tests."""
+"""The newest iceberg-open-api that contains Iceberg's REST catalog for tests."""
 _JETTY = "12.1.5"
 _SQLITE = "3.46.1.3"
 
@@ -39,7 +38,7 @@ _S3PROXY = f"""
     <dependency org="org.gaul" name="s3proxy" rev="{S3PROXY}" conf="default->master" transitive="false">
       <artifact name="s3proxy" type="jar" ext="jar" m:classifier="jar-with-dependencies"/></dependency>"""
 
-# Iceberg's bundle of AWS holds the SDK alone; a dependency with artifacts of its own gets those and no other.
+# Iceberg's AWS bundle contains only the SDK. A dependency that lists artifacts of its own gets only those.
 _REST_CATALOG = f"""
     <dependency org="org.apache.iceberg" name="iceberg-open-api" rev="{REST_CATALOG}" conf="default->master" transitive="false">
       <artifact name="iceberg-open-api" type="jar" ext="jar" m:classifier="test-fixtures"/></dependency>
@@ -57,30 +56,30 @@ _REST_CATALOG = f"""
 def flink_jars() -> Path:
     """A folder with the jars of Flink, its Iceberg connector and SQLite's driver.
 
-    The package `apache-flink-libraries` holds all of Flink that is Java. PyFlink itself (`apache-flink`) is not needed to run SQL: it
-    would bring Apache Beam, and wheels for few versions of Python.
+    The package `apache-flink-libraries` contains all Java parts of Flink. PyFlink itself (`apache-flink`) is not needed to run SQL. It
+    would bring Apache Beam, and has wheels for only a few versions of Python.
     """
     return _made(f"flink-{FLINK}-iceberg-{FLINK_ICEBERG}", _fetch_flink)
 
 
 def duckdb_packages() -> Path:
-    """A folder to put before others on PYTHONPATH: DuckDB and the extensions that read Iceberg tables offline."""
+    """A folder for the front of PYTHONPATH, with DuckDB and the extensions that read Iceberg tables offline."""
     names = ["duckdb", "duckdb-extension-avro", "duckdb-extension-httpfs", "duckdb-extension-iceberg"]
     return _made(f"duckdb-{DUCKDB}", lambda folder: _pip("install", "--target", str(folder), *(f"{name}=={DUCKDB}" for name in names)))
 
 
 def s3_jars() -> Path:
-    """A folder with s3proxy: an S3 over a folder of files, which checks signatures."""
+    """A folder with s3proxy, an S3 that stores objects as files and checks signatures."""
     return _made(f"s3proxy-{S3PROXY}", lambda folder: _ivy_all(folder, _S3PROXY))
 
 
 def rest_catalog_jars() -> Path:
-    """A folder with Iceberg's own REST catalog for tests, and what it needs apart from Hadoop, whose jars Spark brings."""
+    """A folder with Iceberg's own REST catalog for tests and the jars that it needs, except Hadoop's, which PySpark contains."""
     return _made(f"rest-catalog-{REST_CATALOG}", lambda folder: _ivy_all(folder, _REST_CATALOG))
 
 
 def java() -> Path:
-    """The Java that the product finds, its own where the machine has none."""
+    """The Java that the product finds, or the product's own when the machine has none."""
     return Path(find_java(os.environ, _HOME).path) / "bin" / "java"
 
 
@@ -92,7 +91,7 @@ def _made(name: str, make: Callable[[Path], None]) -> Path:
     draft.mkdir(parents=True)
     try:
         make(draft)
-        # Whole or not at all: an interrupted set-up is begun again.
+        # The folder gets its name only when it is complete, so an interrupted download starts again.
         draft.rename(folder)
     except (OSError, subprocess.CalledProcessError) as error:
         if folder.exists():
@@ -124,7 +123,7 @@ def _fetch_flink(folder: Path) -> None:
 
 
 def _ivy(folder: Path, organisation: str, name: str, version: str) -> None:
-    """Fetch a jar from Maven by the client that Spark brings, through the cache that Spark uses."""
+    """Fetch a jar from Maven with the client that PySpark contains, through Spark's cache."""
     what = ["-dependency", organisation, name, version, "-notransitive", "-types", "jar", "-confs", "default"]
     _run([str(java()), "-jar", str(_ivy_jar()), "-cache", str(_IVY_CACHE), *what, "-retrieve", str(folder / "[artifact]-[revision].[ext]")])
     if not (folder / f"{name}-{version}.jar").exists():
@@ -132,7 +131,7 @@ def _ivy(folder: Path, organisation: str, name: str, version: str) -> None:
 
 
 def _ivy_all(folder: Path, dependencies: str) -> None:
-    """Fetch the jars of these dependencies in Ivy's own words, which know Maven's classifiers, with all that they need."""
+    """Fetch these dependencies with all that they need. They are written in Ivy's XML, because that supports Maven's classifiers."""
     module = folder / "ivy.xml"
     module.write_text(
         f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -152,7 +151,7 @@ def _ivy_jar() -> Path:
 
 
 def _pip(*arguments: str) -> None:
-    # `uv sync` leaves no pip in our own environment.
+    # `uv sync` installs no pip in our own environment.
     home = _HOME / "pip"
     if not (home / "bin" / "pip").exists():
         _run([sys.executable, "-m", "venv", str(home)])

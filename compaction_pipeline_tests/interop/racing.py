@@ -1,4 +1,4 @@
-"""Compacts a table without pause beside what others do to it, and counts how that went."""
+"""Compacts a table without pause while others write to it, and counts the results."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline_tests.interop.warehouse import Compactions
 
 Say = Callable[[str], None]
-"""Prints a line of figures where everyone sees it: also of a test that passes."""
+"""A function that prints a line of figures, also when the test passes."""
 
 Enough = Callable[["Tally"], bool]
-"""Whether what was done shows what the test wants to see; a slow machine gets the time that it needs."""
+"""True when the compactions so far have shown all that the test wants to see. A slow machine gets more time for that."""
 
 
 @dataclass
 class Tally:
-    """What came of compacting: `salvaged` tasks went in although others of their commit met a conflict; that of `conflicts` was lost."""
+    """The results of the compactions. `conflicts` counts tasks that met one, `salvaged` the tasks that were committed beside those."""
 
     compactions: int = 0
     commits: int = 0
@@ -59,7 +59,7 @@ class Tally:
 
 
 class Lagging:
-    """An engine whose every other merge takes until the table has moved on, as large merges do; at most some seconds."""
+    """An engine whose every other merge lasts until others have committed to the table, as during a large merge, at most `seconds`."""
 
     def __init__(self, engine: MergeEngine, head: Callable[[], object], commits: int = 3, seconds: float = 6) -> None:
         self._engine = engine
@@ -84,7 +84,7 @@ class Lagging:
 
 
 def compact_while(running: Callable[[], bool], compactions: Compactions, enough: Enough, seconds: float, table: str = "t") -> Tally:
-    """Compact with one type after the other for so long, and longer while it is not enough; no longer than something runs beside it."""
+    """Compact with one type after the other, for `seconds` and then until `enough`. End early when nothing runs beside it any more."""
     tally, ends = Tally(), time.monotonic() + seconds
     for kind in itertools.cycle(CompactionType):
         if not running() or (time.monotonic() >= ends and enough(tally)):
@@ -108,7 +108,7 @@ class Worker:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Wait for the end of its step; raises what it failed with."""
+        """Wait for the end of the present step. Raises the error that the step failed with."""
         self._stopped.set()
         self._thread.join()
         if self._error is not None:
@@ -124,7 +124,10 @@ class Worker:
 
 @contextmanager
 def working(*steps: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
-    """Steps that repeat beside the block, which gets a function that says whether all still run; raises what one failed with."""
+    """Repeat steps in threads beside the block. The block gets a function that says whether all threads still run.
+
+    At the end, the error of a step that failed is raised.
+    """
     workers = [Worker(step) for step in steps]
     try:
         yield lambda: all(worker.running for worker in workers)

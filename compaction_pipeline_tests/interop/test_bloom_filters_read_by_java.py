@@ -1,4 +1,4 @@
-"""Java finds every row through the bloom filters that our files have, and leaves out what they exclude."""
+"""Java finds every row through the bloom filters of our files, and skips files that they exclude."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def test_java_finds_every_value_of_every_type_behind_our_filters(warehouse: Ware
             expected = _ROWS // 5 if name == "code" else 1
             [found] = warehouse.sql(f"SELECT count(*) FROM {{t}} WHERE {name} = CAST('{text}' AS {kind})")
             assert found[0] == expected, (name, value, text)
-    # Within the bounds and in no row: nothing but the filter can tell.
+    # These values are within the bounds but in no row, so only the filter excludes them.
     assert warehouse.sql("SELECT count(*) FROM {t} WHERE l = 4 OR name = 'n4'")[0][0] == 0

@@ -1,4 +1,4 @@
-"""Java skips equality deletes by column bounds: those of the kernel's files must not hide a row from a delete."""
+"""Java skips equality deletes by column bounds, so the bounds of the kernel's files must not hide a row from a delete."""
 
 from __future__ import annotations
 

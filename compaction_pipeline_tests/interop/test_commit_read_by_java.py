@@ -1,4 +1,4 @@
-"""Iceberg's Java library reads every kind of result of ours, and goes on writing on it."""
+"""Iceberg's Java library reads the table after each kind of our commits, and can go on writing to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BY_NAME = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"), sp
 
 
 class Java:
-    """One lake seen by Spark."""
+    """A lake whose catalog is registered with Spark."""
 
     def __init__(self, folder: Path, register: Register) -> None:
         self.name = f"c{uuid4().hex[:8]}"
@@ -42,12 +42,12 @@ class Java:
         return rows
 
     def agrees(self, table: LakeTable) -> None:
-        """Java sees the rows that the reference reader sees."""
+        """Check that Java sees the same rows as the reference reader."""
         rows = [row.asDict() for row in self.sql(f"SELECT * FROM {self.name}.db.{table.identifier.name}")]
         assert not bag_difference(rows, table.rows())
 
     def goes_on(self, table: LakeTable) -> None:
-        """Java appends, deletes, merges, rewrites all there is to rewrite and expires on top, and both readers still agree."""
+        """Let Java append, delete, merge, rewrite everything and expire snapshots. Both readers must still agree."""
         before = self.ids()
         self.sql("INSERT INTO {t} (id) VALUES (1001), (1002)")
         assert self.ids() == sorted([*before, 1001, 1002])
@@ -105,7 +105,7 @@ def test_java_reads_a_merge_beside_a_conversion_and_goes_on(java: Java) -> None:
 
 
 def test_a_position_delete_of_a_writer_that_began_before_us_fails(java: Java) -> None:
-    """Iceberg's row delta asks history for DELETED entries of the files that it names."""
+    """Java finds the conflict because its row delta looks in the history for DELETED entries of the files that it names."""
     t = java.lake.table(properties={**MERGE_ON_READ, "commit.retry.num-retries": "0"})
     file = t.ids(1, 2)
     t.ids(3)
@@ -210,7 +210,7 @@ def test_java_reads_every_partition_type_back(java: Java) -> None:
 def test_we_commit_on_what_java_wrote(java: Java) -> None:
     t = java.lake.table(properties=MERGE_ON_READ)
     for number in range(4):
-        # One file of two rows: a delete of one of them must be a position delete.
+        # The file has two rows, so Spark deletes one of them by a position delete.
         rows = f"VALUES ({number}, 'n{number}'), ({number + 10}, 'm{number}') AS v(id, name)"
         java.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM {rows}")
     java.sql("DELETE FROM {t} WHERE id IN (1, 12)")

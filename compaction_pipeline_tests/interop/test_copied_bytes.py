@@ -1,4 +1,4 @@
-"""What we put together from the bytes of Spark's files is read by Java as before: by rows, by batches, and through its filters."""
+"""Java reads the same from files that we made of copied bytes as from Spark's files: by rows, by batches and through its filters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compaction_pipeline_tests.reference_reader import local_path
 
 pytestmark = pytest.mark.interop
 
-# The target makes row groups of 62 kB move as they are, and pages of 122 bytes worth keeping.
+# With this target, row groups of 62 kB or more are copied whole, and pages of 122 bytes or more are kept.
 _MADE = """
     CREATE TABLE {t} (
         id BIGINT NOT NULL, n INT, d DOUBLE, f FLOAT, price DECIMAL(12,2), wide DECIMAL(30,4), name STRING, code STRING, at TIMESTAMP,
@@ -33,14 +33,14 @@ _ROWS = """
     FROM range(%d, %d)"""
 _FLAT = "id, n, d, f, price, wide, name, code, at, day, raw, ok"
 _QUESTIONS = {
-    # Only flat columns are read by batches.
+    # Java reads only flat columns by batches.
     "true": [(_FLAT, where) for where in ("true", "n IS NULL", "price > 50000", "name > 'A' AND code = 'code-3'", "d < 0")],
     "false": [(f"{_FLAT}, s, l, to_json(m)", where) for where in ("true", "s.x > 0 AND day < DATE '2030-01-01'")],
 }
 
 
 def _answers(warehouse: Warehouse) -> list[tuple[int, ...]]:
-    """Count and hash of the rows behind each filter, read by batches and by rows."""
+    """The count and the hash of the rows that match each filter, read by batches and by rows."""
     found = []
     for vectorized, questions in _QUESTIONS.items():
         warehouse.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('read.parquet.vectorization.enabled'='{vectorized}')")
@@ -84,7 +84,7 @@ def test_java_reads_what_was_copied_from_sparks_files(
         pq.read_table(local_path(file["file_path"]), partitioning=None).validate(full=True)
 
 
-def test_java_reads_rows_that_stayed_and_were_encoded_before_their_row_group_was_full(
+def test_java_reads_remaining_rows_that_were_encoded_before_their_row_group_was_full(
     warehouse: Warehouse, compactions: Compactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead, levels = [], set()

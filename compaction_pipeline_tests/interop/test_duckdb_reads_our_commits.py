@@ -1,4 +1,4 @@
-"""DuckDB, a reader in C++ that shares no line with Java's, sees the same rows before and after each of our commits."""
+"""DuckDB, whose reader shares no code with Java's, sees the same rows before and after each of our commits."""
 
 from __future__ import annotations
 

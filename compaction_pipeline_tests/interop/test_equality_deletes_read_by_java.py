@@ -1,4 +1,4 @@
-"""Equality deletes on which Iceberg's Java library and the specification agree, or do not: what Java shows before and after a merge."""
+"""Compares what Java shows before and after a merge, for equality deletes on which Java and the specification may disagree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRUCTS = [{"b": "x", "a": 1}, {"b": "x", "a": None}, {"b": None, "a": None}, No
 
 
 class Deleting:
-    """A table of rows (id, value) in one file, of which an equality delete takes some."""
+    """A table of rows (id, value) in one file. An equality delete deletes some of them."""
 
     def __init__(self, warehouse: Warehouse, schema: Schema, values: Sequence[Any], name: str = "t") -> None:
         self._warehouse = warehouse
@@ -48,16 +48,16 @@ class Deleting:
         return write_parquet_file(self._table, arrow, content=content, equality_ids=ids, name=name)
 
     def keys(self, *values: Any) -> OutputFile:
-        """A delete file of these values of the second column."""
+        """A delete file with these values of the second column."""
         return self._written(FileContent.EQUALITY_DELETES, [{self._column: value} for value in values], "deletes")
 
     def commit(self, deletes: OutputFile, equality_id: int) -> None:
-        """Commit the rows, and after them the deletes."""
+        """Commit the rows, and then the deletes."""
         row_delta(self._table, [self.data])
         row_delta(self._warehouse.table(self._name), equality_deletes=[(deletes, [equality_id])])
 
     def seen(self) -> tuple[list[int], list[int]]:
-        """The ids of the rows that Java shows, and of those that the specification leaves."""
+        """The ids of the rows that Java shows, and of the rows that are live according to the specification."""
         java = sorted(row["id"] for row in self._warehouse.java_rows(self._name))
         return java, sorted(row["id"] for row in reference_rows(self._warehouse.table(self._name)))
 
@@ -83,7 +83,7 @@ def test_java_shows_a_null_struct_that_a_null_key_of_its_field_deletes_until_a_m
     warehouse: Warehouse, compactions: Compactions
 ) -> None:
     table = Deleting(warehouse, WITH_STRUCT, STRUCTS)
-    # The file holds the whole struct, of which only the field `a` is the key.
+    # The delete file contains the whole struct, but only its field `a` is the key.
     table.commit(table.keys({"b": "any", "a": None}), 4)
     assert table.seen() == ([0, 3, 4, 5], [0, 4, 5])
     _merged(compactions)
@@ -93,7 +93,7 @@ def test_java_shows_a_null_struct_that_a_null_key_of_its_field_deletes_until_a_m
 def test_java_shows_a_nan_whose_delete_file_its_bounds_rule_out_until_a_merge(warehouse: Warehouse, compactions: Compactions) -> None:
     table = Deleting(warehouse, WITH_DOUBLE, [1.0, math.nan])
     deletes = table.keys(5.0, math.nan)
-    # As Java writes both files: bounds leave NaN out.
+    # Both files have the bounds that Java writes, which leave NaN out.
     table.data = _bounded(table.data, 1.0)
     table.commit(_bounded(deletes, 5.0), 2)
     assert table.seen() == ([0, 1], [0])

@@ -1,4 +1,4 @@
-"""Values of every type at its extremes, as identity partitions and as bounds: Java reads the same before and after a compaction."""
+"""Java reads extreme values of every type, as identity partitions and as bounds, alike before and after a compaction."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.interop
 _WIDE = Context(prec=80)
 _INTS = [0, 1, -1, 2**31 - 1, -(2**31)]
 _LONGS = [*_INTS, 2**53 + 1, 2**63 - 1, -(2**63)]
-# Years 1, 9999, 10000 and before, and the ends of what Spark has.
+# The years 1, 9999, 10000 and years before 1, and the first and last values of Spark.
 _DAYS = [0, -1, -719162, 2932896, 2932897, -719163, 2**31 - 1, -(2**31)]
 _MOMENTS = [0, -1, 1510871468123456, -62135596800000000, 253402300799999999, 253402300800000000, 2**63 - 1, -(2**63)]
 _FLOATS = [0.0, -0.0, 1.5, 16777216.0, 3.4028234663852886e38, 1.401298464324817e-45, math.inf, -math.inf, math.nan]
@@ -58,7 +58,7 @@ def _decimals(precision: int, scale: int) -> list[Decimal]:
     return [Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale)) for number in (0, 1, -1, largest, -largest, -128, 127)]
 
 
-# Not fixed: Java 1.12.0 writes and reads such a partition value with a length before it, against the manifest's own Avro schema.
+# `fixed` is left out. Java 1.12.0 writes such a partition value with a length before it, which contradicts the manifest's Avro schema.
 TYPES: list[tuple[Any, list[Any]]] = [
     (BooleanType(), [True, False]),
     (IntegerType(), _INTS),
@@ -83,7 +83,7 @@ def test_java_reads_the_same_partitions_bounds_and_rows(
     java = Java(tmp_path, spark_catalog)
     ours, theirs = (_table(java, name, kind) for name in ("ours", "theirs"))
     wanted: dict[str, Any] = {}
-    # Each value thrice, without its column, which comes from the manifest alone; and once more as a column's bound.
+    # Each value is in three files without its column, so it comes only from the manifest. A fourth file has it as a column's bound.
     written = []
     for number, value in enumerate([*values, None]):
         files = [_file(ours, f"{number}-{copy}", number, value) for copy in range(3)]
@@ -94,15 +94,15 @@ def test_java_reads_the_same_partitions_bounds_and_rows(
     shown = {path: _shown_by_java(iceberg_spark, kind, value) for path, value in wanted.items()}
     described = _described(java, iceberg_spark, "ours", kind)
     assert {path: file.partition for path, file in described.items()} == shown
-    # Java's own manifests: what it read from ours, appended by it to another table.
+    # Java reads the files from our manifests, and appends them to another table with manifests of its own.
     _append_by_java(java, iceberg_spark)
     before, rows = _described(java, iceberg_spark, "theirs", kind), _rows(java, kind)
     assert {path: file.partition for path, file in before.items()} == shown
     assert {path: file.entry for path, file in before.items()} == {path: file.entry for path, file in described.items()}
 
-    # What a filtered scan skips manifests by: ours as Java makes it of the same values.
+    # A filtered scan skips manifests by these summaries. Ours must equal those that Java makes from the same values.
     (by_java,) = _summaries(java, iceberg_spark, "theirs")
-    # Versions of Java order UUIDs differently: ours say nothing, and such a manifest is never skipped.
+    # Iceberg's Java versions order UUIDs differently. So our summaries have no bounds of UUIDs, and such a manifest is never skipped.
     summary = None if isinstance(kind, UUIDType) else by_java
     assert _summaries(java, iceberg_spark, "ours") == {summary}
 
@@ -128,7 +128,7 @@ def test_java_reads_the_same_partitions_bounds_and_rows(
 
 
 class _Described(NamedTuple):
-    """What Java says of a live file: its partition's value, the rest of its entry as JSON, its two sequence numbers."""
+    """A live file as Java describes it: its partition's value, the rest of its entry as JSON, and its two sequence numbers."""
 
     partition: Any
     entry: Any
@@ -151,13 +151,13 @@ def _file(t: LakeTable, name: str, number: int, value: Any) -> OutputFile:
 
 
 def _bounded(t: LakeTable, name: str, number: int, value: Any, kind: Any) -> OutputFile:
-    """The same with bounds of `w`: single-value bytes, made here."""
+    """A file like that of `_file`, with bounds of the column `w`. Their bytes are made in this module."""
     bound = {} if value is None or value != value else {3: _single_value(kind, value).hex()}
     return replace(_file(t, name, number, value), lower_bounds=bound, upper_bounds=bound, nan_value_counts={3: int(value != value)})
 
 
 def _single_value(kind: Any, value: Any) -> bytes:
-    """Iceberg specification, appendix D, by the standard library."""
+    """The bytes of a value by appendix D of the Iceberg specification, made with the standard library alone."""
     if isinstance(value, bool):
         return bytes([value])
     if isinstance(value, float):
@@ -175,7 +175,7 @@ def _single_value(kind: Any, value: Any) -> bytes:
 
 
 def _column(output: OutputFile, kind: Any) -> list[Any]:
-    """The values of `v` in a merged file, as Arrow holds them."""
+    """The values of the column `v` in a merged file, as Arrow holds them."""
     column = pq.ParquetFile(output.path.removeprefix("file://")).read(columns=["v"]).column("v").combine_chunks()
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -191,7 +191,7 @@ def _plain(value: Any) -> Any:
 
 
 def _exact(value: Any) -> Any:
-    """Equal only to the same value: 0.0 and -0.0 differ, NaN is NaN."""
+    """A form of a value that equals only the same value: 0.0 and -0.0 differ, and NaN equals NaN."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else struct.pack("<d", value)
     return repr(value) if isinstance(value, (bool, Decimal)) else value
@@ -202,7 +202,7 @@ def _java_table(java: Java, spark: Any, name: str) -> Any:
 
 
 def _described(java: Java, spark: Any, name: str, kind: Any) -> dict[str, _Described]:
-    """Live files by path as Java's core library reads their manifest entries: few calls a file, as each crosses to the JVM."""
+    """The live files by path, as Java's library reads their manifest entries. It makes few calls for each file, because calls are slow."""
     table = _java_table(java, spark, name)
     specs, io, core = table.specs(), table.io(), spark._jvm.org.apache.iceberg
     spec, as_json, read = table.spec(), core.ContentFileParser.toJson, core.ManifestFiles.read
@@ -221,14 +221,14 @@ def _described(java: Java, spark: Any, name: str, kind: Any) -> dict[str, _Descr
 
 
 def _from_json(kind: Any, value: Any) -> Any:
-    """A value as `_shown_by_java` has it."""
+    """A value in the form of `_shown_by_java`."""
     if isinstance(kind, FloatType) and value is not None:
         return _exact(struct.unpack("<f", struct.pack("<f", float(value)))[0])
     return _exact(float(value)) if isinstance(kind, DoubleType) and value is not None else value
 
 
 def _shown_by_java(spark: Any, kind: Any, value: Any) -> Any:
-    """A value as Iceberg's JSON single-value serialization has it; Java's own library writes moments."""
+    """A value in Iceberg's JSON single-value serialization. Java's own library writes the timestamps."""
     times = spark._jvm.org.apache.iceberg.util.DateTimeUtil
     moments = {
         DateType: times.daysToIsoDate,
@@ -246,7 +246,7 @@ def _shown_by_java(spark: Any, kind: Any, value: Any) -> Any:
 
 
 def _summaries(java: Java, spark: Any, name: str) -> set[tuple[Any, ...] | None]:
-    """Of each manifest in the list: whether its partitions hold NULL and NaN, and their lowest and highest value as bytes."""
+    """For each manifest in the list: whether its partitions contain NULL and NaN, and their lowest and highest value as bytes."""
     table, as_bytes = _java_table(java, spark, name), spark._jvm.org.apache.iceberg.util.ByteBuffers.toByteArray
     found: set[tuple[Any, ...] | None] = set()
     for manifest in table.currentSnapshot().dataManifests(table.io()):
@@ -274,7 +274,7 @@ def _append_by_java(java: Java, spark: Any) -> None:
 
 
 def _rows(java: Java, kind: Any) -> list[str] | None:
-    """Rows of the table as Spark shows them, the column from the manifests; None for a type that Spark does not have."""
+    """The rows of the table as Spark shows them, with the column from the manifests. None for a type that Spark does not have."""
     if isinstance(kind, TimeType):
         return None
     text = "cast(v AS string)" if not isinstance(kind, BinaryType) else "hex(v)"

@@ -1,7 +1,7 @@
 """Faults of the catalog, of storage, of files and of our own database: what a person sees of each, and what it leaves behind.
 
-`docs/faults.md` is made of what is seen here: with `COMPACTION_TEST_WRITE_DOCS=1` it is written, without that it is compared. Rows are
-compared in each case after the fault, after the next run and after upkeep.
+`docs/faults.md` shows what these tests see. With `COMPACTION_TEST_WRITE_DOCS=1` they write the page, otherwise they compare it. In each
+case they compare all rows after the fault, after the next run and after upkeep.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
 
 def catalog_says(code: int, what: str, pattern: str | None = None) -> Fault:
-    """The catalog answers every commit, or every request of a pattern, with this status."""
+    """The catalog answers every commit, or every request that matches the pattern, with this status."""
 
     def comes(scene: Scene) -> None:
         body = f'{{"error": {{"message": "{what}", "type": "TestException", "code": {code}}}}}'
@@ -36,7 +36,7 @@ def catalog_says(code: int, what: str, pattern: str | None = None) -> Fault:
 
 
 def s3_says(code: int, error: str, pattern: str = "", probability: float = 1.0, name: str | None = None) -> Fault:
-    """S3 answers requests of a pattern with this error."""
+    """S3 answers requests that match the pattern with this error."""
     body = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{error}</Code><Message>{error} (test)</Message></Error>'
     return Fault(name or f"{code} {error}", lambda scene: scene.lake.s3_proxy.add(pattern, Status(code, body), probability=probability))
 
@@ -46,7 +46,7 @@ def at_commit(name: str, fault: Lost | Drop | Hang) -> Fault:
         scene.lake.catalog_proxy.add(scene.commit, fault)
         if isinstance(fault, Hang):
             scene.give_up_after(2, commits_only=True)
-            # What is seen is what is left once the late request has come in.
+            # The test looks only after the late request has reached the server.
             scene.then_mended_by(lambda: wait_for_the_late_one(scene))
 
     return Fault(name, comes)
@@ -67,7 +67,7 @@ def at_s3(name: str, fault: Drop | Hang | Truncate, pattern: str = "", times: in
 
 
 def other_property(name: str, key: str, value: str) -> Fault:
-    """A property of the registered catalog is wrong from now on, as when somebody changed the key on the other side."""
+    """A property of the registered catalog becomes wrong, as when somebody changes the key on the other side."""
 
     def comes(scene: Scene) -> None:
         scene.then_mended_by(lambda: scene.change_catalog(key, scene.lake.product_properties[key]))
@@ -108,7 +108,7 @@ def halved(content: bytes) -> bytes:
 
 
 def state_database_locked(scene: Scene) -> None:
-    """Another process holds the state database and never lets go."""
+    """Another process locks the state database until the fault is mended."""
     holder = sqlite3.connect(scene.lake.home / "state.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     scene.then_mended_by(holder.close)
@@ -171,7 +171,7 @@ FAULTS: Mapping[str, Sequence[Fault]] = {
 }
 
 WRITING = bool(os.environ.get("COMPACTION_TEST_WRITE_DOCS"))
-"""Whether what is seen is written to the page, in place of being compared with it."""
+"""True when the tests write the page, false when they compare it."""
 SEEN: dict[str, str] = {}
 
 
@@ -183,7 +183,7 @@ def test_a_fault_changes_no_row(fault: Fault, tmp_path: Path, s3: S3Server, rest
         assert SEEN[fault.name] == rows_of_page().get(fault.name), f"{PAGE.name} tells something else; {HOW}"
 
 
-def test_the_page_tells_of_every_fault_once() -> None:
+def test_the_page_lists_every_fault_once() -> None:
     rows = {**rows_of_page(), **SEEN}
     page = "\n".join([_HEAD, *(line for group in FAULTS for line in ("", f"## {group}", "", *table_of(FAULTS[group], rows)))]) + "\n"
     if WRITING:
@@ -195,7 +195,7 @@ HOW = "write the page with COMPACTION_TEST_WRITE_DOCS=1, read the difference and
 
 
 def rows_of_page() -> Mapping[str, str]:
-    """The page's rows, by the fault that each tells of."""
+    """The rows of the page, by the name of the fault."""
     return {line.split(" | ")[0].removeprefix("| "): line for line in PAGE.read_text().splitlines() if line.startswith("| ")}
 
 
@@ -222,9 +222,9 @@ _COLUMNS = (
 _HEAD = """# Faults, what you see of them, and what they leave behind
 
 A test writes this page (`compaction_pipeline_tests/interop/test_faults.py`), and fails when the program does something else. The
-table lies on a real S3 and in Iceberg's own REST catalog, and a proxy in front of each makes the faults. Each fault lasts while
-`compact` and then `table list` run. It is over when `compact` runs again an hour later, and when upkeep runs a day after that. **In
+table is on a real S3 and in Iceberg's own REST catalog, and a proxy in front of each causes the faults. Each fault lasts while
+`compact` and then `table list` run. An hour later the fault is over, and `compact` runs again. A day after that, upkeep runs. **In
 every case all rows were exactly as before**: after the fault, after the next run and after upkeep.
 
-*Unlisted files* are files in the table's folder that no snapshot lists; no reader sees them. PORT, ID, UUID, TIME and N stand for
-what differs from run to run. [Operations](operations.md) explains exit codes and reasons."""
+*Unlisted files* are files in the table's folder that no snapshot lists; no reader sees them. PORT, ID, UUID, TIME and N replace
+values that differ from run to run. [Operations](operations.md) explains exit codes and reasons."""

@@ -1,4 +1,4 @@
-"""Java's library and its own Avro schema disagree about partition values of type fixed: such a table is refused, and nothing is touched."""
+"""Java writes partition values of type fixed against its own Avro schema. Such a table is refused, and none of its files is touched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_table_of_java_s_with_fixed_partitions_is_refused_and_left_alone(
     t = java.lake.table(schema=_SCHEMA)
     with t.table.update_spec() as update:
         update.add_identity("v")
-    # A value that is NULL looks the same in both forms.
+    # NULL is written alike in both forms, so a table with only NULL is not refused.
     for number in (1, 2):
         _append_by_java(java, iceberg_spark, t, number, None)
     task = t.merge()

@@ -1,4 +1,4 @@
-"""Lists of a manifest whose elements its schema calls optional: not as the specification has them, but written by some and read by Java."""
+"""Manifests whose schema has lists with optional elements. The specification requires them, but some writers do this and Java reads it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _element_types(path: str) -> set[tuple[str, str]]:
 
 
 def _described(java: Java, spark: Any) -> dict[str, tuple[list[int] | None, list[int] | None]]:
-    """Live files by path: their split offsets and equality ids as Java reads them."""
+    """The live files by path, with their split offsets and equality ids as Java reads them."""
     table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"{java.name}.db.t")
     files = spark._jvm.org.apache.iceberg.ManifestFiles
     found = {}

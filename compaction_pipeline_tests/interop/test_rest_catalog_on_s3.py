@@ -1,5 +1,6 @@
-"""Tables in Iceberg's own REST catalog, on an S3 that checks signatures: every type keeps the rows that Java and the reference see,
-when nothing fails and when much does.
+"""Tables in Iceberg's own REST catalog, on an S3 that checks signatures.
+
+Every type of compaction keeps the rows that Java and the reference reader see, with and without faults.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.interop
 
 
 def written(lake: ServedLake) -> LakeTable:
-    """Ten small files, of whose rows some are deleted by position and by equality, and one of those is inserted again."""
+    """A table of ten small files. Some rows are deleted by position and by equality, and one of these is inserted again."""
     table = lake.table()
     inserted = [table.ids(*range(first, first + 3)) for first in range(0, 30, 3)]
     table.delete_positions((inserted[0].path, 1))
@@ -36,11 +37,11 @@ COMMIT = "^POST .*/tables/t$"
 
 
 def nothing_fails(lake: ServedLake) -> None:
-    """The servers as they are."""
+    """Cause no fault."""
 
 
 def much_fails_in_passing(lake: ServedLake) -> None:
-    """S3 refuses, drops and cuts off some of the answers; the catalog lets two commits lose a race and loses the answer to the third."""
+    """S3 refuses, drops and cuts off some answers. In the catalog two commits lose a race, and the answer to the third gets lost."""
     lake.s3_proxy.add("", Status(503, "<Error><Code>SlowDown</Code></Error>"), probability=0.1)
     lake.s3_proxy.add("", Drop(reset=True), probability=0.05)
     lake.s3_proxy.add("^GET", Truncate(), probability=0.1)

@@ -1,4 +1,4 @@
-"""Spark's own rewrites run against ours on one table, while Spark also writes: whoever wins, the rows stay exact."""
+"""Spark's own rewrites run beside ours on one table, while Spark also writes. Whichever wins, the rows stay exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the streaming readers of Spark and Flink see of our commits: a merge's `replace`, and the `overwrite` of a conversion."""
+"""What the streaming readers of Spark and Flink do with our commits: the `replace` of a merge, and the `overwrite` of a conversion."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ SKIP_OVERWRITES = {"streaming-skip-overwrite-snapshots": "true"}
 
 
 class Streamed:
-    """A table of numbers, and a stream of Spark that reads it into a folder; its checkpoint is kept between runs."""
+    """A table of numbers, and a stream of Spark that reads it into a folder. The stream's checkpoint is kept between runs."""
 
     def __init__(self, warehouse: Warehouse, folder: Path, *properties: str) -> None:
         self.warehouse = warehouse
         self._folder = folder
-        # 2,000 rows make a file that is not small any more.
+        # With this setting a file of 2,000 rows is not small.
         settings = ", ".join(["'format-version'='2'", "'self-optimizing.target-size'='40000'", *properties])
         warehouse.sql(f"CREATE TABLE {{t}} (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ({settings})")
 
     def append(self, first: int, last: int) -> None:
-        """Append the rows first … last - 1 as one file."""
+        """Append the rows `first` to `last - 1` as one file."""
         self.warehouse.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id, hex(xxhash64(id)) FROM range({first}, {last})")
 
     def delete(self, *ids: int) -> None:
-        """Delete each by an equality-delete file of its own, as a stream of changes does."""
+        """Delete each id by its own equality-delete file, as a stream of changes does."""
         for number in ids:
             table = self.warehouse.table()
             keys = pa.table({"id": pa.array([number], pa.int64())})
@@ -45,11 +45,11 @@ class Streamed:
             row_delta(table, equality_deletes=[(file, [1])])
 
     def operations(self) -> list[str]:
-        """What the snapshots call themselves, oldest first."""
+        """The operations of the snapshots, oldest first."""
         return [snapshot.summary.operation.value for snapshot in self.warehouse.table().metadata.snapshots]
 
     def read(self, **options: str) -> list[int]:
-        """Let the stream take all that is there; the ids that it has emitted in all its runs, doubled ones twice."""
+        """Let the stream read all that is new. Returns the ids that it has emitted in all its runs, with repetitions."""
         spark, out = self.warehouse.spark, str(self._folder / "emitted")
         frame = spark.readStream.format("iceberg").options(**options).load(f"{self.warehouse.name}.db.t")
         writing = frame.writeStream.format("parquet").option("path", out).option("checkpointLocation", str(self._folder / "checkpoint"))
@@ -58,7 +58,7 @@ class Streamed:
 
 
 def _with_deletes(warehouse: Warehouse, folder: Path, *properties: str) -> Streamed:
-    """Two small files and one that is not, and two deletes by equality of rows of the latter: the stream has read all of it."""
+    """A table of two small files and a large one, of which two rows are deleted by equality. The stream has read all of it."""
     table = Streamed(warehouse, folder, *properties)
     table.append(0, 3)
     table.append(3, 6)
@@ -100,7 +100,7 @@ def test_sparks_stream_goes_on_where_the_table_wants_no_conversions(warehouse: W
     assert table.read(**SKIP_DELETES) == [*range(9), *range(1000, 3000)]
 
 
-def test_flinks_stream_reads_each_appended_row_once_and_passes_over_what_we_commit(
+def test_flinks_stream_reads_each_appended_row_once_and_skips_our_commits(
     warehouse: Warehouse, compactions: Compactions, tmp_path: Path, flink_jvm: Any
 ) -> None:
     table = Streamed(warehouse, tmp_path)
@@ -119,10 +119,10 @@ def test_flinks_stream_reads_each_appended_row_once_and_passes_over_what_we_comm
         assert compactions.compact(CompactionType.MINOR).committed
         table.append(6, 9)
         assert table.operations()[-3:] == ["replace", "overwrite", "append"]
-        # Deleted rows too: it reads what appends added and applies no delete.
+        # The stream emits deleted rows too, because it reads the appended files and applies no deletes.
         assert sorted(_next(stream, 2006)) == [*range(3, 9), *range(1000, 3000)]
         table.append(9, 10)
-        # What it would read twice comes before this row.
+        # If the stream read rows twice, they would come before this row.
         assert list(_next(stream, 1)) == [9]
     finally:
         stream.close()

@@ -1,4 +1,4 @@
-"""Flink's streams with equality deletes, compacted: every type leaves exactly the rows of the known stream, and another stream goes on."""
+"""Compacts tables that Flink's streams wrote with equality deletes. Every type keeps the known rows, and another stream can go on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.interop
 
 EQUALITY_DELETES = 2
 ENOUGH = 3
-"""Delete files by equality that each table must have before it is compacted."""
+"""The number of equality-delete files that each table must have before it is compacted."""
 
 
 class Streamed:
-    """Tables `SHAPE_TYPE` that one stream wrote, each for one test."""
+    """Tables named `SHAPE_TYPE` that one stream wrote. Each is for one test."""
 
     def __init__(self, folder: Path, register: Register, jvm: Any) -> None:
         self.warehouse = Warehouse(folder, register)
@@ -33,7 +33,7 @@ class Streamed:
             self.flink.create(name, name.partition("_")[0])
 
     def begin(self) -> None:
-        """Stream changes until every table holds the equality deletes of several checkpoints, however long Flink takes for those."""
+        """Stream changes until every table has the equality deletes of several checkpoints, however long Flink takes."""
         stream = self.flink.stream(self.names, 250, self.warehouse.folder / "savepoints")
         while stream.running and min(map(self.equality_deletes, self.names)) < ENOUGH:
             threading.Event().wait(0.5)
@@ -41,7 +41,7 @@ class Streamed:
         self.last = self.warehouse.table("taken").scan().count()
 
     def equality_deletes(self, name: str) -> int:
-        """Delete files by equality in the head of a table."""
+        """The number of equality-delete files in the head of a table."""
         return sum(file["content"] == EQUALITY_DELETES for file in live_files(self.warehouse.table(name)))
 
 
@@ -78,7 +78,7 @@ def test_a_stream_of_flink_keeps_its_rows(shape: str, kind: CompactionType, stre
 def test_flink_goes_on_writing_on_every_result(streamed: Streamed) -> None:
     for name in streamed.names:
         streamed.compactions.compact(CompactionType(name.partition("_")[2].upper()), name)
-    # Its aggregation begins anew: it inserts keys that are there already, which only upserts replace.
+    # The second stream aggregates from the beginning, so it inserts keys that exist already. Only upserts replace those.
     names = [name for name in streamed.names if not name.startswith("retractions")]
     streamed.flink.write(names, 700, 700).wait()
     for name in names:

@@ -1,4 +1,4 @@
-"""Tables that Spark writes in its own ways keep their rows under every type of compaction, while Spark goes on writing between them."""
+"""Tables that Spark writes in several ways keep their rows under every type of compaction. Spark writes again between compactions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def made(columns: str, rest: str = "", properties: str = MERGE_ON_READ) -> str:
 
 
 def numbers(first: int, last: int, columns: str) -> str:
-    """Insert rows of the ids first … last - 1 as one file for each partition."""
+    """A statement that inserts rows with the ids `first` to `last - 1`, as one file for each partition."""
     return f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ {columns} FROM range({first}, {last})"
 
 
 @dataclass(frozen=True)
 class Written:
-    """How Spark makes a table, and what it does after each of three compactions (`{round}` 1, 2, 3)."""
+    """The statements by which Spark makes a table, and those that it runs after each of three compactions (`{round}` is 1, 2, 3)."""
 
     made: Sequence[str]
     goes_on: Sequence[str]
@@ -152,7 +152,7 @@ def test_every_type_keeps_the_rows_of_a_table_that_spark_wrote(how: str, warehou
 
 
 def test_our_merges_run_on_the_spark_that_wrote_the_table(warehouse: Warehouse, iceberg_spark: Any) -> None:
-    """Iceberg's library and our workers share one session, as they do in a team's cluster."""
+    """Iceberg's library and our workers share one session, as in a cluster that a team shares."""
     for statement in WRITTEN["merge-on-read"].made:
         warehouse.sql(statement)
     sessions = SparkSessions(SparkSettings(master="local[2]", home=str(warehouse.folder)))

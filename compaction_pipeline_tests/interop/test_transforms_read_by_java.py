@@ -1,4 +1,4 @@
-"""Rows that a compaction moves to another partition spec go where Java's transforms say, for values of every type at its extremes."""
+"""A compaction that moves rows to another partition spec finds the same partitions as Java, for extreme values of every type."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from compaction_pipeline_tests.interop.test_every_type_read_by_java import TYPES
 pytestmark = pytest.mark.interop
 
 _FIXED = [b"\x00" * 4, b"\xff" * 4, b"\x80\x00\x00\x01"]
-# A character outside the basic plane is two of Java's chars, and one of the specification's characters.
+# A character outside the basic plane counts as two chars in Java, and as one character in the specification.
 _TEXTS = ["\U0001f600" * 10, "ab\U0001f600cd", "a\U0001f600\U0001f600\U0001f600", "\U0010ffff" * 3, "e\u0301e\u0301", "\ud7ff\ue000\uffff!"]
 _BYTES = [bytes(range(250, 256)), b"\x00" * 5]
-# Days and moments on both sides of the beginning of 1970, of a year, a month, a day and an hour.
+# Days and timestamps just before and after the start of 1970, of a year, a month, a day and an hour.
 _DAYS = [-1, 0, -365, -366, -31, -32, 31, 365, -141428, 20454]
 _MICROS = [unit * sign + step for unit in (3_600_000_000, 86_400_000_000, 31_536_000_000_000) for sign in (-1, 1) for step in (-1, 0, 1)]
 _MORE: Mapping[type[Any], list[Any]] = {
@@ -63,7 +63,7 @@ _TRANSFORMS: Mapping[str, Callable[[Any], Any]] = {
     "month": lambda kind: MonthTransform(),
     "day": lambda kind: DayTransform(),
     "hour": lambda kind: HourTransform(),
-    # Not of fixed: see `test_fixed_partitions_read_by_java`.
+    # `fixed` is left out; see `test_fixed_partitions_of_java.py`.
     "identity": lambda kind: IdentityTransform() if not isinstance(kind, FixedType) else YearTransform(),
 }
 
@@ -101,13 +101,13 @@ def test_rows_go_to_the_partitions_that_java_computes(tmp_path: Path, spark_cata
 
 
 def _rows(schema: Schema, columns: Mapping[str, tuple[Any, list[Any]]], name: str) -> pa.Table:
-    """Rows that have every value of every column; the last has none."""
+    """Rows that together have every value of every column. In the last row all values are NULL."""
     count = max(len(values) for _, values in columns.values())
     target = schema_to_pyarrow(schema)
     arrays = {"id": pa.array(range(count + 1), pa.int64())}
     for column, (kind, values) in columns.items():
         if name == "truncate" and isinstance(kind, DecimalType):
-            # The lowest would need a digit more than the type has: Java does not write it either.
+            # The partition of the lowest value would need one digit more than the type has. Java does not write it either.
             lowest = min(values)
             values = [_floored(lowest, kind.scale) if value == lowest else value for value in values]
         arrays[column] = _array([*(values[row % len(values)] for row in range(count)), None], target.field(column).type)
@@ -132,7 +132,7 @@ def _table_of(java: Java, spark: Any) -> Any:
 
 
 def _computed(java: Java, spark: Any) -> dict[int, list[Any]]:
-    """By id: the partition values that Java computes of the row as it reads it."""
+    """For each id: the partition values that Java computes from the row."""
     core, table = spark._jvm.org.apache.iceberg, _table_of(java, spark)
     key = core.PartitionKey(table.spec(), table.schema())
     wrapper = core.data.InternalRecordWrapper(table.schema().asStruct())
@@ -148,7 +148,7 @@ def _computed(java: Java, spark: Any) -> dict[int, list[Any]]:
 
 
 def _listed(java: Java, spark: Any) -> dict[str, list[Any]]:
-    """By path: the partition values of each live file as Java reads its manifest entry."""
+    """For each path: the partition values of the live file, as Java reads them from its manifest entry."""
     table = _table_of(java, spark)
     found: dict[str, list[Any]] = {}
     for manifest in table.currentSnapshot().dataManifests(table.io()):
@@ -168,7 +168,7 @@ def _values(spark: Any, partition: Any, spec: Any) -> list[Any]:
 
 
 def _told(spark: Any, value: Any) -> Any:
-    """A value that is equal only to the same one."""
+    """A form of a value that equals only the same value."""
     if isinstance(value, float):
         return "NaN" if value != value else struct.pack("<d", value)
     if value is None or isinstance(value, (bool, int, str, Decimal)):

@@ -1,8 +1,8 @@
-"""While Spark, and then Flink, goes on committing upserts and deletes, we compact without pause; then all rows are those of the change log.
+"""Compacts without pause while Spark, and then Flink, commits upserts and deletes. At the end all rows are those of the change log.
 
-What Iceberg itself promises no writer: a Spark statement that deletes by position from a file that a compaction, ours or anyone's,
-replaced while it ran is refused (see OVERTAKEN) and has to be run again. Such statements are counted and run again, as a job
-does; any other failure of a writer fails the test. Equality deletes, and so Flink's streams, are never refused.
+Iceberg refuses a Spark statement that deletes by position from a file when a compaction, ours or another, has replaced that file
+meanwhile (see OVERTAKEN). The test counts such statements and runs them again, as a job does. Any other failure of a writer fails the
+test. Iceberg never refuses equality deletes, so it never refuses Flink's streams.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LONG = [pytest.mark.long, pytest.mark.timeout(1800)]
 _KEYS = 600
 _PARTITIONS = 6
 OVERTAKEN = ("missing data files", "Missing required files to delete")
-"""What Iceberg says to a writer whose data files, or whose delete files that it wanted to replace, went while it ran."""
+"""Iceberg's errors for a writer whose data files, or whose delete files to be replaced, were removed while it ran."""
 
 
 class SparkUpserts:
-    """Upserts, deletes and appends by Spark, and the rows that must come of them."""
+    """Upserts and deletes by Spark, and the rows that the table must have after them."""
 
     def __init__(self, warehouse: Warehouse, rng: Random) -> None:
         self.rows: dict[int, Row] = {}
@@ -41,7 +41,7 @@ class SparkUpserts:
         warehouse.sql(made("id BIGINT, part INT, v BIGINT, name STRING", "PARTITIONED BY (part)"))
 
     def write(self) -> None:
-        """One statement; run again when a compaction overtook it."""
+        """Run one statement, and run it again when a compaction overtook it."""
         self._clock += 1
         part = self._rng.randrange(_PARTITIONS)
         keys = self._rng.sample([key for key in range(_KEYS) if key % _PARTITIONS == part], self._rng.randint(5, 40))

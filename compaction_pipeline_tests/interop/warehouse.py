@@ -1,6 +1,6 @@
-"""One SQL catalog on SQLite that Spark, Flink, PyIceberg and the product share, and the judges of its tables.
+"""A SQL catalog on SQLite that Spark, Flink, PyIceberg and the product share, and checks of its tables.
 
-`Compactions` is the real product on it: its own state database, and `compact` as the command line calls it.
+`Compactions` is the real product on that catalog. It has its own state database, and compacts as the command line does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from compaction_pipeline_tests.scenarios.soundness import faults
 
 Register = Callable[[str, str, str], Any]
 _PATIENCE_MS = 60_000
-"""SQLite takes one writer at a time; each waits this long for the others, as a database server would let it."""
+"""How long each writer waits for the others, because SQLite allows one writer at a time."""
 
 
 class Warehouse:
@@ -47,7 +47,7 @@ class Warehouse:
 
     @property
     def flink_catalog(self) -> dict[str, str]:
-        """Properties of the same catalog for Flink, under the same name."""
+        """The properties of the same catalog for Flink."""
         return {
             "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
             "uri": f"jdbc:sqlite:{self.folder}/catalog.db?busy_timeout={_PATIENCE_MS}",
@@ -56,7 +56,7 @@ class Warehouse:
         }
 
     def sql(self, text: str, table: str = "t") -> list[Any]:
-        """Run a statement in Spark: `{t}` is the table, `{c}` the catalog."""
+        """Run a statement in Spark. In its text `{t}` is the table and `{c}` the catalog."""
         rows: list[Any] = self.spark.sql(text.replace("{t}", f"{self.name}.db.{table}").replace("{c}", self.name)).collect()
         return rows
 
@@ -64,11 +64,11 @@ class Warehouse:
         return self.catalog.load_table(("db", name))
 
     def java_rows(self, table: str = "t", ref: str = "main") -> list[Row]:
-        """Rows of a branch or tag as Iceberg's Java library sees them."""
+        """The rows of a branch or tag, as Iceberg's Java library reads them."""
         return frame_rows(self.spark.sql(f"SELECT * FROM {self.name}.db.{table} VERSION AS OF '{ref}'"))
 
     def check(self, expected: Iterable[Row], table: str = "t", when: str = "") -> None:
-        """Java and the slow reader see exactly these rows, and the metadata is sound."""
+        """Check that Java and the reference reader see exactly these rows, and that the metadata is sound."""
         loaded, rows = self.table(table), list(expected)
         found = {"reference": reference_rows(loaded), "Java": self.java_rows(table)}
         wrong = {reader: difference for reader, seen in found.items() if (difference := bag_difference(seen, rows))}
@@ -77,7 +77,7 @@ class Warehouse:
 
 
 class Compactions:
-    """The product on a warehouse."""
+    """The product, running on a warehouse."""
 
     def __init__(self, warehouse: Warehouse, engine: MergeEngine | None = None) -> None:
         settings = Settings(home=warehouse.folder / f"state-{uuid4().hex[:8]}", merge_engine="in-process")
@@ -85,7 +85,7 @@ class Compactions:
         self.services.stores.catalogs.add(CatalogEntry("lake", warehouse.properties))
 
     def compact(self, kind: CompactionType, table: str = "t") -> Compaction:
-        """Compact everything that this type finds something to gain at."""
+        """Force a compaction of this type."""
         request = PlanRequest(types=(kind,), force=True)
         return self.services.compact_table.compact(TableIdentifier("lake", ("db",), table), request)
 
@@ -94,6 +94,6 @@ class Compactions:
 
 
 def live_files(table: Any) -> Sequence[Any]:
-    """Data and delete files of the head."""
+    """The data files and delete files of the head."""
     files: Sequence[Any] = table.inspect.files().to_pylist()
     return files

@@ -1,4 +1,4 @@
-"""What an answer to a commit proves."""
+"""What a catalog's answer to a commit proves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_lost_answer_is_unknown_and_a_request_that_never_left_is_refused() -> 
 def test_glue_refuses_by_its_codes_and_only_at_once() -> None:
     assert of_aws("AccessDeniedException", 0) is Answer.REFUSED
     assert of_aws("AccessDeniedException", 1) is Answer.UNKNOWN
-    # HTTP 400, too, but the service does not know how it ended.
+    # This is HTTP 400 too, but the service itself does not know whether the commit was made.
     assert of_aws("OperationTimeoutException", 0) is Answer.UNKNOWN
     assert of_aws("ThrottlingException", 0) is Answer.UNKNOWN
 

@@ -1,4 +1,4 @@
-"""The pause after commits that failed."""
+"""The pause after failed commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the history, the plans and the commits between: putting a decision in changes no row that a reader sees."""
+"""Carrying out a decision changes no row that a reader sees, whatever the history, the plans and the commits between them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def commits(draw: st.DrawFn) -> tuple[World, list[CompactionTask]]:
         for _ in range(draw(st.integers(0, 3))):
             _write(world, draw)
     if draw(st.integers(0, 3)) == 0 and world.live:
-        # A rollback, a foreign rewrite or an expiry of somebody else: a file is simply gone.
+        # A file is gone, as after a rollback, or after a rewrite or an expiry by somebody else.
         del world.live[draw(st.sampled_from(sorted(world.live)))]
     return world, tasks
 
@@ -93,7 +93,7 @@ def test_a_commit_never_changes_a_visible_row(commit: tuple[World, list[Compacti
 
 
 @given(commits())
-def test_a_delete_is_useless_exactly_when_it_reaches_no_data_file(commit: tuple[World, list[CompactionTask]]) -> None:
+def test_a_delete_is_dangling_exactly_when_it_reaches_no_data_file(commit: tuple[World, list[CompactionTask]]) -> None:
     world, _ = commit
     deletes = world.deletes()
     readable = frozenset(delete.path for delete in deletes)

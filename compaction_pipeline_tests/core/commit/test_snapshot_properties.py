@@ -6,7 +6,7 @@ from compaction_pipeline.core.commit.snapshot_properties import snapshot_propert
 from compaction_pipeline.core.errors import ConfigError
 
 
-def test_keys_and_values_are_told_apart_at_the_first_sign() -> None:
+def test_the_first_equals_sign_separates_key_and_value() -> None:
     given = ["owner=nightly", "query=a=b", "note=", "owner=nightly", "engine-name=ours", "additional=1", "operations=2"]
     expected = {"owner": "nightly", "query": "a=b", "note": "", "engine-name": "ours", "additional": "1", "operations": "2"}
     assert snapshot_properties(given) == expected

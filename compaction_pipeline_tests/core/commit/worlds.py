@@ -1,7 +1,7 @@
-"""Small worlds of files for the commit's decisions: a history of writes, a plan in the middle, commits after it.
+"""Small tables for tests of the commit's decisions: a history of writes, plans in the middle, and commits after them.
 
-A row is known by its id and lives in one file; which rows a set of files shows is computed pair by pair with
-`core.tables.deletes.applies`, apart from the indexes that the decisions use.
+A row is known by its id and is in one file. The visible rows are found by testing each pair of a data file and a delete file with
+`core/tables/deletes/applies.py`, without the indexes that the decisions use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ def partition(value: int) -> Partition:
 
 @dataclass
 class World:
-    """Live files and what is in them. `rows`: ids of a data file by position; `keys`: ids that an equality delete names."""
+    """The live files and their content, by path.
+
+    `rows` holds the ids of a data file by position, `keys` the ids that an equality delete names, and `positions` the (path,
+    position) pairs that a position delete names.
+    """
 
     live: dict[str, LiveFile] = field(default_factory=dict)
     rows: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -58,7 +62,7 @@ class World:
             equality_ids=(1,) if content is FileContent.EQUALITY_DELETES else (),
         )
 
-    # Each is one commit of a writer.
+    # ---- commits of writers
 
     def insert(self, where: int | None, ids: tuple[int, ...]) -> str:
         self.sequence += 1
@@ -89,7 +93,7 @@ class World:
         )
         return path
 
-    # What is seen.
+    # ---- reading
 
     def data(self) -> list[LiveFile]:
         return [file for file in self.live.values() if file.is_data]
@@ -108,7 +112,7 @@ class World:
         return [position for position in range(len(self.rows[data.path])) if position not in gone]
 
     def visible(self) -> list[int]:
-        """Ids that a reader sees, sorted, duplicate rows twice."""
+        """The ids of the rows that a reader sees, sorted. Rows that are there twice count twice."""
         return sorted(self.rows[file.path][position] for file in self.data() for position in self.live_positions(file))
 
     def paths_in(self, delete: LiveFile) -> frozenset[str] | None:
@@ -118,10 +122,10 @@ class World:
     def head(self) -> HeadFiles:
         return HeadFiles(self.live.values(), LAYOUT)
 
-    # Compaction.
+    # ---- compaction
 
     def plan(self, action: TaskAction, inputs: Iterable[str], task_id: str, converts: Iterable[str] = ()) -> CompactionTask:
-        """A task planned and merged on this world; its outputs' rows are put into `rows` and `positions` here."""
+        """Plan and merge a task on the present files. The content of its outputs is added to `rows` and `positions`."""
         chosen = tuple(self.live[path] for path in inputs)
         index = DeleteIndex(self.deletes(), LAYOUT.unpartitioned_spec_ids)
         deletes = {delete.path: delete for file in chosen for delete in index.of(file)}

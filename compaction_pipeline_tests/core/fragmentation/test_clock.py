@@ -1,4 +1,4 @@
-"""Which nodes time alone may make due."""
+"""Which nodes may become due only because time passes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_two_small_files_may_be_due_when_the_interval_ends() -> None:
     assert not may_be_due([one], TableProperties())
 
 
-def test_a_node_that_was_judged_by_other_files_is_judged_again() -> None:
+def test_a_node_whose_files_have_changed_is_planned_again() -> None:
     node = judged(PlanReasonCode.NOT_FRAGMENTED, data_files=9)
     assert may_be_due([replace(node, metrics=replace(node.metrics, data_files=8))], TableProperties())
 

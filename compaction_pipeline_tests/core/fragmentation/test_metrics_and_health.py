@@ -1,4 +1,4 @@
-"""Figures of nodes, estimates of deleted rows, and health in one word."""
+"""Figures of nodes, estimates of deleted rows, and the health of a node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_global_deletes_rows_are_shared_by_the_nodes_rows() -> None:
     assert [found[node(1)].deleted_rows_estimate, found[node(2)].deleted_rows_estimate] == [30, 10]
 
 
-def test_no_more_rows_are_thought_deleted_than_there_are() -> None:
+def test_the_estimate_of_deleted_rows_is_at_most_all_rows() -> None:
     files = table_files(data("a", rows=10), equality("e", rows=500), position("p", of="a", rows=9))
     assert measure(files, properties())[node()].deleted_rows_estimate == 10
 
@@ -61,7 +61,7 @@ def verdict(code: PlanReasonCode, kind: CompactionType | None = None) -> NodeVer
         (None, HealthStatus.WAITING),
     ],
 )
-def test_a_verdict_becomes_one_word(given: NodeVerdict | None, status: HealthStatus) -> None:
+def test_each_verdict_has_its_health(given: NodeVerdict | None, status: HealthStatus) -> None:
     assert node_health(given).status is status
 
 

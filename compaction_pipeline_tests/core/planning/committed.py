@@ -1,7 +1,7 @@
-"""A table after a plan's tasks ran and were committed with random outcomes, and the triple that this must lower.
+"""A table after the tasks of a plan were committed with random outcomes, and the triple that such a commit must lower.
 
-Kept apart from `prediction` and `delete_reach`: deletes reach data files by the naive rule, and a position delete of many files
-holds the paths that the test chose.
+It uses neither `prediction.py` nor `deletes/reach.py` of the core. It decides by the plain rule of the spec which data files a delete
+reaches, and a position delete of many files names the paths that the test chose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OUTPUT = "merged-"
 
 
 def reaches(delete: LiveFile, data: LiveFile, unpartitioned_spec_ids: frozenset[int]) -> bool:
-    """The spec's rule, word by word."""
+    """True when the delete applies to the data file, by the words of the spec."""
     same_place = (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
     if delete.content is FileContent.EQUALITY_DELETES:
         in_scope = same_place or delete.spec_id in unpartitioned_spec_ids
@@ -33,9 +33,10 @@ def reaches(delete: LiveFile, data: LiveFile, unpartitioned_spec_ids: frozenset[
 
 
 def triple(files: TableFiles) -> tuple[int, int, int]:
-    """Equality-delete files; pairs of a data file and a delete that applies to it; files.
+    """The number of equality-delete files, of pairs of a data file and a delete that applies to it, and of files.
 
-    A position delete of many files and of an output's own sequence is no pair: it was there before the output, and cannot name it.
+    A position delete of many files does not count as a pair with a merged file of the same sequence number. It is older than that file,
+    so it cannot name it.
     """
     data = [file for file in files.files if file.is_data]
     deletes = [file for file in files.files if not file.is_data]
@@ -62,7 +63,7 @@ def committed(
     kept_ratio: Callable[[], float],
     matches: Callable[[], bool],
 ) -> TableFiles:
-    """The table after these tasks. `held`: the paths in each position delete of many files."""
+    """The table after these tasks. `held` gives the paths that each position delete of many files names."""
     live = {file.path: file for file in files.files}
     converted = {(path, file.path) for work in tasks for file in work.inputs for path in work.converts}
     outputs: list[LiveFile] = []
@@ -104,7 +105,7 @@ def committed(
 
 
 def _needs(data: LiveFile, delete: LiveFile, files: TableFiles, kept: Mapping[str, LiveFile], held: Mapping[str, frozenset[str]]) -> bool:
-    # Nothing that was just written can be named in an older position delete.
+    # An older position delete cannot name a file that was just written.
     if delete.content is FileContent.POSITION_DELETES and data.path not in held.get(delete.path, kept):
         return False
     return reaches(delete, data, files.unpartitioned_spec_ids)

@@ -1,4 +1,4 @@
-"""Plans of small tables, one rule each. Target 1,000 kB, small ≤ 125 kB, undersized ≤ 750 kB, a minor at 12 small files."""
+"""Plans of small tables, one rule each. The target is 1,000 kB, small is ≤ 125 kB, undersized is ≤ 750 kB, a MINOR needs 12 small files."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_file_at_the_border_is_small_and_one_above_it_is_left_to_major() -> No
     assert "above" not in [file.path for file in only(twelve).inputs]
 
 
-def test_the_interval_counts_from_the_last_minor_or_from_first_sight_and_wants_two_small_files() -> None:
+def test_the_interval_counts_from_the_last_minor_or_from_first_sight_and_needs_two_small_files() -> None:
     files = table_files(*small(2))
     hour = timedelta(hours=1)
     assert planned(files, history=NodeHistory(first_seen={node(): NOW - hour})).tasks
@@ -119,7 +119,7 @@ def test_a_single_file_whose_deletes_go_is_a_gain() -> None:
         assert len(only(planned(table_files(data("a", 10), equality("e")), forced(kind))).deletes) == 1
 
 
-def test_a_full_with_only_dead_deletes_drops_them() -> None:
+def test_a_full_with_only_dangling_deletes_drops_them() -> None:
     work = only(planned(table_files(data("a", 900, seq=5), equality("e", 3)), forced(FULL)))
     assert (work.action, work.inputs, [file.path for file in work.deletes], work.predicted_files) == (DROP, (), ["e"], 0)
 
@@ -148,7 +148,7 @@ def test_two_position_delete_files_on_a_segment_become_one() -> None:
 
 
 def test_a_lone_fragment_that_shares_a_converted_delete_is_merged_in_its_group() -> None:
-    # The writer that added `f` wrote `shared` in the same commit: `f` alone would lose nothing, since `s` keeps `shared` alive.
+    # The writer that added `f` wrote `shared` in the same commit. Merging only `f` would gain nothing, because `s` keeps `shared` alive.
     files = table_files(data("s", 900, seq=1), data("f", 10, seq=6), position("own", 3, of="s"), position("shared", 6), sequence=7)
     plan = planned(files, forced(MINOR))
     assert shape(plan) == [(MINOR, MERGE, ["f"]), (MINOR, CONVERT, ["s"])]
@@ -160,8 +160,9 @@ def test_a_lone_fragment_that_shares_a_converted_delete_is_merged_in_its_group()
     assert planned(predicted(files, plan), forced(MINOR)).tasks == ()
 
 
-def test_a_lone_fragment_is_merged_only_with_everything_that_lets_its_deletes_go() -> None:
-    # Only `f` has two deletes. Merged alone, of the sequence of its output, both would stay and seem to reach it for ever.
+def test_a_lone_fragment_is_merged_together_with_all_tasks_that_remove_its_deletes() -> None:
+    # Only `f` has two deletes. If it were merged alone, both deletes would stay. They have the sequence number of the merged file, so they
+    # would seem to reach it for ever.
     low, high = position("p", 7, bounds=("a", "f")), position("q", 7, bounds=("f", "s"))
     files = table_files(data("a", 900), data("s", 900), data("f", 10, seq=7), low, high, sequence=7)
     plan = planned(files, forced(MINOR))
@@ -227,7 +228,7 @@ def test_pending_tasks_wait_until_new_files_are_due_and_are_then_replaced_with_t
     assert planned(table_files(*first), forced(MINOR), in_use=waiting).replaces == ("t1", "t2")
 
 
-def test_a_full_moves_rows_to_the_current_spec_only_after_quiet_and_says_so() -> None:
+def test_a_full_moves_rows_to_the_current_spec_only_after_a_quiet_interval_and_says_so() -> None:
     files = table_files(data("old", 900), default_spec=1)
     work = only(planned(files, forced(FULL)))
     assert (work.node.spec_id, work.output_spec_id) == (0, 1)
@@ -324,7 +325,7 @@ def test_a_file_that_is_live_twice_in_one_manifest_or_in_another_node_is_named()
 @pytest.mark.parametrize("sequences", [(3, 3), (3, 4)])
 @pytest.mark.parametrize("request_", [PlanRequest(), forced(MINOR)])
 def test_data_files_under_a_delete_file_that_is_live_twice_are_left_alone(sequences: tuple[int, int], request_: PlanRequest) -> None:
-    # A commit rejects what applied such a delete file: a plan that merges them would be made, merged and rejected for ever.
+    # A commit rejects tasks that applied such a delete file. If it were planned, the work would be merged and rejected again and again.
     copies = [replace(equality("e/twice", seq=sequence), manifest_path=f"m-{number}") for number, sequence in enumerate(sequences, 1)]
     plan = planned(table_files(*small(13), *copies), request_)
     assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.LIVE_TWICE)
@@ -339,7 +340,7 @@ def test_a_dangling_delete_file_that_is_live_twice_is_not_dropped() -> None:
     assert planned(table_files(replace(data("a", 500), data_sequence_number=5), copies[0]), forced()).tasks
 
 
-def test_files_in_tasks_are_told_apart_from_those_that_are_live_twice() -> None:
+def test_files_in_tasks_are_counted_apart_from_those_that_are_live_twice() -> None:
     files = small(13)
     plan = planned(table_files(*files, files[0]), in_use=InUse(frozenset(file.path for file in files[1:])))
     (verdict,) = plan.verdicts

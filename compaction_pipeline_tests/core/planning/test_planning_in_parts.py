@@ -1,4 +1,4 @@
-"""A plan made part by part is the plan made at once: what lets a table of a million files be planned in bounded memory."""
+"""A plan that is made in parts equals the plan that is made at once. Parts let a table of a million files be planned in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from compaction_pipeline_tests.fakes import FakeFileStore
 
 @st.composite
 def tables(draw: st.DrawFn) -> TableFiles:
-    """Tables without global deletes, with some of what crosses nodes: deletes that name files of others, paths that are live twice."""
+    """Tables without global deletes, but with deletes that name files of other nodes, and with paths that are live in two nodes."""
     files = draw(strategies.live_files())
     kept = [file for file in files.files if not (file.content is FileContent.EQUALITY_DELETES and file.spec_id == UNPARTITIONED_SPEC)]
     nodes = sorted({file.node for file in kept}, key=str)
@@ -65,10 +65,10 @@ def in_parts(
 
 
 def shown(plan: CompactionPlan, files: TableFiles) -> tuple[object, ...]:
-    """Everything that a plan says, whatever the order of tasks and the manifest of files.
+    """The content of a plan, without the order of its tasks and without the manifests of its files.
 
-    Rows thought deleted of a path that is live in several nodes are counted by path. A part knows the deletes of its own nodes only,
-    so why such a node is left alone may be said in other words; no task takes such a file.
+    For a node with a path that is live in several nodes, the type and the reason are left out, and the estimate of deleted rows is left
+    out everywhere: a part knows only the deletes of its own nodes, so these may differ. No task takes a file of such a path.
     """
     nodes_of = defaultdict(set)
     for file in files.files:
@@ -100,8 +100,8 @@ def test_parts_make_the_same_plan(data: st.DataObject, files: TableFiles, rules:
 
 
 @given(tables(), strategies.table_properties())
-def test_a_node_that_sums_decide_is_left_alone_for_the_same_reason(files: TableFiles, rules: TableProperties) -> None:
-    # Copies of one path are counted as files, and no task takes them: only then do the amounts differ.
+def test_a_node_judged_by_sums_is_left_alone_for_the_same_reason(files: TableFiles, rules: TableProperties) -> None:
+    # Each path is live once, because sums count copies of a path as files although no task takes them.
     files = replace(files, files=tuple({file.path: file for file in files.files}.values()))
     whole = plan(files, InUse(), rules, PlanRequest(), NodeHistory(), PLENTY, NOW)
     parts = in_parts(files, InUse(), rules, PlanRequest(), PLENTY, by_figures=True)
@@ -113,7 +113,7 @@ def crowded(days: int) -> TableFiles:
     return table_files(*(data(f"{day}-{number}", 10, day=day) for day in range(days) for number in range(12 + day)))
 
 
-def test_what_exceeds_the_budget_is_given_up_on_the_way_and_says_so() -> None:
+def test_tasks_over_the_budget_are_dropped_while_planning_with_a_reason() -> None:
     files, budget = crowded(6), Budget(2, 1 << 60)
     whole = plan(files, InUse(), properties(), PlanRequest(), NodeHistory(), budget, NOW)
     before, planner._HELD_FILES = planner._HELD_FILES, 20
@@ -127,7 +127,7 @@ def test_what_exceeds_the_budget_is_given_up_on_the_way_and_says_so() -> None:
     assert {work.node for work in parts.tasks} == {node for node in files_by_node(files.files) if str(node) in ("dt=4", "dt=5")}
 
 
-def test_without_any_slot_nothing_is_dropped_instead_of_the_tasks_that_wait() -> None:
+def test_without_a_free_slot_no_delete_files_are_dropped_in_place_of_tasks() -> None:
     files = crowded(2)
     before, planner._HELD_FILES = planner._HELD_FILES, 1
     try:

@@ -119,7 +119,7 @@ def test_every_node_gets_one_verdict_that_a_person_can_read(situation: Situation
 @given(situations())
 def test_planning_again_on_the_predicted_outputs_yields_nothing(situation: Situation) -> None:
     files, in_use, rules, request = situation
-    # Where rows move to another spec only the kernel knows their partitions.
+    # Files of the old spec are left out. Only the kernel knows to which partitions their rows move.
     files = replace(files, files=tuple(file for file in files.files if file.spec_id != 1))
     first = planned(files, request, rules=rules, in_use=in_use)
     after = predicted(files, first)
@@ -150,7 +150,7 @@ def test_each_further_minor_or_major_strictly_lowers_the_triple_with_actual_outp
 
 
 def held_paths(files: TableFiles, data: st.DataObject) -> dict[str, frozenset[str]]:
-    """Which of the data files that it may hold each position delete of many files really holds."""
+    """For each position delete of many files: the paths that it really names, drawn from those that it may name."""
     index = index_of(files)
     may_hold: dict[str, list[LiveFile]] = {}
     for file in files.files:

@@ -1,4 +1,4 @@
-"""A task's life: allowed moves, attempts, leases, commit interval and order."""
+"""The rules for a task: allowed status changes, attempts, leases, commit interval and order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_move_passes_exactly_when_it_is_allowed(before: TaskStatus, after: Tas
 
 
 class TaskLife(RuleBasedStateMachine):
-    """Poll, complete, time out, crash, conflict and commit, in any order: only allowed moves, and an end to attempts."""
+    """Polls, reports, lost attempts, conflicts and commits in any order. Only allowed status changes happen, and attempts end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class TaskLife(RuleBasedStateMachine):
 
     @rule()
     def nothing_happens(self) -> None:
-        """A task may rest in any state."""
+        """Do nothing, because a task may stay in any status."""
 
     @invariant()
     def attempts_end(self) -> None:
@@ -97,7 +97,7 @@ def test_retries_come_after_the_first_attempt() -> None:
     assert after_attempt(1, 4, EndReason.FILE_GONE) is TaskStatus.FAILED
 
 
-def test_a_lease_ends_at_its_moment_and_outlives_several_lost_renewals() -> None:
+def test_a_lease_ends_at_its_time_and_outlives_several_lost_renewals() -> None:
     assert not is_expired(expires_at(NOW), NOW + LEASE - timedelta(microseconds=1))
     assert is_expired(expires_at(NOW), NOW + LEASE)
     assert is_expired(None, NOW)
@@ -121,9 +121,9 @@ def test_a_commit_before_the_interval_needs_due_nodes_held_back_or_many_bytes_an
     assert not commit_due(replace(much, input_bytes=PREPARED_BYTES - 1), half_a_minute, interval, NOW)
     just_now = half_a_minute + timedelta(microseconds=1)
     assert not commit_due(much, just_now, interval, NOW, holds_back=True)
-    # A table that asks for a shorter interval has it.
+    # A table may have an interval that is shorter than the 30 seconds.
     assert commit_due(SOME, just_now, timedelta(seconds=1), NOW)
-    # What a commit has claimed is that commit's.
+    # Tasks that another commit has claimed do not make a commit due.
     assert not commit_due(PreparedWork(claimed=9), half_a_minute, interval, NOW, holds_back=True)
 
 

@@ -1,4 +1,4 @@
-"""Which bloom filters a table's properties ask for, and which of them have no effect."""
+"""Which bloom filters a table's properties ask for, and which of these properties have no effect."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_only_columns_that_are_named_get_a_filter_and_no_boolean_does() -> None:
     assert bloom_filters({f"{_KEY}max-bytes": "nonsense"}, {"id": "long"}) == {}
 
 
-def test_the_number_of_values_is_what_fits_into_the_bytes_or_less() -> None:
+def test_a_filter_is_made_for_at_most_the_values_that_fit_into_its_bytes() -> None:
     asked = {f"{_KEY}enabled.column.id": "true", f"{_KEY}fpp.column.id": "0.05", f"{_KEY}ndv.column.id": "100"}
     assert bloom_filters(asked, {"id": "long"}) == {"id": BloomFilter(100, 0.05)}
     small = bloom_filters({**asked, f"{_KEY}max-bytes": "64"}, {"id": "long"})["id"]
-    # 64 bytes have 512 bits; 5 % of false positives take about 7 bits a value.
+    # 64 bytes have 512 bits. With 5 % of false positives a value takes about 7 bits.
     assert 60 < small.values < 90
 
 

@@ -1,4 +1,4 @@
-"""Node keys: round trip, length, and no two nodes with one key."""
+"""Keys of nodes: each is read back as it was made, is not too long, and belongs to one node only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_unpartitioned_node_has_an_empty_segment() -> None:
     assert node_key(TABLE, TableNode(0)) == "lake.shop.orders/0//0-0"
 
 
-def test_a_long_key_is_cut_to_512_bytes_and_still_tells_two_nodes_apart() -> None:
+def test_a_long_key_is_cut_to_512_bytes_and_still_belongs_to_one_node() -> None:
     keys = {node_key(TABLE, node("x" * 600 + end)) for end in "ab"}
     assert {len(key) for key in keys} == {MAX_KEY_BYTES}
     assert len(keys) == 2

@@ -1,4 +1,4 @@
-"""Properties: precedence, defaults, and each rule's message."""
+"""Properties of tables: precedence, defaults, and the message of each rule."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_negative_full_interval_is_off() -> None:
 
 
 @pytest.mark.parametrize("value", [str(2**63 - 1), str(10**15)])
-def test_an_interval_longer_than_anybody_waits_is_a_hundred_years(value: str) -> None:
+def test_a_very_long_interval_counts_as_a_hundred_years(value: str) -> None:
     found = resolve_properties({"self-optimizing.minor.trigger.interval": value, "self-optimizing.full.trigger.interval": value}, {})
     assert found.minor_interval == found.full_interval == timedelta(days=36_500)
 

@@ -1,4 +1,4 @@
-"""Both ways of finding the deletes of a data file agree with the spec's rule, tried on every pair."""
+"""Both ways of finding the deletes of a data file agree with the spec's rule, which is applied to every pair of files."""
 
 from __future__ import annotations
 
