@@ -1,4 +1,4 @@
-"""Each rule of the commit, on real tables: broken, every one of them loses, doubles or revives rows."""
+"""Each rule of the commit, on real tables. A commit that breaks one of these rules loses, doubles or revives rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_merged_file_gets_the_sequence_number_of_its_plan(lake: Lake) -> None:
     t.ids(1, 2)
     three = t.data_file([{"id": 3, "name": "new"}])
     old = t.data_file([{"id": 3, "name": "old"}])
-    # Commit 2 inserts 3, updates it and deletes 2, as Flink does: what was written in the commit is deleted by position.
+    # Commit 2 inserts 3, updates it and deletes 2. As Flink does, it deletes rows of the same commit by position.
     row_delta(
         t.table,
         [old, three],
@@ -120,7 +120,7 @@ def test_a_partition_scoped_position_delete_conflicts_only_when_it_holds_an_inpu
     t = lake.table()
     a, b, c = t.ids(1, 2), t.ids(3, 4), t.ids(5, 6)
     middle, outer = t.merge([b.path], "middle"), t.merge([a.path, c.path], "outer")
-    # Its bounds span all three paths.
+    # The bounds of this delete file span all three paths.
     t.delete_positions((a.path, 0), (c.path, 0), referenced=False)
     outcome = t.commit(middle, outer)
     assert outcome.committed == ("middle",)
@@ -153,7 +153,7 @@ def test_rollback_past_an_input_is_a_conflict(lake: Lake) -> None:
     assert t.live_ids() == [1]
 
 
-def test_an_equality_delete_of_before_the_plan_that_was_not_applied_is_a_conflict(lake: Lake) -> None:
+def test_an_older_equality_delete_that_the_merge_did_not_apply_is_a_conflict(lake: Lake) -> None:
     t = lake.table()
     t.ids(1, 2)
     t.delete_ids(2)
@@ -168,7 +168,7 @@ def test_an_equality_delete_by_a_column_that_the_output_lost_is_a_conflict(lake:
     with t.table.update_schema() as update:
         update.delete_column("name")
     merge = t.merge()
-    # A writer that started before the change deletes by the dropped column.
+    # A writer that started before the schema change deletes by the dropped column.
     from compaction_pipeline.demo.write_files import write_parquet_file
 
     delete = write_parquet_file(
@@ -189,7 +189,7 @@ def test_a_delete_that_reaches_the_inputs_but_not_the_moved_output_is_a_conflict
     t.table.refresh()
     t.new_partition = Record("x")
     moved = t.merge(output_spec_id=1)
-    # Global: it reaches both; the merge goes in.
+    # A global delete reaches both the inputs and the output, so the merge is committed.
     t.delete_ids(1, spec_id=0)
     outcome = t.commit(moved)
     assert outcome.state is CommitState.COMMITTED
@@ -232,7 +232,7 @@ def test_a_delete_file_stays_while_another_planned_task_still_needs_it(lake: Lak
     b = t.ids(3, 4)
     delete = t.delete_ids(2, 4)
     late = t.merge([b.path], "late")
-    # The output of `early` has sequence 1: it needs the delete of sequence 3 that `late` applied.
+    # The output of `early` has sequence number 1, so it still needs the delete with sequence number 3 that `late` applied.
     outcome = t.commit(early, late)
     assert set(outcome.committed) == {"early", "late"}
     assert t.paths(FileContent.EQUALITY_DELETES) == {delete.path}
@@ -261,12 +261,12 @@ def test_a_partition_scoped_position_delete_is_needed_while_one_path_in_it_lives
     assert t.live_ids() == [2, 4]
 
 
-def test_delete_files_that_nothing_needs_go_with_a_replace_of_their_own(lake: Lake) -> None:
+def test_a_merge_drops_a_delete_that_only_its_inputs_needed_and_a_needed_one_is_not_dropped(lake: Lake) -> None:
     t = lake.table()
     t.ids(1)
     t.delete_ids(7)
     t.commit(t.merge(), record="r1")
-    # Deletes nothing older than itself: the merged file was written with a later sequence by hand.
+    # This delete reaches only the file with row 1, which the next merge rewrites. `kept` is newer than the delete.
     old = t.delete_ids(1)
     kept = t.ids(5)
     t.commit(t.merge([file.path for file in t.files() if file.is_data and file.path != kept.path], "m2"), record="r2")
@@ -277,7 +277,7 @@ def test_delete_files_that_nothing_needs_go_with_a_replace_of_their_own(lake: La
     assert late.path in t.paths(FileContent.EQUALITY_DELETES)
 
 
-def test_a_drop_task_drops_only_useless_delete_files(lake: Lake) -> None:
+def test_a_drop_task_drops_only_dangling_delete_files(lake: Lake) -> None:
     t = lake.table()
     dangling = t.delete_ids(1)
     t.ids(1, 2)
@@ -324,7 +324,7 @@ def test_a_conversion_is_an_overwrite_snapshot_and_keeps_the_data_files(lake: La
     assert t.paths(FileContent.EQUALITY_DELETES) == set()
     positions = [file for file in t.files() if file.content is FileContent.POSITION_DELETES]
     assert {file.referenced_data_file for file in positions} == {a.path, b.path}
-    # They inherit the new snapshot's sequence.
+    # The new delete files inherit the sequence number of the new snapshot.
     assert {file.data_sequence_number for file in positions} == {4}
     t.table.refresh()
     snapshot = t.table.current_snapshot()
@@ -352,7 +352,7 @@ def test_merges_and_conversions_are_two_snapshots_of_one_transaction(lake: Lake)
     assert outcome.figures.delete_files_after == 1
 
 
-def test_a_conversion_whose_delete_cannot_go_fails(lake: Lake) -> None:
+def test_a_conversion_whose_delete_is_still_needed_fails(lake: Lake) -> None:
     t = lake.table()
     a, b = t.ids(1, 2), t.ids(3, 4)
     delete = t.delete_ids(2, 3)
@@ -363,7 +363,7 @@ def test_a_conversion_whose_delete_cannot_go_fails(lake: Lake) -> None:
     assert b.path in t.paths(FileContent.DATA)
 
 
-def test_a_failed_conversion_fails_those_that_share_its_delete(lake: Lake) -> None:
+def test_a_conversion_that_lost_its_input_does_not_fail_others_of_the_same_deletes(lake: Lake) -> None:
     t = lake.table()
     a, b, c = t.ids(1, 2), t.ids(3, 4), t.ids(5, 6)
     first = t.delete_ids(2, 3)
@@ -372,13 +372,13 @@ def test_a_failed_conversion_fails_those_that_share_its_delete(lake: Lake) -> No
     two = t.convert([b.path], [first.path, second.path], "two")
     three = t.convert([c.path], [first.path, second.path], "three")
     t.commit(t.merge([c.path], "foreign"), record="foreign")
-    # `three` lost its input; the deletes are no longer needed by it, so the other two stand.
+    # `three` has lost its input, so it no longer needs the deletes, and the other two tasks are committed.
     outcome = t.commit(one, two, three)
     assert set(outcome.committed) == {"one", "two"}
     assert t.live_ids() == [1, 6]
 
 
-def test_a_salvaged_merge_that_fails_takes_the_conversions_of_its_delete_with_it(lake: Lake) -> None:
+def test_a_failed_merge_fails_the_conversions_of_its_delete(lake: Lake) -> None:
     t = lake.table()
     a, b = t.ids(1, 2), t.ids(3, 4)
     delete = t.delete_ids(2, 3)
@@ -565,7 +565,7 @@ def test_other_branches_and_tags_keep_what_they_see(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_two_tasks_over_one_file_never_both_go_in(lake: Lake, count: int) -> None:
+def test_two_tasks_with_one_input_are_never_both_committed(lake: Lake, count: int) -> None:
     t = lake.table()
     a, b = t.ids(1), t.ids(2)
     outcome = t.commit(t.merge([a.path, b.path], "one"), *([t.merge([b.path], "two")] * (count - 1)))
@@ -598,7 +598,7 @@ def test_a_delete_that_comes_with_a_promotion_between_two_attempts_stays(lake: L
 def test_a_file_that_is_live_twice_is_never_taken(lake: Lake, together: bool) -> None:
     t = lake.table()
     file = t.data_file([{"id": 1, "name": "x"}])
-    # As `add_files` without its check for duplicates does.
+    # This is what `add_files` does without its check for duplicates.
     for files in [[file, file]] if together else [[file], [file]]:
         row_delta(t.table, files)
     other = t.ids(2)
@@ -621,7 +621,7 @@ def test_a_delete_of_the_older_copy_of_a_file_that_is_live_twice_stays(lake: Lak
 
 
 def test_a_delete_file_that_is_live_twice_is_never_dropped(lake: Lake) -> None:
-    """By its path nobody can say which of the two goes: the older one reaches nothing any more, the younger one does."""
+    """The older copy reaches nothing any more, but the younger one does. A removal by path cannot say which of the two it means."""
     t = lake.table(spec=BY_NAME)
 
     def inserted(*ids: int, name: str = "b") -> str:
@@ -635,11 +635,11 @@ def test_a_delete_file_that_is_live_twice_is_never_dropped(lake: Lake) -> None:
         positions = t.position_file([(merged[-1], 0)], partition=Record("b"))
         row_delta(t.table, position_deletes=[positions], equality_deletes=[(again, [1])])
         inserted(1, 2, name="a")
-    # Dropping both position deletes brings the two copies into one manifest.
+    # When both position deletes are dropped, the two copies come into one manifest.
     assert t.commit(t.merge(merged, "m1"), record="record-1").state is CommitState.COMMITTED
     copies = [file for file in t.files() if file.path == again.path]
     assert (len(copies), len({file.manifest_path for file in copies})) == (2, 1)
-    # Somebody takes out what the older copy alone was for.
+    # Somebody removes the data files that only the older copy reached.
     gone = Transaction(t.table.refresh())
     gone.stage(SnapshotChange(Operation.DELETE, removed=[file for file in t.files() if file.path == first]))
     gone.commit()
@@ -667,7 +667,7 @@ def test_a_task_that_applied_a_delete_file_that_is_live_twice_is_a_conflict(lake
 
 
 def test_a_delete_file_that_was_added_once_more_since_the_plan_is_a_conflict(lake: Lake) -> None:
-    """Under the old partition spec, the second copy would not reach what was merged into the new one."""
+    """The second copy has the old partition spec, so it would not reach rows that a merge moved to the new spec."""
     t = lake.table(spec=BY_NAME)
     t.insert({"id": 1, "name": "a"}, partition=Record("a"))
     again = t.delete_ids(1, partition=Record("a"))

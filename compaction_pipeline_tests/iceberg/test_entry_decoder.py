@@ -1,4 +1,4 @@
-"""The decoder says of every entry what fastavro says, whoever wrote the manifest."""
+"""The decoder reads every entry as fastavro does, whoever wrote the manifest."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _manifest(lake: Lake, content: FileContent, version: int) -> tuple[Any, byte
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("content", list(FileContent))
-def test_both_readers_say_the_same(lake: Lake, content: FileContent, version: int) -> None:
+def test_the_decoder_agrees_with_fastavro(lake: Lake, content: FileContent, version: int) -> None:
     if version == 1 and content is not FileContent.DATA:
         return  # v1 has no delete files.
     table, bytes_, _ = _manifest(lake, content, version)
@@ -126,8 +126,8 @@ def _assert_equal(fast: DecodedEntry, slow: dict[str, Any], with_bounds: bool) -
         assert getattr(fast, name) == (wanted if with_bounds else None)
 
 
-def test_runs_that_carry_their_size_are_skipped_by_it(lake: Lake) -> None:
-    # Avro: a negative count is followed by the run's size in bytes; Java's blocking encoder writes such runs.
+def test_runs_with_their_size_are_skipped_by_that_size(lake: Lake) -> None:
+    # In Avro, a negative count is followed by the size of the run in bytes. Java's blocking encoder writes such runs.
     _, bytes_, _ = _manifest(lake, FileContent.DATA, 2)
     frame = fastavro.reader(io.BytesIO(bytes_))
     schema = json.loads(frame.metadata["avro.schema"])
@@ -153,13 +153,13 @@ def test_a_manifest_cut_anywhere_is_an_error(lake: Lake) -> None:
             list(ManifestDecoder(bytes_[:end]).entries())
 
 
-def test_what_stands_behind_the_entries_of_a_block_is_an_error(lake: Lake) -> None:
+def test_bytes_behind_the_entries_of_a_block_are_an_error(lake: Lake) -> None:
     _, bytes_, _ = _manifest(lake, FileContent.DATA, 2)
     frame = fastavro.reader(io.BytesIO(bytes_))
     out = io.BytesIO()
     fastavro.writer(out, frame.writer_schema, [], codec="null", metadata={})
     header = out.getvalue()
-    # A block that says it holds no entry, and holds five bytes.
+    # This block claims to hold no entry, but it holds five bytes.
     with pytest.raises(ValueError, match="0 entries end at byte 0 of a block of 5"):
         list(ManifestDecoder(header + b"\x00" + b"\x0aXXXXX" + header[-16:]).entries())
 
@@ -171,7 +171,7 @@ def test_an_unknown_codec_is_named(lake: Lake) -> None:
         list(ManifestDecoder(content).entries())
 
 
-def test_what_the_specification_requires_and_a_manifest_lacks_is_named() -> None:
+def test_a_missing_field_that_the_specification_requires_is_named() -> None:
     out = io.BytesIO()
     file = {"type": "record", "name": "f", "fields": [{"name": "file_path", "type": "string", "field-id": 100}]}
     fields = [{"name": "status", "type": "int", "field-id": 0}, {"name": "data_file", "type": file, "field-id": 2}]

@@ -1,4 +1,4 @@
-"""Values of every primitive type go through a compaction as the bytes that they are."""
+"""Values of every primitive type keep their exact bytes in a compaction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from compaction_pipeline_tests.iceberg.lake import Lake
 
 
 @pytest.mark.parametrize("number", [2.222, 1e300, 16777217.0, 5e-324, -0.0, float("-inf")])
-def test_a_double_as_a_partition_stays_what_it_was(lake: Lake, number: float) -> None:
+def test_a_double_as_a_partition_keeps_its_bytes(lake: Lake, number: float) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", DoubleType()))
     t = lake.table(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name")))
     for key in (1, 2):
@@ -39,7 +39,7 @@ def test_a_double_as_a_partition_stays_what_it_was(lake: Lake, number: float) ->
     assert {repr(entry["data_file"]["partition"]) for entry in t.judged_entries()} == {repr({"name": number}), repr({"name": 1.5})}
 
 
-def test_an_entry_that_would_change_on_its_way_ends_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_would_change_ends_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     t = lake.table()
     first, second = t.ids(1), t.ids(2)
     row_delta(t.table, [t.data_file([{"id": 3, "name": "c"}]), t.data_file([{"id": 4, "name": "d"}])])
@@ -49,7 +49,7 @@ def test_an_entry_that_would_change_on_its_way_ends_the_commit(lake: Lake, monke
     real = avro_carry._copy
 
     def broken(content: bytes, start: int, end: int) -> bytes:
-        # One bit of the last byte of everything that is longer than a number.
+        # This flips one bit in the last byte of every value that is longer than a number.
         value = real(content, start, end)
         return value if len(value) < 12 else value[:-1] + bytes([value[-1] ^ 1])
 
@@ -83,8 +83,8 @@ def test_a_manifest_list_that_would_change_ends_the_commit(lake: Lake, monkeypat
     assert t.commit(merge).state is CommitState.COMMITTED
 
 
-def test_fixed_partitions_that_stand_as_their_schema_says_are_kept(lake: Lake) -> None:
-    """Those of Java do not: `interop/test_fixed_partitions_of_java.py`."""
+def test_fixed_partitions_that_follow_their_schema_are_kept(lake: Lake) -> None:
+    """Those that Java writes do not follow their schema; see `interop/test_fixed_partitions_of_java.py`."""
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", FixedType(4)))
     t = lake.table(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name")))
     values = [b"\x00\x01\x02\x03", b"\xff\xff\xff\xff", None]
@@ -112,7 +112,7 @@ def test_fixed_partitions_with_a_length_that_no_schema_names_are_not_called_corr
     meta = {key: text.decode() for key, text in frame.meta.items()} | {"avro.schema": json.dumps(said)}
     as_java = write_frame(meta, frame.contents(content))
     if value is None:
-        # It stands alike in both forms.
+        # This value is written alike in both forms.
         assert [entry.partition for entry in ManifestDecoder(as_java).entries()] == [b"\x00"]
         return
     with pytest.raises(UnknownAvro, match="field id 1000, a fixed type, have their length in front"):

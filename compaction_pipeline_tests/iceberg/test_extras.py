@@ -1,4 +1,4 @@
-"""A package that is missing is named by the extra of ours that brings it."""
+"""When a package is missing, the error names the extra of ours that installs it."""
 
 from __future__ import annotations
 

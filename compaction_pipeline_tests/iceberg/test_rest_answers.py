@@ -1,4 +1,4 @@
-"""A REST catalog that answered is told by its HTTP status and URL, never called silent; what is no catalog at all is told too."""
+"""Errors of a REST catalog that answers name its HTTP status and its URL. They never call it silent, and say when it is no catalog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server(lake: Lake) -> Iterator[RestServer]:
 
 
 def said(server: RestServer, kind: type[CompactionError], fault: Fault, uri: str | None = None) -> str:
-    """What listing the tables of this catalog says."""
+    """The error of listing the tables of this catalog."""
     server.everything = fault
     properties: Mapping[str, str] = {"type": "rest", "uri": uri or server.uri}
     with pytest.raises(kind) as raised:
@@ -49,7 +49,7 @@ def test_a_catalog_that_knows_no_such_warehouse_is_quoted(server: RestServer) ->
 
 
 @pytest.mark.parametrize("fault", [status(500), page(500), status(501), status(429)])
-def test_a_catalog_that_is_ill_is_told_with_its_status(server: RestServer, fault: Fault) -> None:
+def test_a_failing_catalog_is_reported_with_its_status(server: RestServer, fault: Fault) -> None:
     text = said(server, StorageUnavailable, fault)
     assert text.startswith("catalog 'lake' answered HTTP ")
     assert f" at {server.uri}/v1/config" in text
@@ -59,7 +59,7 @@ def test_a_catalog_that_is_ill_is_told_with_its_status(server: RestServer, fault
 
 
 @pytest.mark.parametrize("code", [401, 403, 419])
-def test_no_permission_is_told_with_its_status(server: RestServer, code: int) -> None:
+def test_a_missing_permission_is_reported_with_its_status(server: RestServer, code: int) -> None:
     text = said(server, AccessDenied, status(code))
     assert f"catalog 'lake': no permission: HTTP {code} at {server.uri}/v1/config: FaultException: the test says {code}; check" in text
 
@@ -119,7 +119,7 @@ def test_a_login_in_the_uri_stays_hidden(server: RestServer) -> None:
         ({"type": "sql", "uri": "hunter2"}, "must name a SQLite or a PostgreSQL database"),
     ],
 )
-def test_a_uri_of_another_kind_is_told_in_our_own_words(properties: Mapping[str, str], sentence: str) -> None:
+def test_a_uri_of_another_kind_is_refused_with_our_own_sentence(properties: Mapping[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError) as raised:
         Catalogs(lambda name: CatalogEntry(name, properties)).tables("lake")
     assert sentence in str(raised.value)

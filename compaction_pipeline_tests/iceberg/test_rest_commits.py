@@ -1,4 +1,4 @@
-"""A REST catalog's answers to a commit: what each proves, and what is left in the table's folder then."""
+"""A REST catalog's answers to a commit: what each one proves, and which files it leaves in the table's folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMIT = "POST /v1/namespaces/db/tables/t"
 
 
 class Rest:
-    """A table whose writers use the catalog behind the server, and a committer that goes through it."""
+    """A table, whose writers use the catalog behind the server, and a committer that uses the server."""
 
     def __init__(self, lake: Lake, server: RestServer) -> None:
         self.server = server
@@ -52,7 +52,7 @@ class Rest:
         return self.committer.commit(self.table.identifier, "record-1", [self.task])
 
     def _on_step(self, step: str) -> None:
-        # Only what hangs is to meet a short limit, not what a busy machine answers slowly.
+        # The limit is short only for the commit of a test in which it hangs. Other requests may be slow on a busy machine.
         if step == "before-swap" and self.impatient:
             self.limit(0.2)
 
@@ -97,7 +97,7 @@ def test_a_refusal_is_certain_says_the_answer_and_leaves_nothing(rest: Rest, cod
 
 
 @pytest.mark.parametrize("code", [408, 425, 429, 499, 500, 501, 502, 503, 504])
-def test_other_answers_are_unknown_and_nothing_goes(rest: Rest, code: int) -> None:
+def test_other_answers_are_unknown_and_nothing_is_deleted(rest: Rest, code: int) -> None:
     before = rest.metadata()
     outcome = rest.commit(status(code))
     assert (outcome.state, outcome.unanswered) == (CommitState.UNKNOWN, True)
@@ -133,14 +133,14 @@ def test_a_lost_race_is_tried_again(rest: Rest) -> None:
     assert not [name for name in rest.metadata() - before if "record-1-1-" in name or "-1-record-1." in name], "the lost attempt's stay"
 
 
-def test_what_an_unanswered_attempt_wrote_stays_when_a_later_one_lands(rest: Rest) -> None:
+def test_files_of_an_unanswered_attempt_stay_when_a_later_attempt_is_committed(rest: Rest) -> None:
     def raced(call: Call) -> None:
         rest.table.ids(3)
         call.answer(503)
 
     outcome = rest.commit(raced)
     assert (outcome.state, outcome.attempts, outcome.unanswered) == (CommitState.COMMITTED, 2, True)
-    # After a rollback to the parent the first request could still land: it must find its manifests.
+    # After a rollback to the parent, the first request could still be carried out. It would need its manifests.
     assert [name for name in rest.metadata() if name.startswith("snap-") and name.endswith("-1-record-1.avro")]
 
 
@@ -162,7 +162,7 @@ def test_a_refusal_stands_when_the_table_cannot_be_read_either(rest: Rest) -> No
     with pytest.raises(CommitRefused, match="HTTP 403"):
         rest.commit(locked_out)
     rest.server.everything = None
-    # Nobody could look whether it had landed all the same: its files are found by the record's id, and go then.
+    # The committer could not check whether the attempt was carried out. Later its files are found by the record's id and deleted.
     left = rest.committer.leftovers(rest.table.identifier, [], ["record-1"])
     assert {path.rsplit("/", 1)[-1] for path in left} == rest.metadata() - before
     assert len(left) == 2
@@ -171,13 +171,13 @@ def test_a_refusal_stands_when_the_table_cannot_be_read_either(rest: Rest) -> No
 
 
 def test_a_redirect_is_no_success(rest: Rest) -> None:
-    # `requests` follows with a GET, which answers the table as it is: a 200 for a commit that nobody made.
+    # `requests` would follow the redirect with a GET. The table would be the answer, with status 200, but nothing would be committed.
     outcome = rest.commit(lambda call: call.answer(302, headers={"Location": f"{rest.server.uri}/v1/namespaces/db/tables/t"}))
     assert outcome.state is CommitState.UNKNOWN
     assert rest.table.live_ids() == [1, 2]
 
 
-def test_every_snapshot_is_asked_for_whatever_the_catalog_says(rest: Rest) -> None:
+def test_all_snapshots_are_requested_whatever_the_catalog_configures(rest: Rest) -> None:
     rest.properties["snapshot-loading-mode"] = "refs"
     rest.catalogs.load(rest.table.identifier)
     assert rest.server.count("GET /v1/namespaces/db/tables/t?snapshots=all") == 1
@@ -188,25 +188,25 @@ def test_no_request_waits_for_ever(rest: Rest, monkeypatch: pytest.MonkeyPatch) 
     rest.server.everything = Call.hang
     with pytest.raises(StorageUnavailable, match=r"timed out"):
         rest.catalogs.load(rest.table.identifier)
-    # Other tables of the catalog do not wait for the same again.
+    # Other tables of the catalog do not wait for the limit again.
     asked = len(rest.server.requests)
     with pytest.raises(StorageUnavailable, match=r"timed out a moment ago; it is asked again in \d+ s"):
         rest.catalogs.load(rest.table.identifier)
     assert len(rest.server.requests) == asked
     monkeypatch.setattr(rest_catalog, "_silent_until", {})
-    # Whoever opens the catalog asks for a token first, then for its configuration.
+    # Opening the catalog first requests a token, and then the catalog's configuration.
     fresh = Catalogs(lambda name: CatalogEntry(name, rest.properties), RequestLimits(60, 0.2, 60))
     with pytest.raises(StorageUnavailable, match=r"timed out"):
         fresh.catalog("lake")
     assert rest.server.requests[-1] == "POST /v1/oauth/tokens"
-    # The next tick opens it anew, and does not wait either.
+    # The next tick opens the catalog again, and does not wait either.
     asked = len(rest.server.requests)
     with pytest.raises(StorageUnavailable, match=r"timed out a moment ago"):
         Catalogs(lambda name: CatalogEntry(name, rest.properties)).catalog("lake")
     assert len(rest.server.requests) == asked
 
 
-def test_the_outcome_of_one_task_is_not_another_s(rest: Rest) -> None:
+def test_the_unknown_outcome_of_one_record_is_not_that_of_another(rest: Rest) -> None:
     rest.commit(status(503))
     other = replace(rest.task, task_id="m2")
     assert rest.committer.settle(rest.table.identifier, "record-2", [other]).state is CommitState.NOTHING
@@ -221,7 +221,7 @@ def test_manifests_of_a_commit_that_a_snapshot_lists_are_never_deleted(rest: Res
     assert rest.table.live_ids() == [1, 2, 3]
 
 
-def test_a_late_request_may_land_whenever_the_table_stands_at_its_parent(rest: Rest) -> None:
+def test_a_late_request_may_be_carried_out_whenever_the_table_is_at_its_parent(rest: Rest) -> None:
     assert rest.commit(status(504)).state is CommitState.UNKNOWN
     table = rest.table.identifier
     parent = rest.table.head().snapshot_id
@@ -235,7 +235,7 @@ def test_a_late_request_may_land_whenever_the_table_stands_at_its_parent(rest: R
 
 @pytest.mark.parametrize("code", [200, 403, 409, 503])
 def test_a_table_s_token_goes_with_its_commit_and_no_other_request(rest: Rest, code: int) -> None:
-    # A login that sets no header of its own: each request carries what the session has.
+    # This login sets no header of its own, so each request has the headers of the session.
     properties: dict[str, Any] = {"auth": {"type": "noop"}, "header.Authorization": "Bearer catalog", "py-io-impl": OBJECT_FILE_IO}
     catalog = BoundedRestCatalog("lake", RequestLimits(60, 60, 60), uri=rest.server.uri, **properties)
     rest.server.table_config = {"token": "of-this-table"}

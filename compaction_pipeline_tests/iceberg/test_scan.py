@@ -61,7 +61,7 @@ def test_the_sequence_number_is_that_of_the_head_and_not_the_tables_last(lake: L
     assert [one.snapshot_id for one in head.ancestors] == [first]
 
 
-def test_live_files_carry_what_the_rules_need(lake: Lake) -> None:
+def test_live_files_have_all_that_the_rules_need(lake: Lake) -> None:
     t = lake.table()
     a, b = t.ids(1, 2), t.ids(3)
     t.delete_positions((a.path, 0))
@@ -74,7 +74,7 @@ def test_live_files_carry_what_the_rules_need(lake: Lake) -> None:
     positions = sorted(
         (file for file in files.values() if file.content is FileContent.POSITION_DELETES), key=lambda one: one.data_sequence_number
     )
-    # Field 143, nothing, equal path bounds.
+    # The delete files name their data file by field 143, not at all, and by equal path bounds.
     assert [file.referenced_data_file for file in positions] == [a.path, None, b.path]
     assert (positions[1].path_lower, positions[1].path_upper) == (a.path, b.path)
     assert positions[2].path == bounded.path
@@ -111,7 +111,7 @@ def test_tables_that_are_never_compacted_say_why(lake: Lake, properties: dict[st
 
 
 def edited(t: LakeTable, **changes: Any) -> None:
-    """Change the metadata file under the table's feet, as another engine could write it."""
+    """Change the table's metadata file directly, to what another engine could write."""
     path = Path(t.table.refresh().metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
     metadata.update({key.replace("_", "-"): value for key, value in changes.items()})
@@ -184,7 +184,7 @@ def test_a_corrupt_manifest_is_one_clear_error(lake: Lake) -> None:
         list(lake.scan.live_files(t.identifier, ref))
 
 
-def test_a_manifest_that_was_cut_is_not_taken_for_a_shorter_one(lake: Lake) -> None:
+def test_a_truncated_manifest_is_an_error(lake: Lake) -> None:
     t = lake.table()
     t.ids(1)
     t.ids(2)
@@ -196,7 +196,7 @@ def test_a_manifest_that_was_cut_is_not_taken_for_a_shorter_one(lake: Lake) -> N
         list(lake.scan.live_files(t.identifier, ref))
 
 
-def test_a_manifest_list_that_was_cut_anywhere_is_not_taken_for_a_shorter_one(lake: Lake) -> None:
+def test_a_manifest_list_truncated_anywhere_is_an_error(lake: Lake) -> None:
     t = lake.table()
     t.ids(1)
     t.ids(2)
@@ -268,7 +268,7 @@ def test_every_double_comes_back_bit_for_bit(number: float) -> None:
     assert back != back if number != number else struct.pack(">d", back) == struct.pack(">d", number)
 
 
-def test_partitions_that_python_calls_equal_are_told_apart(lake: Lake) -> None:
+def test_partitions_that_python_calls_equal_stay_different(lake: Lake) -> None:
     reader = PartitionReader(StructType(NestedField(1000, "p", DoubleType())))
     assert reader.read(Record(0.0)) != reader.read(Record(-0.0))
 
@@ -285,7 +285,7 @@ def test_a_partition_of_an_old_spec_is_typed_by_its_dropped_column(lake: Lake) -
 
 
 def test_an_equality_delete_that_names_no_column_is_refused(lake: Lake) -> None:
-    """A merge that applied it deleted every row that it reaches."""
+    """A merge that applied such a delete would delete every row that it reaches."""
     t = lake.table()
     t.ids(1, 2)
     delete = t.equality_file({"id": [1]})
@@ -303,13 +303,13 @@ def test_partitions_whose_source_column_is_in_no_schema_any_more_are_refused(lak
     with t.table.update_schema() as update:
         update.delete_column("name")
     assert len({file.partition for file in t.files()}) == 2
-    # As Spark's expire_snapshots with clean_expired_metadata does.
+    # Spark's expire_snapshots does this when clean_expired_metadata is set.
     t.table.refresh()._do_commit(updates=(RemoveSchemasUpdate(schema_ids=[0]),), requirements=())
     with pytest.raises(TableRefused, match="cannot be told apart"):
         t.files()
 
 
-def test_a_sql_catalog_tells_at_once_where_its_tables_lie(lake: Lake) -> None:
+def test_a_sql_catalog_gives_the_locations_of_all_tables_at_once(lake: Lake) -> None:
     one, two = lake.table("one"), lake.table("two")
     before = lake.scan.locations("lake")
     assert before == {table.identifier: table.head().metadata_location for table in (one, two)}
@@ -336,7 +336,7 @@ def test_snapshots_of_v1_that_name_their_manifests_themselves_are_read_and_compa
     assert t.commit(t.merge()).state is CommitState.COMMITTED
     assert t.live_ids() == [1, 2]
     written = json.loads(Path(t.table.refresh().metadata_location.removeprefix("file://")).read_text())
-    # Older snapshots stay what they were, for those who travel to them.
+    # Time travel to older snapshots still shows the same rows.
     assert {one["snapshot-id"]: one["manifests"] for one in written["snapshots"] if "manifests" in one} == old
 
 
@@ -352,7 +352,7 @@ def test_a_snapshot_that_names_no_files_at_all_is_not_an_empty_table(lake: Lake,
         t.files()
 
 
-def test_a_manifest_that_a_list_names_twice_is_said_so(lake: Lake) -> None:
+def test_a_manifest_that_a_list_names_twice_is_an_error(lake: Lake) -> None:
     t = lake.table()
     t.ids(1)
     snapshot = t.table.refresh().current_snapshot()

@@ -1,4 +1,4 @@
-"""A catalog on PostgreSQL whose server stops: everything that is asked of it ends within the limits."""
+"""Every request to a catalog on PostgreSQL ends within its limits, also when the server is suspended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def opened(lake: Lake) -> BoundedSqlCatalog:
     return lake.catalog
 
 
-def test_a_server_that_stops_is_told_within_the_limit_and_answers_again_when_it_goes_on(lake: Lake, postgres_url: str) -> None:
+def test_a_stopped_server_is_reported_within_the_limit_and_used_again_when_it_goes_on(lake: Lake, postgres_url: str) -> None:
     table = lake.table()
     with stopped(postgres_url), pytest.raises(StorageUnavailable, match=r"did not answer: .*PostgreSQL did not answer within 1 s"):
         lake.catalogs.load(table.identifier)
@@ -90,7 +90,7 @@ def test_an_answer_that_comes_in_time_leaves_the_connection_open(lake: Lake, mon
 def test_a_commit_whose_answer_never_comes_is_unknown_and_found_when_the_server_goes_on(
     properties: dict[str, str], postgres_url: str, tmp_path: Path
 ) -> None:
-    """The request lies in the server's socket when we give up, and is carried out when the server goes on."""
+    """When the committer gives up, the request is in the server's socket. The server carries it out when it goes on."""
     settings = Settings(home=tmp_path / "home", merge_engine="in-process", connect_seconds=2, read_seconds=1, commit_seconds=1.5)
     services = OpenedServices(settings, sleep=lambda seconds: None)
     services.stores.catalogs.add(CatalogEntry("lake", properties))

@@ -30,7 +30,7 @@ SIMPLE = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2,
 
 @dataclass
 class Table:
-    """A table's worth of files in a folder; a file's sequence is the number of files written before it, plus one."""
+    """The files of one table in a folder. The sequence number of a file is the number of files written before it, plus one."""
 
     folder: Path
     schemas: list[Schema] = field(default_factory=lambda: [SIMPLE])
@@ -56,7 +56,7 @@ class Table:
         sequence: int | None = None,
         **options: Any,
     ) -> LiveFile:
-        """A data file of these rows; a `pa.Table` is written as it is."""
+        """Write a data file with these rows. A `pa.Table` is written unchanged."""
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), arrow_schema((schema or self.schema).fields))
         file = self._write(table, FileContent.DATA, partition, spec_id, sequence, **options)
         self.inputs.append(file)
@@ -72,7 +72,7 @@ class Table:
         spec_id: int = 0,
         sequence: int | None = None,
     ) -> LiveFile:
-        """An equality-delete file over these fields."""
+        """Write an equality-delete file over these fields."""
         table = pa.Table.from_pylist(list(rows), pa.schema([arrow_field(each) for each in fields]))
         file = self._write(table, FileContent.EQUALITY_DELETES, partition, spec_id, sequence)
         file = replace(file, equality_ids=ids or tuple(each.field_id for each in fields))
@@ -82,7 +82,7 @@ class Table:
     def delete_positions(
         self, positions: Sequence[tuple[str, int]], *, partition: Partition = (), spec_id: int = 0, sequence: int | None = None
     ) -> LiveFile:
-        """A position-delete file, scoped to its data file when it names only one."""
+        """Write a position-delete file. When it names only one data file, it is marked as belonging to that file."""
         schema = arrow_schema(POSITION_DELETE_SCHEMA.fields)
         table = pa.Table.from_pylist([{"file_path": path, "pos": position} for path, position in positions], schema)
         file = self._write(table, FileContent.POSITION_DELETES, partition, spec_id, sequence)
@@ -169,18 +169,18 @@ class Table:
         )
 
     def merge(self, **options: Any) -> MergeResult:
-        """Merge all that was written, in this process."""
+        """Merge all files in this process."""
         return merge_task(self.task(**options), self.layout(), {})
 
     def merged_rows(self, **options: Any) -> list[dict[str, Any]]:
-        """The rows after a merge that must succeed."""
+        """Merge all files, which must succeed. Returns the rows after the merge."""
         result = self.merge(**options)
         assert result.error is None, result.error
         return rows_of(result.outputs)
 
 
 def rows_of(outputs: Sequence[OutputFile]) -> list[dict[str, Any]]:
-    """The rows of written files, in file order."""
+    """The rows of written files, in the order of the files."""
     return [row for output in outputs for row in pq.read_table(output.path, partitioning=None).to_pylist()]
 
 
@@ -197,7 +197,7 @@ def chunk_bytes(path: str | Path) -> list[bytes]:
 
 
 def copied(inputs: Sequence[LiveFile], outputs: Sequence[OutputFile]) -> list[bool]:
-    """Whether each chunk of the inputs, in order, stands in an output byte by byte."""
+    """For each column chunk of the inputs, in order: True when an output contains its bytes."""
     written = [Path(output.path).read_bytes() for output in outputs]
     return [any(chunk in each for each in written) for file in inputs for chunk in chunk_bytes(file.path)]
 

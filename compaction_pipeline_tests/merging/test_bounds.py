@@ -1,4 +1,4 @@
-"""Which bounds a file may claim: one rule, which every path that writes files follows."""
+"""One rule says which bounds a file may have, and every path that writes files follows it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BY_ID = SortOrder(SortField(1, IdentityTransform(), SortDirection.ASC, NullOrde
         (DoubleType(), 1, False),
         (FloatType(), 0, True),
         (FloatType(), 7, False),
-        # Nobody has looked: there may be one.
+        # NaN was not counted, so there may be one.
         (DoubleType(), None, False),
         (LongType(), None, True),
         (StringType(), None, True),
@@ -49,7 +49,7 @@ def test_bounds_that_would_hide_a_value_from_a_delete_are_not_claimed(kind: Iceb
 
 
 def _rows(with_nan: bool) -> list[dict[str, Any]]:
-    """Rows whose second and third floats are NaN in one of them, in the middle."""
+    """Rows with three floats. With `with_nan`, the second and the third are NaN in the row in the middle."""
     return [
         {
             "id": number,
@@ -75,7 +75,7 @@ def _merged(tmp_path: Path, with_nan: bool, way: str) -> OutputFile:
     inputs = [table.append(rows, use_dictionary=False) for rows in (_rows(False), _rows(with_nan))]
     if way == "beside deletes":
         table.delete_positions([(file.path, 0) for file in inputs])
-    # A row group of 1/16 of the target moves whole; a smaller one is put together with others, by its pages.
+    # A row group of at least 1/16 of the target is copied whole. Pages of smaller ones are put together with others.
     result = table.merge(target=MIB // 8 if way == "moved whole" else 32 * MIB)
     assert result.error is None, result.error
     [output] = result.outputs
@@ -95,5 +95,5 @@ def test_every_way_of_the_kernel_keeps_the_rule(tmp_path: Path, way: str, with_n
 def test_files_of_writers_keep_the_rule(tmp_path: Path, with_nan: bool) -> None:
     output = Lake(tmp_path).table(schema=SCHEMA).data_file(_rows(with_nan))
     assert output.nan_value_counts == {2: 0, 3: int(with_nan), 6: int(with_nan)}
-    # PyIceberg, which makes these bounds, makes none of nested columns.
+    # PyIceberg makes these bounds. It makes none for nested columns.
     assert set(output.lower_bounds) == set(output.upper_bounds) == {1, 2} | (set() if with_nan else {3})

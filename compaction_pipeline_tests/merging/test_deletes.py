@@ -55,7 +55,7 @@ def _bits(value: float | None) -> bytes | None:
         ([None], [0.0, -0.0, math.nan, 1.0]),
     ],
 )
-def test_equality_is_javas(tmp_path: Path, deleted: list[Any], kept: list[Any]) -> None:
+def test_keys_are_equal_as_in_java(tmp_path: Path, deleted: list[Any], kept: list[Any]) -> None:
     table = Table(tmp_path, [Schema(_field(1, "v", DoubleType()))])
     table.append([{"v": value} for value in [0.0, -0.0, math.nan, None, 1.0]])
     table.delete_equal([{"v": value} for value in deleted], table.schema.fields)
@@ -91,7 +91,7 @@ def test_an_equality_delete_reaches_older_files_only_and_a_position_delete_its_o
     assert [row["name"] for row in table.merged_rows()] == ["same", "newer"]
 
 
-def test_one_key_in_deletes_of_several_sequences_counts_with_the_highest(tmp_path: Path) -> None:
+def test_a_key_in_several_deletes_counts_with_the_highest_sequence_number(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.append([{"id": 1, "name": "a"}], sequence=1)
     table.append([{"id": 1, "name": "b"}], sequence=4)
@@ -197,7 +197,7 @@ def test_a_struct_that_holds_a_list_is_no_key_and_no_further_attempt_is_made(tmp
         (BinaryType(), [b"", b"\x00", b"\x00\x00", None]),
     ],
 )
-def test_a_key_of_any_type_deletes_itself_only(tmp_path: Path, kind: Any, values: list[Any]) -> None:
+def test_a_key_of_any_type_deletes_only_its_own_rows(tmp_path: Path, kind: Any, values: list[Any]) -> None:
     for chosen in range(len(values)):
         table = Table(tmp_path / str(chosen), [Schema(_field(1, "v", kind), long(2, "n"))])
         table.append([{"v": value, "n": number} for number, value in enumerate(values)])
@@ -214,7 +214,7 @@ def test_a_partition_scoped_position_delete_serves_each_of_its_files(tmp_path: P
 
 @settings(max_examples=25, deadline=None)
 @given(rows=st.integers(1, 200), positions=st.lists(st.integers(-3, 250)))
-def test_bits_are_the_positions_inside_the_file(rows: int, positions: list[int]) -> None:
+def test_only_positions_inside_the_file_become_bits(rows: int, positions: list[int]) -> None:
     bits = Bits(rows)
     bits.set(np.array(positions, dtype=np.int64))
     expected = sorted({position for position in positions if 0 <= position < rows})
@@ -241,11 +241,11 @@ def test_a_key_set_matches_as_python_compares(keys: list[Any], rows: list[Any], 
     assert keyset.matches(columns(rows), len(rows), sequence).tolist() == expected
 
 
-def test_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_keys_with_one_hash_stay_different(monkeypatch: pytest.MonkeyPatch) -> None:
     from compaction_pipeline.merging.deletes import keys
 
     real = keys.hashes_of
-    # The first seed maps every key to one hash: the set must notice and take another.
+    # The first seed maps every key to one hash. The set must notice that and take another seed.
     monkeypatch.setattr(
         keys, "hashes_of", lambda columns, length, seed: np.zeros(length, dtype=np.uint64) if seed == 0 else real(columns, length, seed)
     )
@@ -276,7 +276,7 @@ def test_a_hash_filter_never_denies_what_was_added(added: list[int], expected: i
     assert rows.may_hold(hashes).all()
 
 
-def test_a_hash_filter_knows_most_of_what_was_not_added() -> None:
+def test_a_hash_filter_denies_most_keys_that_were_not_added() -> None:
     numbers = np.random.default_rng(1).integers(0, 2**64, (2, 10_000), dtype=np.uint64)
     rows = HashFilter(10_000, 1 << 20)
     rows.add(numbers[0])

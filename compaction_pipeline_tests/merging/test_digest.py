@@ -1,4 +1,4 @@
-"""The digest tells bags of rows apart, is the same for equal ones, and catches a kernel that loses, doubles or swaps."""
+"""Equal bags of rows have equal digests, and others do not. So a kernel that loses, doubles or swaps rows or values is caught."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_row_hashes_are_equal_only_for_equal_rows(rows: list[dict[str, Any]]) ->
 
 @settings(max_examples=30, deadline=None)
 @given(rows=st.lists(_ROW, min_size=1, max_size=12), step=st.integers(1, 5), offset=st.integers(0, 3))
-def test_the_rows_of_a_step_hash_as_they_do_alone(rows: list[dict[str, Any]], step: int, offset: int) -> None:
+def test_rows_hash_alike_in_steps_and_alone(rows: list[dict[str, Any]], step: int, offset: int) -> None:
     batch = pa.Table.from_pylist(rows, _SCHEMA).combine_chunks().to_batches()[0].slice(offset)
     alone = [int(_hashes(pa.RecordBatch.from_pylist([row], schema=_SCHEMA))[0]) for row in batch.to_pylist()]
     with pytest.MonkeyPatch.context() as patch:
@@ -100,7 +100,7 @@ def test_texts_of_any_length_hash_by_their_bytes_alone(lengths: list[int]) -> No
     assert not set(alone) & set(changed)
 
 
-def test_values_swapped_between_rows_or_columns_show() -> None:
+def test_values_swapped_between_rows_or_columns_change_the_digest() -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     tables = [
         pa.Table.from_pylist(rows, schema)
@@ -143,7 +143,7 @@ def _swapped(batch: Any) -> list[Any]:
 def test_a_broken_kernel_fails_its_attempt_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breakage: Callable[[Any], list[Any]]
 ) -> None:
-    # Rows that are sorted are not copied as bytes.
+    # Because the rows are sorted, they are decoded and not copied as bytes.
     order = SortOrder(SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_LAST), order_id=1)
     table = Table(tmp_path, order=order)
     table.append([{"id": index, "name": f"n{index}"} for index in range(10)])
@@ -235,7 +235,7 @@ def test_a_seen_batch_that_is_lost_doubled_or_cut_is_noticed() -> None:
     for parts in ([], [batch, batch], [batch.slice(1)], [batch.slice(0, 49)]):
         read, written = _two_sides(batch, pa.Table.from_batches(parts, batch.schema), parts)
         assert read != written
-    # The table decides, not the parts that it is said to be made of.
+    # The table itself decides, not the parts that it is said to consist of.
     for table, parts in ((whole.slice(1), [batch]), (pa.concat_tables([whole, whole]), [batch])):
         read, written = _two_sides(batch, table, parts)
         assert read != written

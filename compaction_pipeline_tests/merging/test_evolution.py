@@ -66,7 +66,7 @@ def test_an_added_column_takes_its_initial_default_or_null(tmp_path: Path) -> No
     assert (row["n"], str(row["d"]), row["t"], row["r"]) == (7, "2022-01-08", None, "must")
 
 
-def test_a_required_column_that_the_file_lacks_fails_in_words(tmp_path: Path) -> None:
+def test_a_required_column_that_the_file_lacks_fails_with_a_sentence(tmp_path: Path) -> None:
     old, new = Schema(long(1, "id")), Schema(long(1, "id"), NestedField(2, "r", StringType(), required=True))
     table = Table(tmp_path, [old, new])
     table.append([{"id": 1}], schema=old)
@@ -86,7 +86,7 @@ def test_promotions_keep_the_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [StringType(), LongType(), DoubleType()])
-def test_what_is_no_promotion_fails_in_words(tmp_path: Path, stored: Any) -> None:
+def test_a_type_change_that_is_no_promotion_fails_with_a_sentence(tmp_path: Path, stored: Any) -> None:
     table = Table(tmp_path, [Schema(_field(1, "v", stored)), Schema(_field(1, "v", DecimalType(9, 2)))])
     table.append([{"v": None}], schema=table.schemas[0])
     assert "not a promotion" in (table.merge().error or "")
@@ -187,7 +187,7 @@ def test_an_identity_partition_column_comes_from_the_partition_where_the_file_la
     assert str(row["day"]) == "2024-03-01"
 
 
-def test_every_type_of_the_spec_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_every_type_of_the_spec_keeps_its_values(tmp_path: Path) -> None:
     kinds = [
         BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DecimalType(9, 2), DecimalType(18, 4), DecimalType(38, 10),
         DateType(), TimeType(), TimestampType(), TimestamptzType(), StringType(), UUIDType(), FixedType(5), BinaryType(),

@@ -1,4 +1,4 @@
-"""The memory of a task is bounded whatever the size of its delete sets: 0.1, 1 and 4 times the bound."""
+"""The memory of a task stays within its bound, with delete sets of 0.1, 1 and 4 times that bound."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOUND = 128 * MIB
 
 def _merge_in_a_fresh_process(table: Table) -> MergeResult:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        # What is loaded when first used belongs to the imports, not to the task.
+        # The first merge loads libraries, whose memory does not belong to a task. So another merge runs before the measured one.
         warm = Table(table.folder / "warm")
         warm.append([{"id": 1, "name": "a"}])
         warm.delete_equal([{"id": index} for index in range(100_000)], [long(1, "id")])
@@ -37,7 +37,7 @@ def test_memory_stays_within_the_bound(tmp_path: Path, share: float) -> None:
 
 @pytest.mark.spark
 def test_memory_stays_within_the_bound_when_too_many_keys_have_a_row(tmp_path: Path) -> None:
-    # A set of the million keys that have one would not fit.
+    # A million keys have a row. A set of these keys would not fit into the memory.
     _stays_within_the_bound(Table(tmp_path), rows=2_000_000, keys=1_900_000)
 
 
@@ -47,7 +47,7 @@ def _stays_within_the_bound(table: Table, *, rows: int, keys: int) -> None:
     for part in np.array_split(ids, 3):
         names = pa.array(np.char.add("name-", part.astype(str)))
         table.append(pa.Table.from_arrays([pa.array(part), names.cast(pa.string())], schema=schema))
-    # A key of a long takes 8 bytes. Half of the rows have one; the rest of the keys have no row.
+    # A key takes 8 bytes. Half of the rows have a key, and the other keys have no row.
     path = table.folder / "delete.parquet"
     with pq.ParquetWriter(path, pa.schema([arrow_field(long(1, "id"))]), compression="zstd", store_schema=False) as writer:
         for start in range(0, keys, 1 << 20):
@@ -63,7 +63,7 @@ def _stays_within_the_bound(table: Table, *, rows: int, keys: int) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("row_group_rows", [200_000, 2_000_000])
 def test_memory_stays_within_the_bound_where_bytes_are_copied(tmp_path: Path, row_group_rows: int) -> None:
-    """Many small files whose pages are put together; a row group that moves as it is."""
+    """With many small files their pages are put together, and with one large row group that is copied whole."""
     table = Table(tmp_path)
     schema = pa.schema([arrow_field(field) for field in SIMPLE.fields])
     for number in range(2_400_000 // row_group_rows):

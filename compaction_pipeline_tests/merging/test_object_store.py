@@ -1,4 +1,4 @@
-"""A merge on an object store: the same rows as on a disk, for few requests."""
+"""A merge on an object store gives the same rows as on a disk, with few requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store() -> Iterator[ObjectStore]:
 
 
 def _moved(task: CompactionTask, store: ObjectStore) -> CompactionTask:
-    """The task with its files on the store."""
+    """The same task, with its files on the store."""
 
     def move(file: LiveFile) -> LiveFile:
         key = f"t/in/{Path(file.path).name}"
@@ -85,11 +85,12 @@ def test_a_large_file_is_read_by_its_footer_and_a_range_per_row_group(
     table.append(source.cast(_with_ids()), row_group_size=rows // groups, compression="none", use_dictionary=False)
     if deleted:
         table.delete_equal([{"id": 3}], [_ID])
-    # A sixteenth is for reading ahead, and an eighth of that is a small file's.
+    # A sixteenth of the memory is for reading ahead, and a small file has at most an eighth of that.
     result = _merged(table, table.task(memory=160 * MIB), store)
     assert result.error is None
     counted = store.counts()
-    # Twice its footer: the first input tells which columns are never NULL. With a delete the keys are looked for first.
+    # The footer is read twice, because the first input's footer also tells which columns are never NULL. With a delete, each row group is
+    # read once more to look for its keys.
     assert counted["GET"] <= 2 + groups * (2 if deleted else 1) + deleted
     assert "HEAD" not in counted
     assert sorted(row["id"] for row in _rows(result, store)) == [each for each in range(rows) if not (deleted and each == 3)]
@@ -104,7 +105,7 @@ def _with_ids() -> pa.Schema:
     )
 
 
-def test_a_manifest_that_tells_a_wrong_size_is_no_broken_file(tmp_path: Path, store: ObjectStore) -> None:
+def test_a_wrong_size_in_the_manifest_does_not_make_a_file_broken(tmp_path: Path, store: ObjectStore) -> None:
     table = Table(tmp_path)
     file = table.append([{"id": 1, "name": "a"}])
     for size in (file.file_size_bytes - 1, file.file_size_bytes + 1):

@@ -1,4 +1,4 @@
-"""An attempt waits for a store that is busy, and looks twice before it calls a file lost."""
+"""An attempt waits for a busy store, and looks twice before it calls a file missing or damaged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def task_files(tmp_path: Path) -> FileAccess:
     return FileAccess({}, str(tmp_path))
 
 
-def test_a_busy_store_is_asked_again_after_pauses_and_what_was_written_goes_first(task_files: FileAccess, tmp_path: Path) -> None:
+def test_a_busy_store_is_tried_again_after_pauses_and_written_files_are_deleted_first(task_files: FileAccess, tmp_path: Path) -> None:
     pauses: list[float] = []
     seen: list[bool] = []
 
@@ -47,7 +47,7 @@ def test_a_busy_store_is_asked_again_after_pauses_and_what_was_written_goes_firs
     assert len(pauses) == 3
 
 
-def test_patience_ends_and_never_tells_anybody_to_delete_a_file(task_files: FileAccess) -> None:
+def test_patience_ends_and_the_error_never_advises_to_delete_a_file(task_files: FileAccess) -> None:
     tries: list[float] = []
 
     def work() -> str:
@@ -86,11 +86,11 @@ def test_a_file_that_a_second_look_finds_broken_gets_the_advice(
     with pytest.raises(MergeFailed, match=reason) as raised:
         patiently(work, task_files, lambda seconds: None)
     assert _ADVICE in str(raised.value)
-    # Bytes may be read rightly another time; a file that is gone stays gone for this task.
+    # Another attempt may read damaged bytes correctly, but a file that is missing stays missing for this task.
     assert isinstance(raised.value, FileGone) == (content is None)
 
 
-# ---- the same through a store
+# ---- the same with a real store
 
 
 def _merge(tmp_path: Path, store: ObjectStore, fault: Callable[[str, str], Fault | None]) -> MergeResult:
@@ -150,7 +150,9 @@ def test_a_file_that_is_absent_is_called_missing_after_two_looks(tmp_path: Path,
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_a_refusal_is_said_as_such_and_marked(tmp_path: Path, store: ObjectStore, status: int, code: str, told: str, method: str) -> None:
+def test_a_refusal_is_reported_and_marked_as_such(
+    tmp_path: Path, store: ObjectStore, status: int, code: str, told: str, method: str
+) -> None:
     result = _merge(tmp_path, store, lambda asked, key: Fault("status", status, code) if asked == method else None)
     assert result.end_reason is EndReason.NO_ACCESS
     assert result.error is not None

@@ -1,4 +1,4 @@
-"""What a task leaves for the next never changes which rows the next one deletes."""
+"""Tasks of a worker share sets of deleted keys. Sharing never changes which rows a task deletes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _task(table: Table, inputs: Sequence[LiveFile], deletes: Sequence[LiveFile],
 
 @dataclass(frozen=True)
 class _Deleted:
-    """An equality delete as the specification reads it: keys by column, and where (None: everywhere)."""
+    """An equality delete in the terms of the specification: its columns, its keys, and the partition `where` (None means everywhere)."""
 
     file: LiveFile
     columns: tuple[str, ...]
@@ -140,7 +140,7 @@ def _written(folder: Path, steps: list[Any]) -> _World:
 
 
 def _opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The delete files that are opened from now on."""
+    """A list to which the path of each delete file is added when it is opened."""
     real, paths = DataReader.open, []
 
     def noted(self: DataReader, file: LiveFile, **options: Any) -> Any:
@@ -199,11 +199,11 @@ def test_keys_that_are_many_for_one_task_are_held_once_a_second_task_asks_for_th
     table.delete_equal([{"id": index} for index in range(1_000)], [long(1, "id")])
     opened, shared = _opened(monkeypatch), SharedDeletes()
     assert [_merged(table, shared, file).rows_deleted_by_equality for file in files] == [1, 1, 1, 1]
-    # Once beside the rows of the first task, once for the set.
+    # The file is read once beside the rows of the first task, and once for the set.
     assert len(opened) == 2
 
 
-def test_what_a_task_cannot_use_is_let_go_before_it_reads(tmp_path: Path) -> None:
+def test_sets_that_a_task_cannot_use_are_freed_before_it_reads(tmp_path: Path) -> None:
     table, other = Table(tmp_path / "one"), Table(tmp_path / "other")
     for each in (table, other):
         each.append([{"id": 1, "name": "a"}])
@@ -217,7 +217,7 @@ def test_what_a_task_cannot_use_is_let_go_before_it_reads(tmp_path: Path) -> Non
     assert shared.nbytes == 0
 
 
-def test_a_set_that_the_next_task_has_no_memory_for_is_let_go(tmp_path: Path) -> None:
+def test_a_set_that_does_not_fit_the_next_tasks_memory_is_freed(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.append([{"id": index, "name": "a"} for index in range(20_000)])
     table.delete_equal([{"id": index} for index in range(0, 20_000, 2)], [long(1, "id")])
@@ -228,7 +228,7 @@ def test_a_set_that_the_next_task_has_no_memory_for_is_let_go(tmp_path: Path) ->
     assert shared.nbytes == 0
 
 
-def test_a_failed_task_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_task_shares_nothing(tmp_path: Path) -> None:
     table = Table(tmp_path)
     file = table.append([{"id": 1, "name": "a"}])
     table.delete_equal([{"id": 1}], [long(1, "id")])
@@ -276,7 +276,7 @@ def test_of_a_large_position_delete_only_row_groups_that_may_name_an_input_are_r
 
 
 def _rewritten_in_groups(delete: LiveFile, rows: int) -> str:
-    """The same delete file with row groups of so many rows; its footer says the same number of rows."""
+    """Rewrite the delete file with row groups of this many rows. Returns its path."""
     content = pa.parquet.read_table(delete.path)
     pa.parquet.write_table(content, delete.path, row_group_size=rows, store_schema=False)
     return delete.path
@@ -285,10 +285,10 @@ def _rewritten_in_groups(delete: LiveFile, rows: int) -> str:
 # ---- memory
 
 
-def test_what_a_set_says_of_its_size_is_what_it_takes() -> None:
+def test_the_size_that_a_set_reports_is_the_memory_that_it_takes() -> None:
     count = 1_000_000
     keys = pa.array(np.arange(count, dtype=np.int64))
     memory = PeakMemory()
     keyset = KeySet([keys], np.full(count, 5, dtype=np.int64))
-    # What it takes while it is built is more, and within what is estimated before.
+    # While the set is built it takes more memory, but less than was estimated before.
     assert count * 24 < keyset.nbytes < memory.peak_bytes() < count * 120

@@ -1,4 +1,4 @@
-"""Where a file ends: one rule, which the path that encodes rows and the path that copies bytes both follow."""
+"""One rule says where an output file ends. The path that encodes rows and the path that copies bytes both follow it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW_BYTES = 10
 
 
 def _ends(rows_left: int = 1_000_000) -> FileEnds:
-    """Files of 1,000 bytes whose rows take 10 bytes; a remainder below 125 bytes is a fragment."""
+    """The rule for files of 1,000 bytes whose rows take 10 bytes. A remainder of less than 125 bytes is a fragment."""
     return FileEnds(FileSizing(1000, 125, 1 << 20), Progress(rows_left, ROW_BYTES))
 
 
@@ -41,7 +41,7 @@ def test_the_live_share_of_the_rows_so_far_says_how_many_are_still_to_come() -> 
     assert FileEnds(FileSizing(1000, 125, 1 << 20), progress).cut(102, 0) is None
 
 
-def test_what_was_written_tells_how_many_rows_a_file_takes() -> None:
+def test_written_bytes_tell_how_many_rows_fit_into_a_file() -> None:
     ends = _ends()
     ends.learn(file_bytes=400, rows=20)
     assert ends.cut(500, 400) == 30
@@ -59,7 +59,7 @@ def test_a_row_group_that_cannot_be_cut_goes_where_it_misses_the_target_least(ta
 def test_a_row_group_takes_rows_until_one_fills_it(rows: int, row_bytes: float, room: float) -> None:
     held = rows_to_hold(rows, row_bytes, room)
     assert 1 <= held <= rows
-    # Rows before the last one leave room.
+    # Without its last row, the row group would leave room.
     assert held == 1 or (held - 1) * max(row_bytes, 1.0) <= room
 
 
@@ -68,7 +68,7 @@ def _noise(rows: int, seed: int) -> list[dict[str, Any]]:
     return [{"id": int(value), "name": f"{value:x}"} for value in generator.integers(0, 1 << 60, rows)]
 
 
-# A filter is made of values: a table that asks for one has its rows decoded and encoded, never copied.
+# A bloom filter is made from values. So the rows of a table that asks for one are decoded and encoded, never copied.
 _ENCODES = {"write.parquet.bloom-filter-enabled.column.name": "true", "write.parquet.bloom-filter-max-bytes": "64"}
 
 

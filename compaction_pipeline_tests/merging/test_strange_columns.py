@@ -1,4 +1,4 @@
-"""Merges that failed, or whose bounds hid rows from Java's equality deletes: each found by a differential fuzz."""
+"""Merges that once failed, or whose bounds hid rows from Java's equality deletes. Differential fuzzing found each of them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from compaction_pipeline.merging.writing.transforms import transformed
         (YearTransform(), -292278, 292277),
         (MonthTransform(), -3507325, 3507324),
         (DayTransform(), -106751992, 106751991),
-        # Java's hours do not fit their 32 bits either.
+        # In Java, too, these hours do not fit into 32 bits.
         (HourTransform(), 1732919507, -1732919508),
     ],
     ids=str,

@@ -247,7 +247,7 @@ def test_a_cut_footer_is_named(tmp_path: Path) -> None:
     assert f"file {path}: footer unreadable" in (table.merge().error or "")
 
 
-def test_a_file_of_other_rows_than_its_entry_says_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_another_row_count_than_its_entry_is_refused(tmp_path: Path) -> None:
     table = Table(tmp_path)
     file = table.append(_noise(10))
     pq.write_table(pa.Table.from_pylist(_noise(9), pq.read_schema(file.path)), file.path)
@@ -255,14 +255,14 @@ def test_a_file_of_other_rows_than_its_entry_says_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_a_sentence(tmp_path: Path) -> None:
     table = Table(tmp_path, properties={"write.data.path": str(tmp_path / "full")})
     table.append(_noise(10))
     (tmp_path / "full").mkdir()
     real = pa.OSFile
 
     class Full:
-        """Opens the full device in place of a new file."""
+        """A file system that opens the device /dev/full in place of a new file."""
 
         def __new__(cls, path: str, mode: str) -> Any:
             return real("/dev/full" if mode == "wb" else path, mode)
@@ -276,7 +276,7 @@ def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
     assert "disk full" in (result.error or ""), result.error
 
 
-def test_text_of_few_values_goes_through_as_dictionaries_whatever_the_files_mix(tmp_path: Path) -> None:
+def test_text_of_few_values_stays_dictionary_encoded_whatever_the_files_mix(tmp_path: Path) -> None:
     table = Table(tmp_path, properties={"write.parquet.row-group-size-bytes": "20000"})
     expected = []
     for number, values in enumerate([["a", "b"], ["c", None, "b"], [f"unique-{index}" for index in range(3000)], ["z"], [None]]):
@@ -294,7 +294,7 @@ def test_text_of_few_values_goes_through_as_dictionaries_whatever_the_files_mix(
 
 
 def _excluded(path: str, column: str, value: str) -> set[bool]:
-    """What the bloom filters of a file's row groups say of a value, as DuckDB reads them."""
+    """The answers of the bloom filters of a file's row groups for a value, as DuckDB reads them."""
     found = duckdb.sql(f"SELECT bloom_filter_excludes FROM parquet_bloom_probe('{path}', '{column}', {value})").fetchall()
     return {excluded for (excluded,) in found}
 
@@ -333,7 +333,7 @@ def test_a_bloom_filter_stays_within_the_bytes_that_the_table_allows(tmp_path: P
         [output] = table.merge().outputs
         row = duckdb.sql(f"SELECT max(bloom_filter_length) FROM parquet_metadata('{output.path}')").fetchone()
         assert row is not None
-        # The header of a filter takes some bytes of its own.
+        # The header of a filter takes some more bytes.
         sizes.append(row[0] - row[0] % 32)
     assert sizes == [64, 512, 4096]
 

@@ -1,4 +1,4 @@
-"""The engines: the same results in this process and on Spark; a failed task is a result; secrets stay out of plans and logs."""
+"""The engines give the same results in this process and on Spark. A failed task is a result, and secrets stay out of plans and logs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_failed_task_is_a_result_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 class _Refusing(SparkSessions):
-    """A Spark that answers every job with this error."""
+    """A Spark session that answers every job with this error."""
 
     def __init__(self, text: str) -> None:
         super().__init__(SparkSettings())
@@ -66,7 +66,7 @@ class _Refusing(SparkSessions):
         ("Connection refused\nand more", "Connection refused"),
     ],
 )
-def test_what_spark_says_becomes_the_line_that_matters(tmp_path: Path, said: str, reason: str) -> None:
+def test_a_long_error_of_spark_becomes_its_one_line_that_matters(tmp_path: Path, said: str, reason: str) -> None:
     table = _table(tmp_path)
     [result] = SparkMergeEngine(_Refusing(said)).merge([table.task()], table.layout(), {})
     assert result.error == f"Spark could not run the task: {reason}"
@@ -111,7 +111,7 @@ def test_a_session_that_ran_before_is_used_and_left_running(sessions: SparkSessi
 def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _table(tmp_path)
     tasks = [replace(table.task(), task_id=name) for name in ("dies", "lives")]
-    # A FileIO that kills its process stands for the kernel's out-of-memory killer.
+    # This FileIO kills its process, as the operating system does when memory runs out.
     killer = tmp_path / "killer_io.py"
     killer.write_text("import os\nos._exit(9)\n")
     session = sessions.session()
@@ -142,7 +142,8 @@ def test_spark_connect_merges_as_this_process_does(tmp_path: Path) -> None:
     table = _table(tmp_path)
     given = tmp_path / "task.pickle"
     given.write_bytes(pickle.dumps((table.task(), table.layout())))
-    # A process of its own: PySpark is either a client or a driver. The server's workers are this interpreter.
+    # The merge runs in another process, because a process uses PySpark either as a client or as a driver. The server's workers use this
+    # interpreter.
     environment = {**os.environ, "JAVA_HOME": find_java(os.environ, tmp_path).path, "PYSPARK_PYTHON": sys.executable}
     child = subprocess.run(
         [sys.executable, "-c", _ON_CONNECT, str(given), str(tmp_path)], capture_output=True, text=True, timeout=600, env=environment

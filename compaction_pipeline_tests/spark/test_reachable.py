@@ -1,4 +1,4 @@
-"""A Spark that is not there is told in a sentence, and no JVM is started for it."""
+"""When a Spark cannot be reached, the error is one sentence, and no JVM is started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """A port that accepts connections and says nothing."""
+    """A port that accepts connections and never answers."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -25,13 +25,13 @@ def silent() -> Iterator[int]:
 
 @pytest.fixture
 def closed() -> int:
-    """A port where nobody listens."""
+    """A port that nobody listens on."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return int(server.getsockname()[1])
 
 
-def test_a_master_that_is_not_there_is_said_before_a_jvm_starts(closed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_master_is_reported_before_a_jvm_starts(closed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "find_java", lambda *_: pytest.fail("a JVM was wanted"))
     master = f"spark://127.0.0.1:{closed}"
     with pytest.raises(StorageUnavailable, match=rf"Spark at {master} cannot be reached \(127.0.0.1:{closed}: .*COMPACTION_SPARK_MASTER"):
@@ -47,12 +47,12 @@ def test_other_masters_are_not_asked() -> None:
     check_master("local[2]", 0)
 
 
-def test_a_connect_server_that_says_nothing_is_given_up(silent: int) -> None:
+def test_a_connect_server_that_never_answers_is_given_up(silent: int) -> None:
     remote = f"sc://127.0.0.1:{silent}"
     with pytest.raises(StorageUnavailable, match=rf"Spark Connect at {remote} cannot be reached: no answer within 0.2 s"):
         SparkMergeEngine(SparkSessions(SparkSettings(remote=remote, connect_seconds=0.2))).ready()
 
 
-def test_a_connect_server_that_is_not_there_is_given_up(closed: int) -> None:
+def test_an_unreachable_connect_server_is_given_up(closed: int) -> None:
     with pytest.raises(StorageUnavailable, match="COMPACTION_SPARK_REMOTE"):
         check_connect(f"sc://127.0.0.1:{closed}", 0.2)

@@ -1,4 +1,4 @@
-"""Starting Spark: what cannot work is told before a JVM starts, and Ctrl-C stays the program's own."""
+"""The start of Spark: errors in settings are found before a JVM starts, and the program keeps its own handler of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_every_master_that_spark_parses_may_be_named(master: str) -> None:
     session.check_address(SparkSettings(master))
 
 
-def test_ctrl_c_is_still_the_program_s_after_a_session_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_still_handles_ctrl_c_after_a_session_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
 
     class Builder:
-        """As a SparkContext does: another handler is in place when it is there."""
+        """Replaces the signal handler, as the start of a SparkContext does."""
 
         sparkContext = property(lambda self: self)
 
@@ -72,7 +72,7 @@ def test_ctrl_c_is_still_the_program_s_after_a_session_was_started(tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_waits_until_the_jvm_stands_and_goes_the_way_it_would_have_gone(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_waits_until_the_jvm_has_started_and_is_then_handled_as_usual(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
 
     def launched(*_: Any, **__: Any) -> object:

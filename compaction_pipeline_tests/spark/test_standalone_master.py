@@ -1,4 +1,4 @@
-"""A standalone master that accepts connections and says nothing is given up in time; one that works is believed."""
+"""The program gives up a standalone master that accepts connections but never answers, and uses one that works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """A port that accepts connections and says nothing."""
+    """A port that accepts connections and never answers."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -31,7 +31,7 @@ def silent() -> Iterator[int]:
 
 @pytest.fixture
 def closed() -> int:
-    """A port where nobody listens."""
+    """A port that nobody listens on."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return int(server.getsockname()[1])
@@ -50,7 +50,7 @@ def master() -> Iterator[int]:
             process.kill()
 
 
-def test_a_master_that_says_nothing_is_given_up_within_the_limit(silent: int, tmp_path: Path) -> None:
+def test_a_master_that_never_answers_is_given_up_within_the_limit(silent: int, tmp_path: Path) -> None:
     address = f"spark://127.0.0.1:{silent}"
     sessions = SparkSessions(SparkSettings(address, home=str(tmp_path), connect_seconds=0.5))
     told = "it accepts connections, but does not answer as a Spark master within 0.5 s"
@@ -60,5 +60,5 @@ def test_a_master_that_says_nothing_is_given_up_within_the_limit(silent: int, tm
 
 def test_a_master_that_answers_is_found_behind_one_that_does_not(closed: int, master: int) -> None:
     SparkContext._ensure_initialized()
-    # A limit that no machine comes near: what is told apart is an answer and none.
+    # The limit is so high that a slow machine never reaches it. The test only distinguishes an answer from none.
     check_answers(f"spark://127.0.0.1:{closed},127.0.0.1:{master}", 300, SparkContext._jvm, {})

@@ -1,4 +1,4 @@
-"""What a Spark worker keeps between two tasks."""
+"""What a Spark worker keeps in memory between two tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compaction_pipeline.spark import worker
 
 
 def test_archives_are_not_read_again_and_their_modules_still_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The whole process would be frozen.
+    # Otherwise the garbage collector would freeze all objects of the test process.
     monkeypatch.setattr(worker, "_freeze", lambda: None)
     archive = tmp_path / "modules.zip"
     with ZipFile(archive, "w") as file:

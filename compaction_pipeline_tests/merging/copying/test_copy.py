@@ -1,4 +1,4 @@
-"""Merges that copy bytes: the rows and metrics are those of a merge that decodes everything, whatever the files are like."""
+"""A merge that copies bytes gives the same rows and metrics as a merge that decodes everything, whatever the files are like."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline_tests.merging.files import MIB, SIMPLE, Table, copied, footer_of, integer, long, rows_of, text
 
 TARGET = 1 * MIB
-"""Row groups of 64 KiB move as they are, and pages of 128 bytes are worth keeping."""
+"""With this target, row groups of 64 KiB or more are copied whole, and pages of 128 bytes or more are kept."""
 
 
 def _noise(rows: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def _noise(rows: int, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def _decoded(table: Table, **options: Any) -> MergeResult:
-    """The same merge without a byte copied."""
+    """The result of the same merge when no bytes are copied."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CopySource, "of", classmethod(lambda *_: None))
         return _succeeded(table.merge(**options))
@@ -75,13 +75,13 @@ def _succeeded(result: MergeResult) -> MergeResult:
 
 
 def _assert_like(one: MergeResult, other: MergeResult, schema: Schema) -> None:
-    """The same rows, in order where no row group was moved as it is; metrics of all files together that are the same or true and wider."""
+    """Check that both merges give the same rows, the same schema, and the same metrics over all files."""
     assert sorted(map(repr, rows_of(one.outputs))) == sorted(map(repr, rows_of(other.outputs)))
     for output in one.outputs:
         assert pq.read_schema(output.path).equals(pq.read_schema(other.outputs[0].path), check_metadata=True)
     for name in ("value_counts", "nan_value_counts"):
         assert _summed(one, name) == _summed(other, name), name
-    # A source without statistics leaves the count out.
+    # When a source has no statistics, the copying merge leaves the count of NULLs out.
     assert _summed(one, "null_value_counts").items() <= _summed(other, "null_value_counts").items() or len(one.outputs) > 1
     if len(one.outputs) == len(other.outputs) == 1:
         for number, bound in one.outputs[0].lower_bounds.items():
@@ -106,7 +106,7 @@ def _duckdb_rows(outputs: Sequence[OutputFile]) -> list[str]:
 # ---- what is copied
 
 
-def test_pages_of_small_files_are_put_one_behind_the_other(tmp_path: Path) -> None:
+def test_pages_of_small_files_are_joined(tmp_path: Path) -> None:
     table = Table(tmp_path)
     for seed in range(5):
         table.append(_noise(500, seed), use_dictionary=False)
@@ -119,7 +119,7 @@ def test_pages_of_small_files_are_put_one_behind_the_other(tmp_path: Path) -> No
     assert set(output.lower_bounds) == {1, 2}
 
 
-def test_a_large_row_group_moves_as_it_is_dictionaries_included(tmp_path: Path) -> None:
+def test_a_large_row_group_is_copied_whole_with_its_dictionaries(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.append([{"id": each["id"], "name": f"n{each['id'] % 7}"} for each in _noise(20_000)], row_group_size=10_000)
     table.append(_noise(10), use_dictionary=False)
@@ -130,7 +130,7 @@ def test_a_large_row_group_moves_as_it_is_dictionaries_included(tmp_path: Path) 
     assert sorted(_duckdb_rows(result.outputs)) == sorted(repr(tuple(row.values())) for row in rows_of(result.outputs))
 
 
-def test_a_column_with_dictionaries_is_encoded_anew_beside_bytes(tmp_path: Path) -> None:
+def test_a_column_with_dictionaries_is_encoded_again_beside_copied_columns(tmp_path: Path) -> None:
     table = Table(tmp_path)
     for seed in range(4):
         table.append([{"id": each["id"], "name": f"n{each['id'] % 7}"} for each in _noise(3000, seed)], use_dictionary=["name"])
@@ -142,7 +142,7 @@ def test_a_column_with_dictionaries_is_encoded_anew_beside_bytes(tmp_path: Path)
 
 
 @pytest.mark.parametrize("dictionaries", [1, 3])
-def test_a_column_that_some_files_hold_with_a_dictionary_is_what_most_of_them_are(tmp_path: Path, dictionaries: int) -> None:
+def test_a_column_gets_a_dictionary_when_most_files_have_one(tmp_path: Path, dictionaries: int) -> None:
     table = Table(tmp_path)
     expected = []
     for number in range(4):
@@ -162,7 +162,7 @@ def test_tiny_pages_are_not_kept(tmp_path: Path) -> None:
     assert not any(copied(table.inputs, _succeeded(table.merge()).outputs))
 
 
-def test_files_of_another_codec_are_encoded_anew(tmp_path: Path) -> None:
+def test_files_of_another_codec_are_encoded_again(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.append(_noise(1000), use_dictionary=False, compression="snappy")
     table.append(_noise(1000, 1), use_dictionary=False)
@@ -241,7 +241,7 @@ def test_a_merge_that_copies_has_the_rows_and_metrics_of_one_that_decodes(
     table = Table(tmp_path_factory.mktemp("copy"), [EVERY_TYPE])
     never_null = data.draw(st.sets(st.integers(1, len(_KINDS)), max_size=4))
     for _ in range(data.draw(st.integers(1, 4))):
-        # Most files of a table declare the same columns as required, some none.
+        # Most files of a table declare the same columns as required, and some declare none.
         declared = never_null if data.draw(st.sampled_from([True, True, True, False])) else set()
         rows = [_random_row(rng, declared) for _ in range(data.draw(st.sampled_from([0, 1, 20, 60])))]
         file = table.append(
@@ -293,7 +293,7 @@ def test_pages_of_several_versions_and_encodings_are_read_by_arrow_and_duckdb(tm
     assert _duckdb_rows(result.outputs) == sorted(repr(tuple(row.values())) for row in expected)
 
 
-def test_pages_that_need_each_other_are_decoded(tmp_path: Path) -> None:
+def test_pages_that_depend_on_each_other_are_decoded(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.append(_noise(700), use_dictionary=False, column_encoding={"name": "DELTA_BYTE_ARRAY"})
     assert copied(table.inputs, _succeeded(table.merge(target=32 * MIB)).outputs)[1] is False
@@ -369,7 +369,7 @@ def test_columns_that_every_file_declares_as_required_stay_so_and_are_copied(tmp
     assert [field.nullable for field in pq.read_schema(result.outputs[0].path)] == [False, False]
 
 
-def test_of_two_columns_of_one_id_the_one_that_is_read_says_whether_it_may_be_null(tmp_path: Path) -> None:
+def test_of_two_columns_with_one_id_the_one_that_is_read_decides_whether_it_may_be_null(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.properties["schema.name-mapping.default"] = json.dumps(
         [{"field-id": 1, "names": ["id", "old_id"]}, {"field-id": 2, "names": ["name"]}]
@@ -432,7 +432,7 @@ def test_a_source_without_bounds_leaves_the_file_without(tmp_path: Path) -> None
     assert result.outputs[0].null_value_counts == {1: 0}
 
 
-# ---- footers that lie, or say little
+# ---- footers that are wrong or incomplete
 
 
 def _rewritten(path: str, change: Callable[[Struct], None]) -> None:
@@ -475,7 +475,7 @@ def test_bounds_of_no_defined_order_are_not_carried(tmp_path: Path, change: Call
 
 
 def _hidden_dictionary(chunk: Struct) -> None:
-    # As old parquet-mr wrote it: the data is said to begin where the dictionary does.
+    # Old versions of parquet-mr write it like this: the data offset is that of the dictionary.
     chunk[9] = chunk.pop(11, chunk[9])
 
 
@@ -491,7 +491,7 @@ def _old_writer(meta: Struct) -> None:
 
 @pytest.mark.parametrize("target", [TARGET, 64 * MIB])
 @pytest.mark.parametrize("change", [_of_chunks(_hidden_dictionary), _of_chunks(_no_dictionary_at_all), _old_writer])
-def test_footers_that_cannot_be_trusted_are_not_copied_by(tmp_path: Path, change: Callable[[Struct], None], target: int) -> None:
+def test_files_with_untrustworthy_footers_are_not_copied(tmp_path: Path, change: Callable[[Struct], None], target: int) -> None:
     table = Table(tmp_path)
     rows = [{"id": index % 50, "name": f"n{index % 50}-{'x' * 30}"} for index in range(40_000)]
     _rewritten(table.append(rows, compression="none", data_page_version="2.0").path, change)
@@ -501,7 +501,7 @@ def test_footers_that_cannot_be_trusted_are_not_copied_by(tmp_path: Path, change
     assert rows_of(result.outputs) == rows
 
 
-def test_row_groups_whose_pages_compress_well_do_not_grow_beyond_what_readers_hold(tmp_path: Path) -> None:
+def test_row_groups_of_highly_compressed_pages_stay_small_enough_for_readers(tmp_path: Path) -> None:
     table = Table(tmp_path, properties={"write.parquet.row-group-size-bytes": "100000"})
     for number in range(8):
         table.append([{"id": number, "name": "x" * 20}] * 1000, use_dictionary=False)
@@ -532,11 +532,11 @@ def test_empty_files_and_row_groups_are_no_rows(tmp_path: Path) -> None:
     assert rows_of(_succeeded(table.merge(target=TARGET)).outputs) == _noise(300)
 
 
-# ---- pages that are damaged, or that nothing proves
+# ---- pages that are damaged or have no checksum
 
 
 def _damage(path: str, chunk: int = 0) -> None:
-    """Turn some bits in the middle of a chunk around."""
+    """Flip some bits in the middle of a column chunk."""
     data = bytearray(Path(path).read_bytes())
     found = footer_of(path).groups[0].chunks[chunk]
     middle = found.start + found.length // 2
@@ -555,10 +555,10 @@ def test_a_damaged_page_fails_its_task_and_is_not_copied(tmp_path: Path, rows: i
 
 
 @pytest.mark.parametrize("rows", [1_000, 30_000], ids=["side by side", "whole"])
-def test_a_checksum_that_only_is_wrong_holds_nothing_up(tmp_path: Path, rows: int) -> None:
+def test_a_wrong_checksum_alone_stops_no_merge(tmp_path: Path, rows: int) -> None:
     table = Table(tmp_path, properties={"write.parquet.compression-codec": "none"})
     files = [table.append(_noise(rows, seed), use_dictionary=False, compression="none") for seed in range(2)]
-    # A value more in an uncompressed page is read by everybody who does not look at checksums.
+    # The pages are uncompressed, so every reader that ignores checksums can read the changed values.
     _damage(files[1].path)
     result = _succeeded(table.merge(target=TARGET))
     assert sorted(map(repr, rows_of(result.outputs))) == sorted(
@@ -573,7 +573,7 @@ def test_pages_without_a_checksum_are_decoded(tmp_path: Path, rows: int) -> None
     files = [table.append(_noise(rows, seed), use_dictionary=False, write_page_checksum=False) for seed in range(2)]
     result = _succeeded(table.merge(target=TARGET))
     assert not any(copied(files, result.outputs))
-    # What is written has checksums: the next merge copies it.
+    # The written files have checksums, so the next merge copies their bytes.
     outputs = [LiveFile(one.path, FileContent.DATA, 0, (), one.file_size_bytes, one.record_count, 1) for one in result.outputs]
     assert all(copied(outputs, _succeeded(replace(table, inputs=outputs).merge(target=TARGET)).outputs))
 
@@ -582,5 +582,5 @@ def test_pages_without_a_checksum_are_decoded(tmp_path: Path, rows: int) -> None
     ("created_by", "trusted"),
     [("parquet-cpp version 1.5.1-SNAPSHOT", False), ("parquet-cpp-arrow version 3.0.0", False), ("parquet-cpp-arrow version 4.0.0", True)],
 )
-def test_writers_whose_pages_readers_mend_by_their_name_are_not_copied(created_by: str, trusted: bool) -> None:
+def test_files_of_writers_with_known_faults_are_not_copied(created_by: str, trusted: bool) -> None:
     assert Footer((), (), (), (), created_by).trustworthy is trusted

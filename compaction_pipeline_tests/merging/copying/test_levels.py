@@ -1,4 +1,4 @@
-"""The zstd level of a column is the one that suits its values, unless the table sets one."""
+"""The zstd level of a column depends on its values, unless the table sets a level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broken copier or filter is caught, whatever it loses, doubles, swaps or says in the footer; nothing of what it wrote is left."""
+"""The proof catches a broken copier or filter, whatever it loses, doubles, swaps or writes into the footer. No file of it is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def _table(tmp_path: Path) -> Table:
-    """Three small files (ids as bytes, names with dictionaries, equally long) and one whose row group moves as it is."""
+    """A table with three small files of equal length, and one file whose row group is copied whole.
+
+    In the small files the ids have no dictionary and the names have one.
+    """
     table = Table(tmp_path)
     for number in range(3):
         rows = [{"id": (index * 1_000_003 + number) << 20, "name": f"n{(index + number) % 3}"} for index in range(1000)]
@@ -71,7 +74,7 @@ def _changed_name(number: int, segment: Segment) -> Sequence[Segment]:
 
 
 def _pieces(change: Callable[[list[Piece]], list[Piece]]) -> _Break:
-    """Only the first column's pieces are changed."""
+    """Change the pieces of the first column only."""
 
     def breaks(patch: pytest.MonkeyPatch) -> None:
         pieces = assemble._Group.pieces
@@ -187,7 +190,7 @@ def test_a_broken_copier_fails_its_attempt_and_leaves_no_file(tmp_path: Path, mo
 
 
 def _ahead(change: Callable[[int, dict[int, tuple[Piece, ...]]], dict[int, tuple[Piece, ...]]]) -> _Break:
-    """The pieces of the `number`-th stretch of rows are changed."""
+    """Change the pieces of each stretch of rows. `change` gets the number of the stretch, from 1."""
 
     def breaks(patch: pytest.MonkeyPatch) -> None:
         ahead, seen = assemble._Group.ahead, []
@@ -203,7 +206,7 @@ def _ahead(change: Callable[[int, dict[int, tuple[Piece, ...]]], dict[int, tuple
 
 
 def _held_ahead(change: Callable[[Segment], Segment]) -> _Break:
-    """What is held in place of the decoded rows is changed, the first time."""
+    """Change the first segment of encoded pages that is held in place of decoded rows."""
 
     def breaks(patch: pytest.MonkeyPatch) -> None:
         encode, changed = Assembler._encode_ahead, []
@@ -268,7 +271,7 @@ def test_a_broken_encoder_of_rows_ahead_fails_its_attempt_and_leaves_no_file(
     assert list((tmp_path / "table").rglob("*.parquet")) == []
 
 
-# ---- rows that stay when others are deleted
+# ---- rows that remain when others are deleted
 
 _COLUMNS: dict[str, Any] = {
     "long": pa.array([1, 2, 3, 4, 5]),
@@ -292,7 +295,7 @@ _KEEP = np.array([True, False, True, True, True])
 
 @pytest.mark.parametrize("step_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("name", _COLUMNS)
-def test_rows_that_stay_are_told_from_any_others(monkeypatch: pytest.MonkeyPatch, name: str, step_bytes: int) -> None:
+def test_remaining_rows_are_distinguished_from_any_others(monkeypatch: pytest.MonkeyPatch, name: str, step_bytes: int) -> None:
     monkeypatch.setattr(proof, "_STEP_BYTES", step_bytes)
     batch = pa.RecordBatch.from_arrays([_COLUMNS[name]], names=["value"])
     kept = kept_rows(batch, _KEEP)
@@ -303,7 +306,7 @@ def test_rows_that_stay_are_told_from_any_others(monkeypatch: pytest.MonkeyPatch
         assert not are_kept(batch, _KEEP, batch.take(pa.array(others, pa.int64()))), others
 
 
-def test_zeros_and_nulls_beside_values_are_told_apart() -> None:
+def test_zeros_and_nulls_beside_values_differ() -> None:
     keep = np.array([True])
 
     def batch(value: Any) -> Any:
@@ -348,7 +351,7 @@ def test_a_broken_filter_fails_its_attempt_and_leaves_no_file(tmp_path: Path, mo
     assert list((tmp_path / "table").rglob("attempt-*.parquet")) == []
 
 
-# ---- what is handed to the encoder
+# ---- rows that are handed to the encoder
 
 
 def _handed(batch: Any, handed: Any, *, first: int = 100) -> bool:
@@ -365,7 +368,7 @@ def _texts(values: list[str], *numbers: int) -> Any:
     )
 
 
-def test_rows_count_only_as_what_was_read_at_their_place() -> None:
+def test_rows_are_proved_only_at_the_place_where_they_were_read() -> None:
     batch = _texts(["a", "b"], 0, 1, 1, 0)
     same_numbers = batch.column(0)
     assert _handed(batch, batch)
@@ -382,7 +385,7 @@ def test_rows_count_only_as_what_was_read_at_their_place() -> None:
         assert not _handed(batch, other)
 
 
-def test_rows_that_are_cut_count_as_the_whole() -> None:
+def test_rows_in_slices_prove_the_whole() -> None:
     source, written = CopyProof(), CopyProof()
     batch = _texts(["a", "b"], 0, 1, 1, 0)
     part = part_of((0, 1), batch, 7, source)
