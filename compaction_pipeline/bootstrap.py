@@ -212,7 +212,7 @@ class Services:
     def explore_catalogs(self) -> ExploreCatalogs:
         from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 
-        return ExploreCatalogs(self._stores.catalogs, self._stores.tables, self._scan)
+        return ExploreCatalogs(self._stores.catalogs, self._stores.tables, self._stores.index, self._scan)
 
     @cached_property
     def list_catalogs(self) -> ListCatalogs:
@@ -236,14 +236,24 @@ class Services:
     def pause_tables(self) -> PauseTables:
         from compaction_pipeline.services.tables.pause_tables import PauseTables
 
-        return PauseTables(self._stores.tables)
+        return PauseTables(self._stores.switches)
 
     @cached_property
     def refresh_files(self) -> RefreshFiles:
         from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 
         stores = self._stores
-        return RefreshFiles(stores.catalogs, stores.tables, stores.files, stores.leases, self._scan, self.clock, heartbeat, self.new_owner)
+        return RefreshFiles(
+            stores.catalogs,
+            stores.tables,
+            stores.index,
+            stores.files,
+            stores.leases,
+            self._scan,
+            self.clock,
+            heartbeat,
+            self.new_owner,
+        )
 
     @cached_property
     def plan_tables(self) -> PlanTables:
@@ -253,6 +263,7 @@ class Services:
         return PlanTables(
             stores.catalogs,
             stores.tables,
+            stores.planning,
             stores.files,
             stores.tasks,
             stores.leases,
@@ -273,6 +284,7 @@ class Services:
             self._stores.tasks,
             self._engine,
             self._committer,
+            self.plan_tables.note_denied,
             self.clock,
             heartbeat,
             # In this process one task is merged at a time.
@@ -289,6 +301,7 @@ class Services:
         return CommitTables(
             stores.catalogs,
             stores.tables,
+            stores.commits,
             stores.tasks,
             stores.records,
             stores.leases,
@@ -380,7 +393,16 @@ class Services:
         stores = self._stores
         ttl = timedelta(days=self.settings.record_ttl_days)
         return MaintainTables(
-            stores.catalogs, stores.tables, stores.tasks, stores.records, self._scan, self._committer, self.clock, ttl, self.late
+            stores.catalogs,
+            stores.tables,
+            stores.index,
+            stores.tasks,
+            stores.records,
+            self._scan,
+            self._committer,
+            self.clock,
+            ttl,
+            self.late,
         )
 
     def find_java(self) -> JavaHome:

@@ -11,16 +11,29 @@ from compaction_pipeline.core.planning.planner import plan
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.index import Complete, LoadedTable, TableIndex
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.storage.stores import Stores
 
 KB = 1000
 TABLE = TableIdentifier("lake", ("shop",), "orders")
 NOW = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
 UNPARTITIONED_SPEC = 9
 PLENTY = Budget(task_slots=10**9, input_bytes=10**18)
+
+
+LAYOUT = TableLayout("s3://b", 2, 1, {0: "{}", 1: '{"fields": []}'}, 0, {0: "{}"}, 0, {}, frozenset({3, 4}), {"k": "v"})
+LOADED = LoadedTable("uuid", LAYOUT)
+COMPLETE = Complete(LOADED, 7, 3, "m1", "read 1", NOW)
+
+
+def indexed(stores: Stores, index: TableIndex) -> None:
+    """Make a table known with this index."""
+    stores.index.add(index.table)
+    stores.index.save(index)
 
 
 def partition(day: str | int | None = 1) -> Partition:

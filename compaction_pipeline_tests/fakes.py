@@ -10,12 +10,14 @@ from itertools import count
 from threading import RLock
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import ConfigError, IllegalTransition, NotFoundError, StaleAttempt
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
-from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict
+from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.leases.timeouts import is_expired
-from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import priority_order
@@ -23,11 +25,13 @@ from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, 
 from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
-from compaction_pipeline.core.tables.figures import NodeFigures
+from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
+from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.live_files import files_by_node
 from compaction_pipeline.core.tables.node import TableNode, node_key
 from compaction_pipeline.core.tables.ports import TouchedNode
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 
@@ -37,7 +41,7 @@ class FakeState:
     """The data that all fake stores of one "database" share."""
 
     catalogs: dict[str, CatalogEntry] = field(default_factory=dict)
-    tables: dict[TableIdentifier, TableState] = field(default_factory=dict)
+    tables: dict[TableIdentifier, KnownTable] = field(default_factory=dict)
     nodes: dict[str, NodeState] = field(default_factory=dict)
     files: dict[TableIdentifier, dict[str, tuple[LiveFile, ...]]] = field(default_factory=dict)
     touched: dict[TableIdentifier, set[TableNode]] = field(default_factory=dict)
@@ -49,6 +53,11 @@ class FakeState:
     leases: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     numbers: count[int] = field(default_factory=lambda: count(1))
     lock: RLock = field(default_factory=RLock)
+
+    def table(self, table: TableIdentifier) -> KnownTable:
+        if table not in self.tables:
+            raise NotFoundError(f"table {table} is not known")
+        return self.tables[table]
 
     def forget(self, table: TableIdentifier) -> None:
         self.tables.pop(table, None)
@@ -67,7 +76,11 @@ def fake_stores() -> Stores:
     state = FakeState()
     return Stores(
         FakeCatalogStore(state),
-        FakeTableStore(state),
+        FakeTableReader(state),
+        FakeIndexStore(state),
+        FakePlanningStore(state),
+        FakeCommitsStore(state),
+        FakeSwitchStore(state),
         FakeFileStore(state),
         FakeTaskStore(state),
         FakeRecordStore(state),
@@ -107,65 +120,88 @@ class FakeCatalogStore:
         return tuple(self._state.catalogs[name] for name in sorted(self._state.catalogs))
 
 
-class FakeTableStore:
+class FakeTableReader:
     def __init__(self, state: FakeState | None = None) -> None:
         self._state = state or FakeState()
 
-    def states(self, catalog: str | None = None) -> Sequence[TableState]:
-        known = sorted(self._state.tables.values(), key=lambda state: state.table)
-        return tuple(state for state in known if not state.dropped and catalog in (None, state.table.catalog))
+    def states(self, catalog: str | None = None) -> Sequence[KnownTable]:
+        known = sorted(self._state.tables.values(), key=lambda known: known.table)
+        return tuple(one for one in known if catalog in (None, one.table.catalog))
 
     def seen(self) -> Mapping[TableIdentifier, str | None]:
-        return {state.table: state.metadata_location if state.complete or state.refusal is not None else None for state in self.states()}
+        return {known.table: known.metadata_location for known in self.states()}
 
-    def state(self, table: TableIdentifier) -> TableState:
-        if table not in self._state.tables:
-            raise NotFoundError(f"table {table} is not known")
-        return self._state.tables[table]
-
-    def save(self, state: TableState) -> None:
-        known = self._state.tables.get(state.table)
-        self._state.tables[state.table] = replace(state, paused=known.paused if known else False)
-
-    def update(self, table: TableIdentifier, changes: Mapping[str, object]) -> None:
-        if {"table", "paused"} & set(changes) or not set(changes) <= set(TableState.__dataclass_fields__):
-            raise ValueError(f"fields {sorted(changes)} cannot be updated")
-        with self._state.lock:
-            self._state.tables[table] = replace(self.state(table), **changes)  # type: ignore[arg-type]
-
-    def pause(self, table: TableIdentifier | None, paused: bool) -> int:
-        states = self.states() if table is None else [self.state(table)]
-        changed = [state for state in states if state.paused is not paused]
-        for state in changed:
-            self._state.tables[state.table] = replace(state, paused=paused)
-        return len(changed)
-
-    def forget(self, table: TableIdentifier) -> None:
-        self._state.forget(table)
+    def state(self, table: TableIdentifier) -> KnownTable:
+        return self._state.table(table)
 
     def nodes(self, table: TableIdentifier | None = None, only: Collection[TableNode] | None = None) -> Sequence[NodeState]:
         return tuple(
             node for _, node in sorted(self._state.nodes.items()) if table in (None, node.table) and (only is None or node.node in only)
         )
 
-    def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
-        for node in nodes:
-            self._state.nodes.pop(node_key(table, node), None)
-
     def node(self, key: str) -> NodeState:
         if key not in self._state.nodes:
             raise NotFoundError(f"node {key!r} is not known")
         return self._state.nodes[key]
 
-    def save_nodes(self, table: TableIdentifier, nodes: Sequence[NodeState]) -> None:
-        kept = {node.key: node for node in self.nodes(table)}
+
+class FakeIndexStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def add(self, table: TableIdentifier) -> None:
+        self._state.tables.setdefault(table, KnownTable(TableIndex(table)))
+
+    def save(self, index: TableIndex) -> None:
+        with self._state.lock:
+            self._state.tables[index.table] = replace(self._state.table(index.table), index=index)
+
+    def begin_anew(self, table: TableIdentifier) -> None:
+        known = self._state.tables.get(table, KnownTable(TableIndex(table)))
+        self._state.forget(table)
+        self._state.tables[table] = KnownTable(TableIndex(table), switch=known.switch)
+
+    def forget(self, table: TableIdentifier) -> None:
+        self._state.forget(table)
+
+    def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:
         for node in nodes:
-            stored = self._state.nodes.get(node.key)
+            key = node_key(table, node.node)
+            known = self._state.nodes.get(key, NodeState(table, node.node, key, node.metrics, first_seen=now))
+            self._state.nodes[key] = replace(known, metrics=node.metrics, changed_snapshot_id=node.changed_snapshot_id)
+
+    def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        for node in nodes:
+            self._state.nodes.pop(node_key(table, node), None)
+
+    def forget_verdicts(self, table: TableIdentifier) -> None:
+        for key, node in self._state.nodes.items():
+            if node.table == table:
+                self._state.nodes[key] = replace(node, verdict=None)
+
+
+class FakePlanningStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def save(self, table: TableIdentifier, planning: TablePlanning) -> None:
+        with self._state.lock:
+            self._state.tables[table] = replace(self._state.table(table), planning=planning)
+
+    def save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
+        for verdict in verdicts:
+            stored = self._state.nodes.get(node_key(table, verdict.node))
             if stored is not None:
-                later = {kind: max(at, node.last_done.get(kind, at)) for kind, at in stored.last_done.items()}
-                node = replace(node, first_seen=node.first_seen or stored.first_seen, last_done={**node.last_done, **later})
-            kept[node.key] = node
-        self._state.nodes = {**{key: node for key, node in self._state.nodes.items() if node.table != table}, **kept}
+                self._state.nodes[stored.key] = replace(stored, verdict=verdict, failing=verdict.failing)
+
+
+class FakeCommitsStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def save(self, table: TableIdentifier, commits: TableCommits) -> None:
+        with self._state.lock:
+            self._state.tables[table] = replace(self._state.table(table), commits=commits)
 
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
         for node, kind in done:
@@ -173,6 +209,18 @@ class FakeTableStore:
             if stored is not None:
                 last_done = {**stored.last_done, kind: max(at, stored.last_done.get(kind, at))}
                 self._state.nodes[stored.key] = replace(stored, last_done=last_done)
+
+
+class FakeSwitchStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def pause(self, table: TableIdentifier | None, paused: bool) -> int:
+        tables = list(self._state.tables.values()) if table is None else [self._state.table(table)]
+        changed = [known for known in tables if known.paused is not paused]
+        for known in changed:
+            self._state.tables[known.table] = replace(known, switch=TableSwitch(paused))
+        return len(changed)
 
 
 class FakeFileStore:

@@ -13,10 +13,10 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.ports import TableStore
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -109,7 +109,7 @@ class CompactTable:
 
     def __init__(
         self,
-        tables: TableStore,
+        tables: TableReader,
         tasks: TaskStore,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.planning.ports import TableStore
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
@@ -56,7 +56,7 @@ class TickTables:
 
     def __init__(
         self,
-        tables: TableStore,
+        tables: TableReader,
         tasks: TaskStore,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,
@@ -94,7 +94,9 @@ class TickTables:
             except NotFoundError:
                 continue
             except Exception as error:
-                refresh = Refresh(table, complete=False, problem=self._unexpected(table, "refreshed", error))
+                refresh = Refresh(
+                    table, complete=False, problem=self._unexpected(table, "refreshed", error, self._refresh_files.note_problem)
+                )
             refreshed.append(refresh)
             if not refresh.complete and not refresh.busy and refresh.problem is None:
                 return Sweep(tuple(refreshed), str(table), len(unmoved))
@@ -116,16 +118,16 @@ class TickTables:
                 continue
             except CompactionError as error:
                 log.warning("table=%s not planned: %s", table, error)
-                self._tables.update(table, {"problem": str(error)})
+                self._plan_tables.note_problem(table, str(error))
             except Exception as error:
-                self._unexpected(table, "planned", error)
+                self._unexpected(table, "planned", error, self._plan_tables.note_problem)
         return planned
 
-    def _unexpected(self, table: TableIdentifier, verb: str, error: Exception) -> str:
+    def _unexpected(self, table: TableIdentifier, verb: str, error: Exception, note: Callable[[TableIdentifier, str], None]) -> str:
         """Show an error that nobody foresaw on its table, and keep it there: the tables behind it have their turn."""
         log.exception("table=%s not %s", table, verb)
         problem = f"not {verb}, {type(error).__name__}: {error}; please report this"
-        self._tables.update(table, {"problem": problem})
+        note(table, problem)
         return problem
 
     def drain(

@@ -142,8 +142,14 @@ def _make(folder: Path) -> None:
 
 def _open_postgres(url: URL) -> Engine:
     try:
-        # The server may have ended a pooled connection hours ago, so each connection is tried before use.
-        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS})
+        # The server may have ended a pooled connection hours ago, so each connection is tried before use. Updates of many rows are
+        # sent a hundred at a time.
+        return create_engine(
+            url,
+            pool_pre_ping=True,
+            executemany_mode="values_plus_batch",
+            connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS},
+        )
     except (NoSuchModuleError, ImportError) as error:
         raise ConfigError("COMPACTION_STATE_URL names a PostgreSQL database but psycopg2 is not installed") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, text, true
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text, true
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
@@ -19,6 +19,7 @@ from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.storage.columns import Json, Member, Moment
+from compaction_pipeline.storage.table_rows import IndexStateName
 
 metadata = MetaData()
 
@@ -33,31 +34,38 @@ catalog = Table(
     Column("observe", Boolean, nullable=False),
 )
 
+# One row a table, because ticks read all four values of all tables. Each block of columns is one value and has one writer.
 table_state = Table(
     "compaction_table",
     metadata,
     Column("identifier", String, primary_key=True),
     Column("catalog", String, nullable=False),
+    # TableIndex. `snapshot_id` and `read_at` tell of the last whole read, also after the table has left that state.
+    Column("index_state", Member(IndexStateName), nullable=False),
     Column("table_uuid", String),
-    Column("head_snapshot_id", BigInteger),
-    Column("known_snapshot_id", BigInteger),
-    Column("known_sequence_number", BigInteger, nullable=False),
-    Column("complete", Boolean, nullable=False),
     Column("layout", Json(TableLayout, remembered=_TABLES)),
-    Column("paused", Boolean, nullable=False),
-    Column("dropped", Boolean, nullable=False),
-    Column("refusal", Text),
-    Column("problem", Text),
-    Column("warning", Text),
-    Column("last_planned_at", Moment),
-    Column("last_committed_at", Moment),
-    Column("plan_reason", Json(PlanReason, remembered=_TABLES)),
-    Column("refreshed_at", Moment),
-    Column("last_old_spec_delete_at", Moment),
+    Column("snapshot_id", BigInteger),
+    Column("sequence_number", BigInteger),
     Column("metadata_location", Text),
+    Column("read_id", String),
+    Column("read_at", Moment),
+    Column("read_record_id", String),
+    Column("problem", Text),
+    Column("last_old_spec_delete_at", Moment),
+    Column("warning", Text),
+    # TablePlanning.
+    Column("last_planned_at", Moment),
+    Column("plan_reason", Json(PlanReason, remembered=_TABLES)),
+    Column("plan_problem", Text),
+    Column("distrusted_read_id", String),
+    # TableCommits.
+    Column("last_record_id", String),
+    Column("last_committed_at", Moment),
     Column("commit_problem", Text),
     Column("commit_failures", Integer, nullable=False, server_default="0"),
     Column("commit_retry_at", Moment),
+    # TableSwitch.
+    Column("paused", Boolean, nullable=False, server_default=false()),
 )
 
 node = Table(

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compaction_pipeline.core.commit.ports import RecordStore
+from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
-from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
+from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, SwitchStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
+from compaction_pipeline.storage.commits import SqlCommitsStore
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.files import SqlFileStore
+from compaction_pipeline.storage.index import SqlIndexStore
 from compaction_pipeline.storage.leases import SqlLeaseStore
 from compaction_pipeline.storage.migrations import migrate
+from compaction_pipeline.storage.planning import SqlPlanningStore
 from compaction_pipeline.storage.records import SqlRecordStore
-from compaction_pipeline.storage.tables import SqlTableStore
+from compaction_pipeline.storage.switches import SqlSwitchStore
+from compaction_pipeline.storage.tables import SqlTableReader
 from compaction_pipeline.storage.tasks import SqlTaskStore
 
 
@@ -25,7 +30,11 @@ class Stores:
     """One store for each port. `close` closes the database's connections. `upgraded` is true when opening migrated an older database."""
 
     catalogs: CatalogStore
-    tables: TableStore
+    tables: TableReader
+    index: IndexStore
+    planning: PlanningStore
+    commits: CommitsStore
+    switches: SwitchStore
     files: FileStore
     tasks: TaskStore
     records: RecordStore
@@ -45,7 +54,11 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
     upgraded = migrate(engine, upgrade=upgrade)
     return Stores(
         SqlCatalogStore(engine),
-        SqlTableStore(engine),
+        SqlTableReader(engine),
+        SqlIndexStore(engine),
+        SqlPlanningStore(engine),
+        SqlCommitsStore(engine),
+        SqlSwitchStore(engine),
         SqlFileStore(engine),
         SqlTaskStore(engine),
         SqlRecordStore(engine),

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
-from compaction_pipeline.core.planning.ports import TableState
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
@@ -36,7 +35,7 @@ def test_removing_a_catalog_removes_the_state_of_its_tables(stores: Stores) -> N
     other = TableIdentifier("lake2", ("shop",), "orders")
     for table in (TABLE, other):
         stores.catalogs.add(CatalogEntry(table.catalog, {}))
-        stores.tables.save(TableState(table))
+        stores.index.add(table)
         stores.files.apply(table, [], {"m": [data("f")]})
         stores.tasks.insert([example(f"t-{table.catalog}", table=table)], [], NOW)
     stores.catalogs.remove(TABLE.catalog)

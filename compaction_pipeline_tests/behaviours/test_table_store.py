@@ -1,103 +1,142 @@
+"""The four values of a table and the facts of its nodes: each written by its own port, all read together."""
+
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
+from compaction_pipeline.core.tables.index import Empty, Failed, IndexState, Reading, Refused, TableIndex, Unread, WholeRead
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode, node_key
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.switch import TableSwitch
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
-from compaction_pipeline_tests.builders import NOW, TABLE, data, node
+from compaction_pipeline_tests.builders import COMPLETE, LOADED, NOW, TABLE, data, indexed, node
 
 LATER = NOW + timedelta(hours=1)
 OTHER = TableIdentifier("pond", ("a.b", "c"), "orders`x")
-LAYOUT = TableLayout("s3://b", 2, 1, {0: "{}", 1: "[]"}, 0, {0: "{}"}, 0, {}, frozenset({3, 4}), {"k": "v"})
 REASON = PlanReason(PlanReasonCode.NO_GAIN, "nothing to gain")
-FULL_STATE = TableState(
-    TABLE,
-    table_uuid="u",
-    head_snapshot_id=2**62,
-    known_snapshot_id=-1,
-    known_sequence_number=7,
-    last_old_spec_delete_at=NOW,
-    complete=True,
-    layout=LAYOUT,
-    refusal="r",
-    problem="p",
-    warning="w",
-    last_planned_at=NOW,
-    last_committed_at=LATER,
-    plan_reason=REASON,
-    refreshed_at=NOW,
+WHOLE = replace(COMPLETE, snapshot_id=-1, sequence_number=2**62, last_record_id=RecordId("r1"))
+STATES: tuple[IndexState, ...] = (
+    Unread(),
+    Reading(LOADED),
+    Reading(LOADED, "a property breaks its rule"),
+    WHOLE,
+    replace(WHOLE, last_record_id=None, property_problem="a property breaks its rule"),
+    Empty(LOADED, "m1", "read 1", NOW, RecordId("r1"), "a property breaks its rule"),
+    Empty(LOADED, "m1", "read 1", NOW),
+    Refused("format v3"),
+    Refused("format v3", LOADED, "m1"),
+    Failed("the catalog is away"),
+    Failed("the catalog is away", LOADED),
 )
+PLANNING = TablePlanning(NOW, REASON, "not planned", "read 0")
+COMMITS = TableCommits(RecordId("r2"), LATER, "no right", 3, NOW)
+
+
+def measured(day: int = 1, **changes: int) -> MeasuredNode:
+    return MeasuredNode(node(day), NodeMetrics(data_files=day, **changes), 2**60 + day)
 
 
 def node_state(day: int = 1, **changes: object) -> NodeState:
-    return replace(NodeState(TABLE, node(day), node_key(TABLE, node(day)), NodeMetrics(data_files=day)), **changes)  # type: ignore[arg-type]
+    """As a reader gets what `measured` was saved at NOW."""
+    known = measured(day)
+    state = NodeState(TABLE, node(day), node_key(TABLE, node(day)), known.metrics, None, NOW, {}, known.changed_snapshot_id)
+    return replace(state, **changes)  # type: ignore[arg-type]
 
 
-def test_a_state_comes_back_as_it_was_saved(stores: Stores) -> None:
-    for state in (TableState(TABLE), FULL_STATE, TableState(TABLE)):
-        stores.tables.save(state)
-        assert stores.tables.state(TABLE) == state
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+def test_an_index_comes_back_as_it_was_saved(stores: Stores, state: IndexState) -> None:
+    stores.index.add(TABLE)
+    earlier = None if isinstance(state, (type(WHOLE), Empty)) else WholeRead(9, LATER)
+    for index in (TableIndex(TABLE, state), TableIndex(TABLE, state, earlier, NOW, "two compactors"), TableIndex(TABLE, state)):
+        stores.index.save(index)
+        assert stores.tables.state(TABLE) == KnownTable(index)
 
 
-def test_states_are_sorted_of_one_catalog_and_without_dropped_tables(stores: Stores) -> None:
-    gone = replace(TABLE, name="gone")
-    for state in (TableState(OTHER), TableState(TABLE), TableState(gone, dropped=True)):
-        stores.tables.save(state)
-    assert [state.table for state in stores.tables.states()] == [TABLE, OTHER]
-    assert [state.table for state in stores.tables.states("pond")] == [OTHER]
+def test_the_last_read_of_a_table_without_a_snapshot_is_remembered(stores: Stores) -> None:
+    indexed(stores, TableIndex(TABLE, Failed("away"), WholeRead(None, NOW)))
+    assert stores.tables.state(TABLE).index.last_read == WholeRead(None, NOW)
 
 
-def test_an_update_sets_its_fields_only(stores: Stores) -> None:
-    stores.tables.save(FULL_STATE)
-    stores.tables.update(TABLE, {"plan_reason": None, "last_planned_at": LATER, "layout": replace(LAYOUT, schema_id=0)})
-    assert stores.tables.state(TABLE) == replace(FULL_STATE, plan_reason=None, last_planned_at=LATER, layout=replace(LAYOUT, schema_id=0))
-    stores.tables.update(TABLE, {})
+def test_each_value_is_written_whole_and_leaves_the_others(stores: Stores) -> None:
+    index = TableIndex(TABLE, WHOLE, None, NOW, "w")
+    indexed(stores, index)
+    stores.planning.save(TABLE, PLANNING)
+    stores.commits.save(TABLE, COMMITS)
+    stores.switches.pause(TABLE, True)
+    assert stores.tables.state(TABLE) == KnownTable(index, PLANNING, COMMITS, TableSwitch(True))
+    stores.index.add(TABLE)
+    assert stores.tables.state(TABLE) == KnownTable(index, PLANNING, COMMITS, TableSwitch(True))
+    stores.commits.save(TABLE, TableCommits())
+    assert stores.tables.state(TABLE) == KnownTable(index, PLANNING, TableCommits(), TableSwitch(True))
+    stores.planning.save(TABLE, TablePlanning())
+    assert stores.tables.state(TABLE) == KnownTable(index, switch=TableSwitch(True))
+    stores.index.save(TableIndex(TABLE))
+    assert stores.tables.state(TABLE) == KnownTable(TableIndex(TABLE), switch=TableSwitch(True))
 
 
-@pytest.mark.parametrize("field", ["paused", "table", "no_such_field"])
-def test_an_update_of_another_field_is_refused(stores: Stores, field: str) -> None:
-    stores.tables.save(FULL_STATE)
-    with pytest.raises(ValueError, match=field):
-        stores.tables.update(TABLE, {field: True})
+def test_tables_are_sorted_and_of_one_catalog(stores: Stores) -> None:
+    for table in (OTHER, TABLE):
+        stores.index.add(table)
+    assert [known.table for known in stores.tables.states()] == [TABLE, OTHER]
+    assert [known.table for known in stores.tables.states("pond")] == [OTHER]
 
 
-def test_an_unknown_table_is_not_found(stores: Stores) -> None:
-    for question in (
-        lambda: stores.tables.state(TABLE),
-        lambda: stores.tables.pause(TABLE, True),
-        lambda: stores.tables.update(TABLE, {"problem": "x"}),
-        lambda: stores.tables.update(TABLE, {}),
-    ):
-        with pytest.raises(NotFoundError, match=r"lake\.shop\.orders"):
-            question()
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda stores: stores.tables.state(TABLE),
+        lambda stores: stores.switches.pause(TABLE, True),
+        lambda stores: stores.index.save(TableIndex(TABLE)),
+        lambda stores: stores.planning.save(TABLE, TablePlanning()),
+        lambda stores: stores.commits.save(TABLE, TableCommits()),
+    ],
+)
+def test_an_unknown_table_is_not_found(stores: Stores, question: Callable[[Stores], object]) -> None:
+    with pytest.raises(NotFoundError, match=r"lake\.shop\.orders"):
+        question(stores)
 
 
-def test_only_pause_pauses(stores: Stores) -> None:
-    stores.tables.save(TableState(TABLE, paused=True))
-    stores.tables.save(TableState(OTHER))
+def test_pause_answers_how_many_tables_changed(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    stores.index.add(OTHER)
     assert not stores.tables.state(TABLE).paused
-    assert stores.tables.pause(TABLE, True) == 1
-    stores.tables.save(TableState(TABLE, problem="p"))
-    assert stores.tables.state(TABLE) == TableState(TABLE, problem="p", paused=True)
-    assert stores.tables.pause(None, True) == 1
-    assert stores.tables.pause(None, False) == 2
-    assert stores.tables.pause(TABLE, False) == 0
+    assert stores.switches.pause(TABLE, True) == 1
+    assert stores.tables.state(TABLE).paused
+    assert stores.switches.pause(None, True) == 1
+    assert stores.switches.pause(None, False) == 2
+    assert stores.switches.pause(TABLE, False) == 0
 
 
-def test_a_node_comes_back_as_it_was_saved(stores: Stores) -> None:
-    verdict = NodeVerdict(node(2), CompactionType.MAJOR, REASON, NodeMetrics(rows=9))
-    full = node_state(2, verdict=verdict, first_seen=NOW, last_done={CompactionType.FULL: LATER}, changed_snapshot_id=2**60, failing="x")
-    stores.tables.save_nodes(TABLE, [full, node_state(1)])
+def test_a_table_that_begins_anew_keeps_its_switch_only(stores: Stores) -> None:
+    indexed(stores, TableIndex(TABLE, WHOLE))
+    stores.index.save_figures(TABLE, [measured(1)], NOW)
+    stores.files.apply(TABLE, [], {"m": [data("f")]})
+    stores.commits.save(TABLE, COMMITS)
+    stores.switches.pause(TABLE, True)
+    stores.index.begin_anew(TABLE)
+    assert stores.tables.state(TABLE) == KnownTable(TableIndex(TABLE), switch=TableSwitch(True))
+    assert (stores.tables.nodes(TABLE), stores.files.files(TABLE)) == ((), ())
+
+
+def test_a_node_holds_what_three_ports_say_of_it(stores: Stores) -> None:
+    verdict = NodeVerdict(node(2), CompactionType.MAJOR, PlanReason(PlanReasonCode.FAILING, "no memory"), NodeMetrics(rows=9))
+    stores.index.save_figures(TABLE, [measured(2), measured(1)], NOW)
+    stores.planning.save_verdicts(TABLE, [verdict, replace(verdict, node=node(9))])
+    stores.commits.mark_done(TABLE, [(node(2), CompactionType.FULL)], LATER)
+    full = node_state(2, verdict=verdict, failing="no memory", last_done={CompactionType.FULL: LATER})
     assert stores.tables.nodes(TABLE) == stores.tables.nodes() == (node_state(1), full)
     assert stores.tables.node(full.key) == full
     assert stores.tables.nodes(OTHER) == ()
@@ -105,66 +144,93 @@ def test_a_node_comes_back_as_it_was_saved(stores: Stores) -> None:
 
 def test_a_node_is_found_by_its_cut_key(stores: Stores) -> None:
     long = TableNode(0, (PartitionValue("p", "string", "x" * 9000),))
-    state = NodeState(TABLE, long, node_key(TABLE, long), NodeMetrics())
-    stores.tables.save_nodes(TABLE, [state])
-    assert "~" in state.key
-    assert stores.tables.node(state.key).node == long
+    stores.index.save_figures(TABLE, [MeasuredNode(long, NodeMetrics(), None)], NOW)
+    key = node_key(TABLE, long)
+    assert "~" in key
+    assert stores.tables.node(key).node == long
     with pytest.raises(NotFoundError, match="no-such"):
         stores.tables.node("no-such")
 
 
-def test_saving_a_node_again_keeps_its_history(stores: Stores) -> None:
-    done = {CompactionType.MINOR: LATER, CompactionType.FULL: NOW}
-    stores.tables.save_nodes(TABLE, [node_state(first_seen=NOW, last_done=done)])
-    stale = {CompactionType.MINOR: NOW, CompactionType.MAJOR: NOW, CompactionType.FULL: LATER}
-    stores.tables.save_nodes(TABLE, [node_state(last_done=stale, failing="now")])
-    later = {CompactionType.MINOR: LATER, CompactionType.MAJOR: NOW, CompactionType.FULL: LATER}
-    assert stores.tables.nodes() == (node_state(first_seen=NOW, last_done=later, failing="now"),)
+def test_measuring_a_node_again_changes_its_figures_only(stores: Stores) -> None:
+    verdict = NodeVerdict(node(1), None, REASON, NodeMetrics())
+    stores.index.save_figures(TABLE, [measured(1), measured(2)], NOW)
+    stores.planning.save_verdicts(TABLE, [verdict])
+    stores.commits.mark_done(TABLE, [(node(1), CompactionType.MINOR)], NOW)
+    stores.index.save_figures(TABLE, [replace(measured(1, rows=5), changed_snapshot_id=8), measured(3)], LATER)
+    again = node_state(
+        1,
+        metrics=NodeMetrics(data_files=1, rows=5),
+        changed_snapshot_id=8,
+        verdict=verdict,
+        last_done={CompactionType.MINOR: NOW},
+    )
+    assert stores.tables.nodes() == (again, node_state(2), node_state(3, first_seen=LATER))
 
 
-def test_other_nodes_stay(stores: Stores) -> None:
-    stores.tables.save_nodes(TABLE, [node_state(1), node_state(2)])
-    stores.tables.save_nodes(TABLE, [node_state(3)])
-    assert stores.tables.nodes() == (node_state(1), node_state(2), node_state(3))
+def test_verdicts_are_forgotten_of_one_table_and_its_failures_are_not(stores: Stores) -> None:
+    verdict = NodeVerdict(node(1), None, PlanReason(PlanReasonCode.FAILING, "no memory"), NodeMetrics())
+    for table in (TABLE, OTHER):
+        stores.index.save_figures(table, [measured(1)], NOW)
+        stores.planning.save_verdicts(table, [verdict])
+    stores.index.forget_verdicts(TABLE)
+    assert stores.tables.nodes(TABLE) == (node_state(1, failing="no memory"),)
+    assert [state.verdict for state in stores.tables.nodes(OTHER)] == [verdict]
 
 
 def test_done_work_is_marked_by_type_and_never_set_back(stores: Stores) -> None:
-    stores.tables.save_nodes(TABLE, [node_state(1), node_state(2)])
+    stores.index.save_figures(TABLE, [measured(1), measured(2)], NOW)
     minor, full = CompactionType.MINOR, CompactionType.FULL
-    stores.tables.mark_done(TABLE, [(node(1), minor), (node(1), full), (node(9), minor)], LATER)
-    stores.tables.mark_done(TABLE, [(node(1), minor)], NOW)
+    stores.commits.mark_done(TABLE, [(node(1), minor), (node(1), full), (node(9), minor)], LATER)
+    stores.commits.mark_done(TABLE, [(node(1), minor)], NOW)
     assert [state.last_done for state in stores.tables.nodes()] == [{minor: LATER, full: LATER}, {}]
 
 
 def test_a_forgotten_table_leaves_nothing_but_its_records(stores: Stores) -> None:
-    stores.tables.save(TableState(TABLE))
-    stores.tables.save_nodes(TABLE, [node_state(1)])
+    stores.index.add(TABLE)
+    stores.index.save_figures(TABLE, [measured(1)], NOW)
     stores.files.apply(TABLE, [], {"m": [data("f")]})
     stores.tasks.insert([example("t1")], [], NOW)
     stores.tasks.poll(None, "me", NOW, timedelta(1))
-    stores.tables.forget(TABLE)
+    stores.index.forget(TABLE)
     assert (stores.tables.states(), stores.tables.nodes(), stores.files.files(TABLE)) == ((), (), ())
     assert (stores.files.manifests(TABLE), stores.tasks.tasks(), stores.tasks.attempts("t1")) == (frozenset(), (), ())
 
 
-def test_what_is_seen_is_where_the_metadata_lay_that_was_read_whole(stores: Stores) -> None:
-    stores.tables.save(replace(FULL_STATE, metadata_location="m7", refusal=None))
-    stores.tables.save(TableState(OTHER))
-    assert stores.tables.seen() == {TABLE: "m7", OTHER: None}
-    stores.tables.update(TABLE, {"complete": False})
-    assert stores.tables.seen()[TABLE] is None
-    stores.tables.update(TABLE, {"refusal": "keyed"})
-    assert stores.tables.seen()[TABLE] == "m7"
-    stores.tables.update(TABLE, {"dropped": True})
-    assert stores.tables.seen() == {OTHER: None}
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+def test_a_table_that_need_not_be_read_is_seen_where_its_metadata_lay(stores: Stores, state: IndexState) -> None:
+    indexed(stores, TableIndex(TABLE, state))
+    stores.index.add(OTHER)
+    doubts = (
+        (TableCommits(), TablePlanning()),
+        (TableCommits(RecordId("r1")), TablePlanning()),
+        (TableCommits(), TablePlanning(distrusted_read_id="read 1")),
+    )
+    for commits, planning in doubts:
+        stores.commits.save(TABLE, commits)
+        stores.planning.save(TABLE, planning)
+        known = stores.tables.state(TABLE)
+        assert stores.tables.seen() == {TABLE: known.metadata_location, OTHER: None}
+        assert (known.metadata_location is None) == (known.whole is None and state != Refused("format v3", LOADED, "m1"))
+
+
+def test_an_index_is_whole_until_a_newer_commit_or_a_plan_that_distrusts_it(stores: Stores) -> None:
+    indexed(stores, TableIndex(TABLE, WHOLE))
+    assert stores.tables.state(TABLE).whole is None
+    stores.commits.save(TABLE, TableCommits(WHOLE.last_record_id, NOW))
+    assert stores.tables.state(TABLE).whole == WHOLE
+    stores.planning.save(TABLE, TablePlanning(distrusted_read_id=WHOLE.read_id))
+    assert stores.tables.state(TABLE).whole is None
+    stores.planning.save(TABLE, TablePlanning(distrusted_read_id="read 0"))
+    stores.commits.save(TABLE, TableCommits(RecordId("r2"), NOW))
+    assert stores.tables.state(TABLE).whole is None
 
 
 def test_some_nodes_are_answered_and_removed_alone(stores: Stores) -> None:
-    states = [NodeState(TABLE, node(day), node_key(TABLE, node(day)), NodeMetrics(data_files=day)) for day in (1, 2, 3)]
-    stores.tables.save_nodes(TABLE, states)
-    stores.tables.save_nodes(OTHER, [replace(states[0], table=OTHER, key=node_key(OTHER, node(1)))])
+    stores.index.save_figures(TABLE, [measured(day) for day in (1, 2, 3)], NOW)
+    stores.index.save_figures(OTHER, [measured(1)], NOW)
     assert [state.metrics.data_files for state in stores.tables.nodes(TABLE, [node(3), node(1), node(9)])] == [1, 3]
     assert stores.tables.nodes(TABLE, []) == ()
-    stores.tables.remove_nodes(TABLE, [node(1), node(9)])
+    stores.index.remove_nodes(TABLE, [node(1), node(9)])
     assert [state.metrics.data_files for state in stores.tables.nodes(TABLE)] == [2, 3]
     assert len(stores.tables.nodes(OTHER)) == 1

@@ -123,7 +123,7 @@ def test_a_stale_attempt_changes_nothing(stores: Stores) -> None:
 def test_a_report_on_a_task_that_is_gone_is_stale(stores: Stores) -> None:
     stores.tasks.insert([example("t1")], [], NOW)
     task = poll(stores)
-    stores.tables.forget(TABLE)
+    stores.index.forget(TABLE)
     with pytest.raises(StaleAttempt):
         stores.tasks.complete(prepared(task), LATER)
 

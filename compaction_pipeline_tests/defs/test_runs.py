@@ -120,7 +120,7 @@ def test_a_table_that_cannot_be_read_takes_nothing_from_another_one(lake: Lake, 
 def test_a_paused_table_is_not_compacted_and_says_who_can_change_that(
     lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
 ) -> None:
-    services.stores.tables.pause(Lake.identifier, True)
+    services.stores.switches.pause(Lake.identifier, True)
     result = launch(instance, COMPACTED_FILES, key(1))
     assert not result.success
     assert "paused" in failure(result)

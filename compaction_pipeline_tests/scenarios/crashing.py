@@ -31,7 +31,9 @@ from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
 
 _WRITES = {
-    "tables": ("save", "update", "save_nodes", "mark_done"),
+    "index": ("add", "save", "save_figures"),
+    "planning": ("save", "save_verdicts"),
+    "commits": ("save", "mark_done"),
     "files": ("apply",),
     "tasks": ("insert", "poll", "complete", "claim", "commit", "fail", "unclaim"),
     "records": ("save", "mark_mirrored"),

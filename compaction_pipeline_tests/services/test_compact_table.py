@@ -17,6 +17,7 @@ from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAction, TaskStatus
+from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -154,7 +155,9 @@ def test_a_table_that_a_tick_reads_while_it_is_planned_is_planned_after_that(hou
 
     def read_meanwhile(*arguments: Any, **named: Any) -> object:
         monkeypatch.undo()
-        services.stores.tables.update(table.identifier, {"complete": False})
+        index = services.stores.tables.state(table.identifier).index
+        assert index.loaded is not None
+        services.stores.index.save(index.turned(Reading(index.loaded)))
         return plan(*arguments, **named)
 
     monkeypatch.setattr(type(services.plan_tables), "plan", read_meanwhile)
@@ -360,10 +363,10 @@ def test_paused_observed_and_disabled_tables_are_left_alone(house: House) -> Non
     table = house.fragmented(files=12)
     services = house.services
     services.refresh_files.refresh(table.identifier)
-    services.stores.tables.pause(table.identifier, True)
+    services.stores.switches.pause(table.identifier, True)
     assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.PAUSED
     assert services.plan_tables.explain(table.identifier).tasks
-    services.stores.tables.pause(table.identifier, False)
+    services.stores.switches.pause(table.identifier, False)
     entry = services.stores.catalogs.entry("lake")
     services.stores.catalogs.remove("lake")
     services.stores.catalogs.add(replace(entry, observe=True))

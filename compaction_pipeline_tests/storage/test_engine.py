@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
-from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.storage.engine import open_state, reading, shown
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import NOW, TABLE
@@ -89,8 +89,9 @@ def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -
 def test_moments_keep_their_instant_whatever_their_zone(state_url: str) -> None:
     stores = open_stores(state_url)
     moment = datetime(2024, 3, 31, 2, 30, 0, 123456, tzinfo=timezone(timedelta(hours=5, minutes=45)))
-    stores.tables.save(TableState(TABLE, refreshed_at=moment))
-    found = stores.tables.state(TABLE).refreshed_at
+    stores.index.add(TABLE)
+    stores.planning.save(TABLE, TablePlanning(last_planned_at=moment))
+    found = stores.tables.state(TABLE).planning.last_planned_at
     assert found == moment
     assert found is not None
     assert found.tzinfo is timezone.utc
@@ -98,11 +99,14 @@ def test_moments_keep_their_instant_whatever_their_zone(state_url: str) -> None:
 
 def test_a_naive_moment_is_refused(tmp_path: Path) -> None:
     stores = open_stores(f"sqlite:///{tmp_path / 'state.db'}")
+    stores.index.add(TABLE)
     with pytest.raises(Exception, match="no time zone"):
-        stores.tables.save(TableState(TABLE, refreshed_at=NOW.replace(tzinfo=None)))
+        stores.planning.save(TABLE, TablePlanning(last_planned_at=NOW.replace(tzinfo=None)))
 
 
 def test_what_was_written_is_there_when_opened_again(state_url: str) -> None:
-    open_stores(state_url).tables.save(TableState(TABLE, problem="x"))
+    stores = open_stores(state_url)
+    stores.index.add(TABLE)
+    stores.planning.save(TABLE, TablePlanning(problem="x"))
     assert open_stores(state_url).tables.state(TABLE).problem == "x"
     assert os.environ.get("COMPACTION_STATE_URL") is None

@@ -155,7 +155,7 @@ def test_a_database_of_the_first_version_reads_its_files_again(tmp_path: Path) -
         )
     stores = open_stores(url)
     (state,) = stores.tables.states()
-    assert (state.complete, state.paused) == (False, True)
+    assert (state.whole, state.paused) == (None, True)
     assert (stores.files.files(state.table), stores.files.manifests(state.table)) == ((), frozenset())
 
 

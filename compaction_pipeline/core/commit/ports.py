@@ -9,8 +9,10 @@ from enum import Enum
 from typing import Protocol
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord
+from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
@@ -70,6 +72,16 @@ class Committer(Protocol):
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """FileIO properties that open the table's files, vended credentials included."""
+
+
+class CommitsStore(Protocol):
+    """How the commits of tables went. `core/insight/ports.py` reads it."""
+
+    def save(self, table: TableIdentifier, commits: TableCommits) -> None:
+        """Replace the value whole. NotFoundError when the table is unknown."""
+
+    def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
+        """Note when these kinds of work were last done on these nodes; a later moment that is stored stays."""
 
 
 class RecordStore(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -26,6 +26,17 @@ class NodeHistory:
     first_seen: Mapping[TableNode, datetime] = field(default_factory=dict)
     last_planned_at: datetime | None = None
     last_old_spec_delete_at: datetime | None = None
+
+    @classmethod
+    def of(cls, nodes: Iterable[NodeState], last_planned_at: datetime | None, last_old_spec_delete_at: datetime | None) -> NodeHistory:
+        """What is remembered of these nodes, and of their table."""
+        nodes = tuple(nodes)
+        return cls(
+            last_done={(node.node, kind): at for node in nodes for kind, at in node.last_done.items()},
+            first_seen={node.node: node.first_seen for node in nodes if node.first_seen is not None},
+            last_planned_at=last_planned_at,
+            last_old_spec_delete_at=last_old_spec_delete_at,
+        )
 
 
 class PlanReasonCode(str, Enum):
@@ -84,12 +95,18 @@ class NodeVerdict:
     reason: PlanReason
     metrics: NodeMetrics
 
+    @property
+    def failing(self) -> str | None:
+        """Why the node is left alone after failures; None when it is not."""
+        return self.reason.text if self.reason.code is PlanReasonCode.FAILING else None
+
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What is stored about a node: its figures and verdict as last measured, and when each type was last done.
+    """What is stored about a node.
 
-    `key` is the node key (`node_key`). `failing` is the reason why the node's last task failed; None when it did not.
+    `key` is the node key (`node_key`). A refresh writes `metrics`, `first_seen` and `changed_snapshot_id`. A plan writes `verdict` and
+    `failing`, the reason why the node's last task failed (None when it did not). A commit writes `last_done`, by type.
     """
 
     table: TableIdentifier

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.health import SETTLED, Health, HealthStatus, node_health
 from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReasonCode
-from compaction_pipeline.core.planning.ports import TableState
+from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
@@ -74,7 +74,7 @@ class TableOverview:
     is_held_back: bool = False
 
 
-def node_overview(node: NodeState, state: TableState, observe: bool) -> NodeOverview:
+def node_overview(node: NodeState, state: KnownTable, observe: bool) -> NodeOverview:
     """One node of the table that `state` describes. `observe` is True when its catalog is only observed."""
     health = _node_health(node, state, observe)
     return NodeOverview(
@@ -90,7 +90,7 @@ def node_overview(node: NodeState, state: TableState, observe: bool) -> NodeOver
     )
 
 
-def table_overview(state: TableState, observe: bool, nodes: Sequence[NodeOverview]) -> TableOverview:
+def table_overview(state: KnownTable, observe: bool, nodes: Sequence[NodeOverview]) -> TableOverview:
     """One table, with the overviews of all its nodes. `observe` is True when its catalog is only observed."""
     health = _table_health(state, nodes)
     return TableOverview(
@@ -99,13 +99,13 @@ def table_overview(state: TableState, observe: bool, nodes: Sequence[NodeOvervie
         metrics=_total(node.metrics for node in nodes),
         health=health.status,
         reason=health.reason,
-        warning=state.warning,
+        warning=state.index.warning,
         observe=observe,
         paused=state.paused,
-        snapshot_id=state.known_snapshot_id,
-        is_whole=state.complete,
-        is_read=bool(nodes) or state.refreshed_at is not None,
-        is_held_back=bool(state.refusal or state.problem or state.commit_problem),
+        snapshot_id=state.index.last_snapshot_id,
+        is_whole=state.whole is not None,
+        is_read=bool(nodes) or state.index.last_read is not None,
+        is_held_back=bool(state.refusal or state.problem or state.commits.problem),
     )
 
 
@@ -121,7 +121,7 @@ def worst_first(nodes: Iterable[NodeOverview]) -> tuple[NodeOverview, ...]:
     return tuple(sorted(nodes, key=order))
 
 
-def _node_health(node: NodeState, state: TableState, observe: bool) -> Health:
+def _node_health(node: NodeState, state: KnownTable, observe: bool) -> Health:
     health = node_health(node.verdict, state.refusal, node.failing)
     if state.refusal is None and state.problem is not None:
         return Health(HealthStatus.WAITING, state.problem)
@@ -151,39 +151,39 @@ def _grew_since(node: NodeState) -> bool:
     )
 
 
-def _changed_since(node: NodeState, state: TableState) -> bool:
+def _changed_since(node: NodeState, state: KnownTable) -> bool:
     """True when the node's files are no longer the files that its verdict judged."""
     if node.verdict is not None and node.verdict.metrics != node.metrics:
         return True
     done = max(node.last_done.values(), default=None)
-    return done is not None and state.refreshed_at is not None and done > state.refreshed_at
+    return done is not None and state.index.last_read is not None and done > state.index.last_read.at
 
 
-def _is_locked(state: TableState) -> bool:
+def _is_locked(state: KnownTable) -> bool:
     """True when the newest plan found that we may not write to the table's storage."""
-    return state.plan_reason is not None and state.plan_reason.code is PlanReasonCode.NO_ACCESS
+    return state.planning.reason is not None and state.planning.reason.code is PlanReasonCode.NO_ACCESS
 
 
-def _table_health(state: TableState, nodes: Sequence[NodeOverview]) -> Health:
+def _table_health(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health:
     if state.refusal is not None:
         return Health(HealthStatus.REFUSED, state.refusal)
     if state.problem is not None:
         return Health(HealthStatus.WAITING, state.problem)
     if state.paused:
         return Health(HealthStatus.WAITING, "paused")
-    if state.commit_problem is not None:
+    if state.commits.problem is not None:
         return Health(HealthStatus.FAILING, _commit_problem(state))
-    if not state.complete:
-        if state.refreshed_at is not None:
+    if state.whole is None:
+        if state.index.last_read is not None:
             return Health(HealthStatus.WAITING, "changed since its files were read; read again at the next tick")
         return Health(HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them")
     return _health_of_nodes(state, nodes)
 
 
-def _health_of_nodes(state: TableState, nodes: Sequence[NodeOverview]) -> Health:
+def _health_of_nodes(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health:
     """The word of the worst node, for a table that nothing stops as a whole. The reason is the last plan's, where that is news."""
     worst = min(nodes, key=lambda node: _RANK[node.health], default=None)
-    reason = state.plan_reason
+    reason = state.planning.reason
     if worst is None:
         status, of_nodes = HealthStatus.HEALTHY, "no files"
     else:
@@ -199,10 +199,11 @@ def _health_of_nodes(state: TableState, nodes: Sequence[NodeOverview]) -> Health
     return Health(HealthStatus.WAITING if _is_locked(state) else status, reason.text)
 
 
-def _commit_problem(state: TableState) -> str:
-    times = "its last commit failed" if state.commit_failures == 1 else f"its last {state.commit_failures} commits failed"
-    again = f"; tried again from {state.commit_retry_at:%H:%M:%S} UTC" if state.commit_retry_at is not None else ""
-    return f"{times}: {state.commit_problem}{again}"
+def _commit_problem(state: KnownTable) -> str:
+    commits = state.commits
+    times = "its last commit failed" if commits.failures == 1 else f"its last {commits.failures} commits failed"
+    again = f"; tried again from {commits.retry_at:%H:%M:%S} UTC" if commits.retry_at is not None else ""
+    return f"{times}: {commits.problem}{again}"
 
 
 def _total(metrics: Iterable[NodeMetrics]) -> NodeMetrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.task import CompactionType, TaskWork
 from compaction_pipeline.core.tables.node import TableNode
@@ -49,3 +49,8 @@ class CompactionPlan:
     predicted_files: int = 0
     predicted_delete_files: int = 0
     predicted_bytes: int = 0
+
+    @classmethod
+    def empty(cls, code: PlanReasonCode, text: str) -> CompactionPlan:
+        """A plan without tasks, for this reason."""
+        return cls((), PlanReason(code, text))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compaction_pipeline.core.tables.node import TableNode
+
 
 @dataclass(frozen=True, slots=True)
 class NodeMetrics:
@@ -51,3 +53,12 @@ class NodeFigures:
     metrics: NodeMetrics
     undersized_files: int = 0
     max_sequence_number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredNode:
+    """A node and its figures. `changed_snapshot_id` is the snapshot at which its data was last found to be other than before."""
+
+    node: TableNode
+    metrics: NodeMetrics
+    changed_snapshot_id: int | None

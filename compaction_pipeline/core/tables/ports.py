@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.figures import NodeFigures
+from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
+from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier
 
@@ -44,6 +46,38 @@ class CatalogStore(Protocol):
         """NotFoundError when unknown; the message lists those that are."""
 
     def entries(self) -> Sequence[CatalogEntry]: ...
+
+
+class IndexStore(Protocol):
+    """What is known of tables and their files. `core/insight/ports.py` reads it."""
+
+    def add(self, table: TableIdentifier) -> None:
+        """Make a table known, unread. One that is known already stays as it is."""
+
+    def save(self, index: TableIndex) -> None:
+        """Replace the index whole. NotFoundError when the table is unknown."""
+
+    def begin_anew(self, table: TableIdentifier) -> None:
+        """Forget everything of a table but its switch: another table has its name now. Its records stay."""
+
+    def forget(self, table: TableIdentifier) -> None:
+        """Remove a dropped table with files, nodes and tasks; its records stay."""
+
+    def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:
+        """Insert or replace the figures of these nodes. `now` is when nodes that are new were first seen."""
+
+    def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        """Forget nodes that hold no file any more."""
+
+    def forget_verdicts(self, table: TableIdentifier) -> None:
+        """Take every node's verdict away: the thresholds are others now, so every node must be judged anew."""
+
+
+class SwitchStore(Protocol):
+    """Whether tables are paused. `core/insight/ports.py` reads it."""
+
+    def pause(self, table: TableIdentifier | None, paused: bool) -> int:
+        """Pause or resume one table or all; answers how many tables changed. NotFoundError when unknown."""
 
 
 @dataclass(frozen=True, slots=True)

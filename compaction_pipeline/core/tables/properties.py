@@ -346,6 +346,14 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     return TableProperties(**values, ignored=ignored, unknown=unknown)  # type: ignore[arg-type]
 
 
+def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:
+    """The properties in force; the defaults where one is out of bounds. Its plan says what is wrong, and the table shows it."""
+    try:
+        return resolve_properties(table, catalog)
+    except ConfigError:
+        return TableProperties()
+
+
 def _value(item: Property, key: str, text: str, own: bool, of: TableIdentifier | None) -> object:
     try:
         value = item.read(text)

@@ -1,7 +1,8 @@
 """Commits Prepared tasks of a table as one record, under the table's commit lease, and settles commits that were cut off.
 
 Order of the protocol, each step safe to be killed after: lease → settle earlier records → claim tasks under a new record
-id → write the record → commit → mark the index stale → tasks COMMITTED → close the record.
+id → write the record → commit → name the record as the table's newest commit → tasks COMMITTED → close the record. An index
+that was read without that commit is outdated from then on (`KnownTable.whole`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.commit.backoff import is_waiting, retry_at
+from compaction_pipeline.core.commit.backoff import is_waiting
 from compaction_pipeline.core.commit.commit_interval import commit_due, may_come_early
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
-from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState, Committer, RecordStore
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitsStore, CommitState, Committer, RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import (
     CommitStateUnknown,
     CompactionError,
@@ -27,22 +29,21 @@ from compaction_pipeline.core.errors import (
     TableRefused,
 )
 from compaction_pipeline.core.ids import RecordId, TaskId
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.planning.budget import is_held_back
-from compaction_pipeline.core.planning.ports import TableStore
 from compaction_pipeline.core.queue.open_work import PreparedWork
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.tables.node import node_key
 from compaction_pipeline.core.tables.ports import CatalogStore
-from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
+from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 log = logging.getLogger(__name__)
 
-_NO_PROBLEM = {"commit_problem": None, "commit_failures": 0, "commit_retry_at": None}
 STEPS = ("claimed-for-commit", "record-opened", "committed-in-table", "tasks-committed", "record-closed")
 
 
@@ -65,7 +66,8 @@ class CommitTables:
     def __init__(
         self,
         catalogs: CatalogStore,
-        tables: TableStore,
+        reader: TableReader,
+        commits: CommitsStore,
         tasks: TaskStore,
         records: RecordStore,
         leases: LeaseStore,
@@ -84,7 +86,8 @@ class CommitTables:
         """
         self._late = late
         self._catalogs = catalogs
-        self._tables = tables
+        self._reader = reader
+        self._commits = commits
         self._tasks = tasks
         self._records = records
         self._leases = leases
@@ -101,7 +104,7 @@ class CommitTables:
         return [table for table, prepared in sorted(self._tasks.prepared_work().items()) if self._is_due(table, prepared)]
 
     def _is_due(self, table: TableIdentifier, prepared: PreparedWork) -> bool:
-        now, last = self._clock(), self._last_committed_at(table)
+        now, last = self._clock(), self._commits_of(table).last_committed_at
         if self._is_waiting(table, now):
             return False  # Its last commit failed, and the pause after that is not over.
         interval = self._properties(table).commit_interval
@@ -111,7 +114,7 @@ class CommitTables:
 
     def _holds_back(self, table: TableIdentifier) -> bool:
         """Whether a node is due whose files Prepared tasks hold, as its last plan found."""
-        held = {node.node for node in self._tables.nodes(table) if node.verdict is not None and is_held_back(node.verdict)}
+        held = {node.node for node in self._reader.nodes(table) if node.verdict is not None and is_held_back(node.verdict)}
         if not held:
             return False
         return any(task.work.node in held and task.record_id is None for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)))
@@ -238,12 +241,12 @@ class CommitTables:
         committed = [task for task in tasks if task.task_id in set(outcome.committed)]
         if outcome.state is CommitState.COMMITTED:
             self._on_step("committed-in-table")
-            # First the index is stale, then the tasks' files are free: a plan between the two sees either of them.
-            self._update_table(record.table, {"complete": False, "last_committed_at": now, **_NO_PROBLEM})
+            # First the index is outdated, then the tasks' files are free: a plan between the two sees either of them.
+            self._save(record.table, TableCommits(record.record_id, now))
             # A settled record may find some of them committed already.
             self._tasks.commit([task.task_id for task in committed if task.status is TaskStatus.PREPARED], now)
             self._on_step("tasks-committed")
-            self._tables.mark_done(record.table, [(task.work.node, task.work.type) for task in committed], now)
+            self._commits.mark_done(record.table, [(task.work.node, task.work.type) for task in committed], now)
         self._fail_conflicts(record, tasks, outcome, now)
         results = [task.result for task in committed if task.result is not None]
         record = replace(
@@ -340,38 +343,31 @@ class CommitTables:
 
     def _note_failure(self, table: TableIdentifier, problem: str) -> None:
         """Show on the table why its commit failed, and let ticks leave it alone for a while."""
-        try:
-            failures = self._tables.state(table).commit_failures + 1
-        except NotFoundError:
-            return
-        again = retry_at(failures, self._clock())
-        self._update_table(table, {"commit_problem": problem, "commit_failures": failures, "commit_retry_at": again})
+        self._save(table, self._commits_of(table).after_failure(problem, self._clock()))
 
     def _is_waiting(self, table: TableIdentifier, now: datetime) -> bool:
+        return is_waiting(self._commits_of(table).retry_at, now)
+
+    def _commits_of(self, table: TableIdentifier) -> TableCommits:
+        """How the commits of a table went; nothing of a table that was forgotten."""
         try:
-            return is_waiting(self._tables.state(table).commit_retry_at, now)
+            return self._reader.state(table).commits
         except NotFoundError:
-            return False
+            return TableCommits()
 
-    def _last_committed_at(self, table: TableIdentifier) -> datetime | None:
+    def _save(self, table: TableIdentifier, commits: TableCommits) -> None:
         try:
-            return self._tables.state(table).last_committed_at
-        except NotFoundError:
-            return None
-
-    def _properties(self, table: TableIdentifier) -> TableProperties:
-        try:
-            state = self._tables.state(table)
-            return resolve_properties(state.layout.properties if state.layout else {}, self._catalogs.entry(table.catalog).properties)
-        except CompactionError:
-            # A property out of bounds stops planning; what is merged already is still committed, at the default interval.
-            return TableProperties()
-
-    def _update_table(self, table: TableIdentifier, changes: dict[str, object]) -> None:
-        try:
-            self._tables.update(table, changes)
+            self._commits.save(table, commits)
         except NotFoundError:
             log.warning("table=%s was forgotten while it was committed", table)
+
+    def _properties(self, table: TableIdentifier) -> TableProperties:
+        """Where a property is out of bounds, what is merged already is still committed, at the default interval."""
+        try:
+            layout = self._reader.state(table).layout
+            return properties_or_defaults(layout.properties if layout is not None else {}, self._catalogs.entry(table.catalog).properties)
+        except CompactionError:
+            return TableProperties()
 
     @contextmanager
     def _lease(self, table: TableIdentifier, owner: str) -> Iterator[bool]:

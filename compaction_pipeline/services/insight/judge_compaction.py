@@ -14,8 +14,9 @@ from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.planning.ports import TableState, TableStore
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAction, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent
@@ -69,7 +70,7 @@ class JudgeCompaction:
     """One verb: judge."""
 
     def __init__(
-        self, catalogs: CatalogStore, tables: TableStore, tasks: TaskStore, records: RecordStore, scan: TableScan, clock: Clock
+        self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, records: RecordStore, scan: TableScan, clock: Clock
     ) -> None:
         self._catalogs = catalogs
         self._tables = tables
@@ -124,7 +125,7 @@ class JudgeCompaction:
         records = self._records.records(table, limit=20)
         return next((record for record in records if record.status is RecordStatus.COMMITTED and record.snapshot_after is not None), None)
 
-    def _properties(self) -> Iterable[tuple[TableIdentifier, tuple[TableState, TableProperties]]]:
+    def _properties(self) -> Iterable[tuple[TableIdentifier, tuple[KnownTable, TableProperties]]]:
         for state in self._tables.states():
             try:
                 entry = self._catalogs.entry(state.table.catalog)

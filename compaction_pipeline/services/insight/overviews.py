@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview, node_overview, table_overview
-from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 
 
@@ -19,7 +19,7 @@ class TableWithNodes:
     nodes: Sequence[NodeOverview]
 
 
-def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableStore, catalog: str | None = None) -> list[TableWithNodes]:
+def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableReader, catalog: str | None = None) -> list[TableWithNodes]:
     """Every known table, or those of one catalog, sorted by name."""
     observed = {entry.name for entry in catalogs if entry.observe}
     states = tables.states(catalog)

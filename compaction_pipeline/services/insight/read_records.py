@@ -10,7 +10,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.overview import SHOWN
-from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
 from compaction_pipeline.core.tables.ports import CatalogStore
@@ -29,7 +29,7 @@ class RecordDetail:
 class ReadRecords:
     """Answers questions about records and changes nothing."""
 
-    def __init__(self, catalogs: CatalogStore, tables: TableStore, tasks: TaskStore, records: RecordStore) -> None:
+    def __init__(self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, records: RecordStore) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks

@@ -12,8 +12,8 @@ from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.planning.ports import TableStore
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.ports import CatalogStore
@@ -42,7 +42,7 @@ class Status:
 class ReadStatus:
     """Answers how everything stands and changes nothing."""
 
-    def __init__(self, catalogs: CatalogStore, tables: TableStore, tasks: TaskStore, records: RecordStore, clock: Clock) -> None:
+    def __init__(self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, records: RecordStore, clock: Clock) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, node_overview, table_overview, worst_first
-from compaction_pipeline.core.planning.ports import TableState, TableStore
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.queue.transitions import OPEN
@@ -46,7 +47,7 @@ class TableDetail:
 class ReadTables:
     """Answers questions about tables and changes nothing."""
 
-    def __init__(self, catalogs: CatalogStore, tables: TableStore, files: FileStore, tasks: TaskStore, records: RecordStore) -> None:
+    def __init__(self, catalogs: CatalogStore, tables: TableReader, files: FileStore, tasks: TaskStore, records: RecordStore) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._files = files
@@ -93,14 +94,14 @@ class ReadTables:
         return tuple(sorted(self._files.files(table), key=lambda file: (str(file.node), file.content.value, file.path)))
 
 
-def _not_honoured(state: TableState) -> Mapping[str, str]:
+def _not_honoured(state: KnownTable) -> Mapping[str, str]:
     layout = state.layout
     if layout is None or layout.schema_id not in layout.schemas:
         return {}
     return not_honoured(layout.properties, layout.schemas[layout.schema_id])
 
 
-def _properties(state: TableState, entry: CatalogEntry) -> tuple[TableProperties | None, str | None]:
+def _properties(state: KnownTable, entry: CatalogEntry) -> tuple[TableProperties | None, str | None]:
     try:
         return resolve_properties(state.layout.properties if state.layout is not None else {}, entry.properties, state.table), None
     except ConfigError as error:

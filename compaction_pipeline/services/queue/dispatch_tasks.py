@@ -15,11 +15,10 @@ from queue import Empty, SimpleQueue
 
 from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, StaleAttempt, StorageUnavailable
-from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat
 from compaction_pipeline.core.leases.timeouts import LEASE
-from compaction_pipeline.core.planning.ports import TableStore
 from compaction_pipeline.core.queue.ports import MergeEngine, TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -119,17 +118,22 @@ class DispatchTasks:
 
     def __init__(
         self,
-        tables: TableStore,
+        tables: TableReader,
         tasks: TaskStore,
         engine: MergeEngine,
         committer: Committer,
+        note_denied: Callable[[TableIdentifier, str], None],
         clock: Clock,
         heartbeat: Heartbeat,
         task_slots: int,
         on_step: Callable[[str], None] = lambda step: None,
         sleep: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        """`task_slots`: tasks merged at a time; one is merged in the caller's thread."""
+        """`task_slots`: tasks merged at a time; one is merged in the caller's thread.
+
+        `note_denied` shows on a table that its storage let a merge not in.
+        """
+        self._note_denied = note_denied
         self._tables = tables
         self._tasks = tasks
         self._engine = engine
@@ -355,7 +359,7 @@ class DispatchTasks:
         """Nothing is gained by more attempts before somebody mends the right or the key: the table waits, and is planned again then."""
         reason = result.error or "the store does not let us in"
         try:
-            self._tables.update(task.table, {"plan_reason": PlanReason(PlanReasonCode.NO_ACCESS, reason)})
+            self._note_denied(task.table, reason)
             canceled = self._tasks.cancel([task.task_id], EndReason.NO_ACCESS, reason, self._clock())
         except CompactionError as error:
             # A table that was forgotten meanwhile, or a state database that did not answer, ends no other table's work.

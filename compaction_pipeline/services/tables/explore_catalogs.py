@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.planning.ports import TableState, TableStore
-from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 
 log = logging.getLogger(__name__)
@@ -26,9 +26,10 @@ class Exploration:
 class ExploreCatalogs:
     """One verb: list."""
 
-    def __init__(self, catalogs: CatalogStore, tables: TableStore, scan: TableScan) -> None:
+    def __init__(self, catalogs: CatalogStore, reader: TableReader, index: IndexStore, scan: TableScan) -> None:
         self._catalogs = catalogs
-        self._tables = tables
+        self._reader = reader
+        self._index = index
         self._scan = scan
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
@@ -63,12 +64,12 @@ class ExploreCatalogs:
         return Exploration(tuple(appeared), tuple(dropped), tuple(failed))
 
     def _settle(self, catalog: str, found: Sequence[TableIdentifier]) -> tuple[list[TableIdentifier], list[TableIdentifier]]:
-        known = {state.table for state in self._tables.states(catalog)}
+        known = {state.table for state in self._reader.states(catalog)}
         appeared = [table for table in found if table not in known]
         dropped = sorted(known - set(found))
         for table in appeared:
-            self._tables.save(TableState(table))
+            self._index.add(table)
         for table in dropped:
             log.info("table=%s dropped from its catalog: forgotten", table)
-            self._tables.forget(table)
+            self._index.forget(table)
         return appeared, dropped

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from compaction_pipeline.core.planning.ports import TableStore
+from compaction_pipeline.core.tables.ports import SwitchStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class PauseTables:
     """One verb and its opposite: pause and resume. A paused table is measured, but nothing is planned for it."""
 
-    def __init__(self, tables: TableStore) -> None:
-        self._tables = tables
+    def __init__(self, switches: SwitchStore) -> None:
+        self._switches = switches
 
     def pause(self, table: TableIdentifier | None = None) -> int:
         """Pause one table, or all. Answers how many tables changed. Raises NotFoundError when the table is unknown."""
-        return self._tables.pause(table, True)
+        return self._switches.pause(table, True)
 
     def resume(self, table: TableIdentifier | None = None) -> int:
         """Resume one table, or all. Answers how many tables changed. Raises NotFoundError when the table is unknown."""
-        return self._tables.pause(table, False)
+        return self._switches.pause(table, False)

@@ -18,11 +18,11 @@ from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arri
 from compaction_pipeline.core.commit.ports import Committer, RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.planning.ports import TableStore
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
+from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 _LOG = logging.getLogger(__name__)
@@ -55,7 +55,8 @@ class MaintainTables:
     def __init__(
         self,
         catalogs: CatalogStore,
-        tables: TableStore,
+        reader: TableReader,
+        index: IndexStore,
         tasks: TaskStore,
         records: RecordStore,
         scan: TableScan,
@@ -67,7 +68,8 @@ class MaintainTables:
         """`late`: how long a commit's request that nobody answered may still arrive."""
         self._late = late
         self._catalogs = catalogs
-        self._tables = tables
+        self._reader = reader
+        self._index = index
         self._tasks = tasks
         self._records = records
         self._scan = scan
@@ -80,7 +82,7 @@ class MaintainTables:
         forgotten, unanswered = self.forget_dropped()
         leftovers: dict[TableIdentifier, tuple[str, ...]] = {}
         skipped = dict(unanswered)
-        for state in self._tables.states():
+        for state in self._reader.states():
             if state.table in skipped:
                 continue
             try:
@@ -172,7 +174,7 @@ class MaintainTables:
                 if self._tasks.tasks(table, statuses=(TaskStatus.EXECUTING,), limit=1) or self._records.records(table, unsettled=True):
                     unanswered[table] = "dropped, but a task or a commit of it has not ended yet"
                     continue
-                self._tables.forget(table)
+                self._index.forget(table)
                 forgotten.append(table)
                 _LOG.info("table=%s was dropped; its state is forgotten, its records stay", table)
         return tuple(forgotten), unanswered
@@ -185,9 +187,9 @@ class MaintainTables:
         return False
 
     def _known_tables(self) -> list[TableIdentifier]:
-        # `states` leaves dropped tables out; what is left of these shows in their nodes.
-        known = {state.table for state in self._tables.states()}
-        known.update(node.table for node in self._tables.nodes())
+        # A table that is forgotten while it is measured may leave nodes.
+        known = {state.table for state in self._reader.states()}
+        known.update(node.table for node in self._reader.nodes())
         return sorted(known)
 
 

@@ -65,7 +65,7 @@ def test_ticks_leave_a_table_alone_after_a_failed_commit_for_longer_each_time(ho
             house.pass_time(5)
     assert calls == [0, 10, 30, 70, 150]
     state = house.services.stores.tables.state(table.identifier)
-    assert state.commit_failures == 5
+    assert state.commits.failures == 5
 
 
 def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> None:
@@ -84,7 +84,7 @@ def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> Non
     [record] = house.services.tick_tables.commit_due()
     assert record.status is RecordStatus.COMMITTED
     state = house.services.stores.tables.state(table.identifier)
-    assert (state.commit_problem, state.commit_failures, state.commit_retry_at) == (None, 0, None)
+    assert (state.commits.problem, state.commits.failures, state.commits.retry_at) == (None, 0, None)
 
 
 def test_a_person_need_not_wait(house: House) -> None:
@@ -99,7 +99,7 @@ def test_lost_races_are_no_reason_to_wait(house: House) -> None:
     table = with_prepared(house)
     with answering(house, races_lost):
         list(house.services.tick_tables.commit_due())
-    assert house.services.stores.tables.state(table.identifier).commit_retry_at is None
+    assert house.services.stores.tables.state(table.identifier).commits.retry_at is None
     assert house.services.commit_tables.due() == [table.identifier]
 
 

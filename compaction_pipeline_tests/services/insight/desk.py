@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.planning.ports import TableState
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.figures import MeasuredNode
+from compaction_pipeline.core.tables.index import IndexState, TableIndex, WholeRead
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.insight.read_records import ReadRecords
 from compaction_pipeline.services.insight.read_status import ReadStatus
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.insight.read_tasks import ReadTasks
+from compaction_pipeline_tests.builders import COMPLETE, indexed
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, node_state
 from compaction_pipeline_tests.fakes import fake_stores
 
@@ -31,10 +33,11 @@ class Desk:
         self.records = ReadRecords(stores.catalogs, stores.tables, stores.tasks, stores.records)
         self.tasks = ReadTasks(stores.tasks)
 
-    def table(self, table: TableIdentifier, *nodes: NodeState, **changes: object) -> None:
-        """Store a table that was read whole, changed as given, with these nodes."""
-        self.stores.tables.save(replace(TableState(table, complete=True), **changes))  # type: ignore[arg-type]
-        self.stores.tables.save_nodes(table, nodes)
+    def table(self, table: TableIdentifier, *nodes: NodeState, state: IndexState = COMPLETE, earlier: WholeRead | None = None) -> None:
+        """Store a table whose index is in this state, with these nodes. Its default is a table that was read whole."""
+        indexed(self.stores, TableIndex(table, state, earlier))
+        self.stores.index.save_figures(table, [MeasuredNode(node.node, node.metrics, node.changed_snapshot_id) for node in nodes], NOW)
+        self.stores.planning.save_verdicts(table, [node.verdict for node in nodes if node.verdict is not None])
 
 
 def judged(

@@ -17,7 +17,7 @@ def test_records_of_a_table_that_nobody_knows_are_an_error_and_those_of_one_that
     assert desk.records.records(ORDERS) == ()
     done = record()
     desk.stores.records.save(done)
-    desk.stores.tables.forget(ORDERS)
+    desk.stores.index.forget(ORDERS)
     assert desk.records.records(ORDERS) == (done,)
     with pytest.raises(NotFoundError, match="'nowhere' is not registered"):
         desk.records.records(TableIdentifier("nowhere", ("shop",), "orders"))

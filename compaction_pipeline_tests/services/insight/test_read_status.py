@@ -25,14 +25,14 @@ def test_a_node_that_is_due_says_so_unless_nobody_may_do_it(desk: Desk) -> None:
     health = {node.table: (node.health, node.reason) for node in desk.status.nodes()}
     assert health[ORDERS] == (HealthStatus.DUE, "because 1")
     assert health[WATCHED] == (HealthStatus.WAITING, "because 1; the catalog is only observed")
-    desk.stores.tables.pause(ORDERS, True)
+    desk.stores.switches.pause(ORDERS, True)
     assert desk.tables.table(ORDERS).nodes[0].health is HealthStatus.WAITING
 
 
 def test_a_verdict_of_other_files_is_not_due(desk: Desk) -> None:
     moved = replace(due(1), metrics=replace(due(1).metrics, data_files=1, small_data_files=0))
-    desk.table(ORDERS, moved, due(2), refreshed_at=NOW)
-    desk.stores.tables.mark_done(ORDERS, [(due(2).node, CompactionType.MINOR)], NOW + timedelta(seconds=1))
+    desk.table(ORDERS, moved, due(2))
+    desk.stores.commits.mark_done(ORDERS, [(due(2).node, CompactionType.MINOR)], NOW + timedelta(seconds=1))
     nodes = desk.status.nodes()
     assert {node.health for node in nodes} == {HealthStatus.WAITING}
     assert "changed since it was judged (because 1)" in {node.reason for node in nodes if node.key == moved.key}.pop()

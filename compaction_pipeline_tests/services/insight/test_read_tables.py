@@ -6,31 +6,39 @@ from dataclasses import replace
 
 import pytest
 
+from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.index import Failed, LoadedTable, Reading, Refused, Unread, WholeRead
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline_tests.builders import COMPLETE, LOADED
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, live_file
-from compaction_pipeline_tests.services.insight.desk import WATCHED, Desk, due
+from compaction_pipeline_tests.services.insight.desk import WATCHED, Desk, due, judged
 
 
 def test_a_table_that_changed_is_not_called_unread(desk: Desk) -> None:
-    desk.table(ORDERS, complete=False)
+    desk.table(ORDERS, state=Unread())
     assert desk.tables.tables()[0].reason.startswith("its files were not read yet")
     assert not desk.tables.tables()[0].is_read
-    desk.table(ORDERS, complete=False, refreshed_at=NOW)
+    desk.table(ORDERS, state=Reading(LOADED), earlier=WholeRead(7, NOW))
     assert desk.tables.tables()[0].reason == "changed since its files were read; read again at the next tick"
 
 
 def test_a_refused_table_shows_its_reason_on_itself_and_its_nodes(desk: Desk) -> None:
-    desk.table(ORDERS, due(1), refusal="format v3 is not written yet")
+    desk.table(ORDERS, due(1), state=Refused("format v3 is not written yet"))
     detail = desk.tables.table(ORDERS)
     assert (detail.overview.health, detail.overview.reason) == (HealthStatus.REFUSED, "format v3 is not written yet")
     assert detail.nodes[0].health is HealthStatus.REFUSED
 
 
 def test_a_failing_node_is_the_table_s_word(desk: Desk) -> None:
-    desk.table(ORDERS, due(1), replace(due(2), failing="task t failed 4 times: no memory"))
+    failing = judged(2, PlanReasonCode.FAILING)
+    assert failing.verdict is not None
+    reason = PlanReason(PlanReasonCode.FAILING, "task t failed 4 times: no memory")
+    desk.table(ORDERS, due(1), replace(failing, verdict=replace(failing.verdict, reason=reason)))
     found = desk.tables.tables()[0]
     assert found.health is HealthStatus.FAILING
     assert "day=2026-01-02: task t failed" in found.reason
@@ -45,7 +53,7 @@ def test_the_figures_of_a_table_are_those_of_its_nodes(desk: Desk) -> None:
 def test_a_table_shows_properties_in_force_and_those_without_effect(desk: Desk) -> None:
     own = {"self-optimizing.fragment-ratio": "4", "self-optimizing.max-retry": "3", "self-optimizing.fragmnt": "1"}
     layout = TableLayout("s3://lake/orders", 2, 0, {}, 0, {}, 0, {}, frozenset(), own)
-    desk.table(ORDERS, layout=layout)
+    desk.table(ORDERS, state=replace(COMPLETE, loaded=LoadedTable("uuid", layout)))
     found = desk.tables.table(ORDERS).properties
     assert found is not None
     assert (found.fragment_ratio, found.ignored, found.unknown) == (4, ("self-optimizing.max-retry",), ("self-optimizing.fragmnt",))
@@ -53,7 +61,7 @@ def test_a_table_shows_properties_in_force_and_those_without_effect(desk: Desk) 
 
 def test_a_property_out_of_bounds_is_told_and_hides_nothing_else(desk: Desk) -> None:
     layout = TableLayout("s3://lake/orders", 2, 0, {}, 0, {}, 0, {}, frozenset(), {"self-optimizing.fragment-ratio": "1"})
-    desk.table(ORDERS, due(1), layout=layout)
+    desk.table(ORDERS, due(1), state=replace(COMPLETE, loaded=LoadedTable("uuid", layout)))
     detail = desk.tables.table(ORDERS)
     assert detail.properties is None
     assert detail.property_error is not None
@@ -82,11 +90,16 @@ def test_a_table_without_nodes_has_no_files(desk: Desk) -> None:
 
 
 def test_a_table_is_held_back_as_a_whole_or_not(desk: Desk) -> None:
-    desk.table(ORDERS, known_snapshot_id=7)
+    desk.table(ORDERS)
     found = desk.tables.table(ORDERS).overview
     assert (found.snapshot_id, found.is_whole, found.is_held_back) == (7, True, False)
-    for held in ("refusal", "problem", "commit_problem"):
-        desk.table(ORDERS, **{held: "because"})
+    for state in (Refused("because"), Failed("because"), replace(COMPLETE, property_problem="because")):
+        desk.table(ORDERS, state=state)
+        assert desk.tables.table(ORDERS).overview.is_held_back
+    desk.table(ORDERS)
+    for planning, commits in ((TablePlanning(problem="because"), TableCommits()), (TablePlanning(), TableCommits(problem="because"))):
+        desk.stores.planning.save(ORDERS, planning)
+        desk.stores.commits.save(ORDERS, commits)
         assert desk.tables.table(ORDERS).overview.is_held_back
 
 

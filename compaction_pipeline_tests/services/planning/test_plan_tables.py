@@ -52,8 +52,8 @@ def test_a_tick_says_what_waits_though_only_nodes_were_planned_before(house: Hou
     house.services.tick_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
     assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
     state = house.services.stores.tables.state(table.identifier)
-    assert state.plan_reason is not None
-    assert "at least 1 min must pass" in state.plan_reason.text
+    assert state.planning.reason is not None
+    assert "at least 1 min must pass" in state.planning.reason.text
 
 
 # ---- nodes that time, or what happened meanwhile, makes due: ticks must come back to them
@@ -89,6 +89,17 @@ def test_the_minor_interval_counts_small_files_of_both_kinds(house: House) -> No
     table.delete_ids(0)
     _read_and_plan(house, table)
     house.pass_time(2 * 3600)
+    assert _ticks(house) is PlanReasonCode.PLANNED
+
+
+def test_the_minor_interval_counts_from_first_sight_though_files_keep_coming(house: House) -> None:
+    table = house.lake.table("t")
+    table.ids(0)
+    _read_and_plan(house, table)
+    for one in (1, 2):
+        house.pass_time(40 * 60)
+        table.ids(one)
+        house.services.compact_table.refresh(table.identifier)
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 

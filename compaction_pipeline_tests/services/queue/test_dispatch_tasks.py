@@ -8,6 +8,7 @@ from threading import Event, Lock, current_thread, main_thread
 
 import pytest
 
+from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableLayout
@@ -150,7 +151,7 @@ def test_a_table_commits_early_when_its_merged_work_holds_due_nodes_back(house: 
     services.tick_tables.sweep(None, timedelta(seconds=20))
     services.plan_tables.plan(table.identifier)
     assert services.commit_tables.due() == [table.identifier]
-    services.stores.tables.update(table.identifier, {"last_committed_at": house.now - timedelta(seconds=29)})
+    services.stores.commits.save(table.identifier, TableCommits(last_committed_at=house.now - timedelta(seconds=29)))
     assert services.commit_tables.due() == []
 
 

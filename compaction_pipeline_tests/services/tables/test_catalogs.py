@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, NotFoundError, StorageUnavailable
-from compaction_pipeline.core.planning.ports import TableState
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
 from compaction_pipeline.services.tables.check_catalog import CheckCatalog
 from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
@@ -27,7 +26,7 @@ def stores() -> Stores:
     made = fake_stores()
     made.catalogs.add(CatalogEntry("lake", {}))
     for table in (DEVICES, ORDERS):
-        made.tables.save(TableState(table))
+        made.index.add(table)
     return made
 
 
@@ -43,7 +42,7 @@ def test_catalogs_are_listed_by_name_until_they_are_removed(stores: Stores) -> N
 
 
 def test_one_table_or_all_are_paused_and_resumed(stores: Stores) -> None:
-    tables = PauseTables(stores.tables)
+    tables = PauseTables(stores.switches)
     assert (tables.pause(ORDERS), tables.pause(), tables.resume(DEVICES), tables.resume()) == (1, 1, 1, 1)
     assert not any(state.paused for state in stores.tables.states())
     with pytest.raises(NotFoundError):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import NoReturn
 
@@ -16,8 +17,10 @@ from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, T
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.index import Complete
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
+from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 
@@ -30,7 +33,7 @@ def test_the_index_holds_the_live_files_of_the_head(house: House) -> None:
     table = house.fragmented(files=3)
     refresh = house.services.refresh_files.refresh(table.identifier)
     assert refresh.complete
-    assert refresh.head_moved
+    assert refresh.changed
     assert indexed(house, table) == {file.path for file in table.files()}
     table.delete_ids(1)
     assert house.services.refresh_files.refresh(table.identifier).changed
@@ -43,7 +46,7 @@ def test_a_head_that_stood_still_costs_no_manifest(house: House, monkeypatch: py
     read: list[str] = []
     monkeypatch.setattr(type(house.services.scan), "manifests", lambda *a: read.append("list") or ())
     refresh = house.services.refresh_files.refresh(table.identifier)
-    assert not refresh.head_moved
+    assert refresh.complete
     assert read == []
 
 
@@ -97,7 +100,7 @@ def test_a_process_killed_between_files_and_state_leaves_a_table_that_is_read_ag
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(house.services.refresh_files, "_measure", killed)
+        patch.setattr(MeasureNodes, "measure", killed)
         with pytest.raises(KeyboardInterrupt):
             house.services.refresh_files.refresh(table.identifier)
     assert house.services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.BEING_READ
@@ -108,7 +111,9 @@ def test_a_process_killed_between_files_and_state_leaves_a_table_that_is_read_ag
 def test_an_index_younger_than_its_snapshot_is_never_planned(house: House) -> None:
     table = house.fragmented(files=12)
     house.services.refresh_files.refresh(table.identifier)
-    house.services.stores.tables.update(table.identifier, {"known_sequence_number": 0})
+    index = house.services.stores.tables.state(table.identifier).index
+    assert isinstance(index.state, Complete)
+    house.services.stores.index.save(replace(index, state=replace(index.state, sequence_number=0)))
     planned = house.services.plan_tables.plan(table.identifier)
     assert planned.tasks == ()
     assert planned.plan.reason.code is PlanReasonCode.BEING_READ
@@ -124,7 +129,7 @@ def test_another_tools_rewrite_is_a_warning(house: House) -> None:
     transaction.stage(SnapshotChange(Operation.REPLACE))
     transaction.commit()
     house.services.refresh_files.refresh(table.identifier)
-    warning = house.services.stores.tables.state(table.identifier).warning
+    warning = house.services.stores.tables.state(table.identifier).index.warning
     assert warning is not None
     assert "is a rewrite by" in warning
 
@@ -148,9 +153,9 @@ def test_an_unreadable_manifest_harms_no_other_table(house: House) -> None:
     with open(manifest.path.removeprefix("file://"), "wb") as file:
         file.write(b"not avro")
     house.services.tick_tables.sweep(None, timedelta(seconds=20))
-    assert house.services.stores.tables.state(good.identifier).complete
+    assert house.services.stores.tables.state(good.identifier).whole is not None
     state = house.services.stores.tables.state(bad.identifier)
-    assert not state.complete
+    assert state.whole is None
     assert state.problem is not None
     assert manifest.path in state.problem
 
@@ -161,14 +166,14 @@ def test_a_delete_of_an_old_spec_is_noticed_when_it_comes(house: House) -> None:
     table.ids(1, 2)
     house.services.explore_catalogs.explore()
     house.services.refresh_files.refresh(table.identifier)
-    assert house.services.stores.tables.state(table.identifier).last_old_spec_delete_at is None
+    assert house.services.stores.tables.state(table.identifier).index.last_old_spec_delete_at is None
     evolved(table)
     house.services.refresh_files.refresh(table.identifier)
-    at_evolution = house.services.stores.tables.state(table.identifier).last_old_spec_delete_at
+    at_evolution = house.services.stores.tables.state(table.identifier).index.last_old_spec_delete_at
     assert at_evolution is not None
     table.delete_ids(1, spec_id=old)
     house.services.refresh_files.refresh(table.identifier)
-    at_delete = house.services.stores.tables.state(table.identifier).last_old_spec_delete_at
+    at_delete = house.services.stores.tables.state(table.identifier).index.last_old_spec_delete_at
     assert at_delete is not None
     assert at_delete > at_evolution
 
@@ -298,7 +303,6 @@ def test_a_commit_of_ours_changes_no_node_whose_files_it_only_carried_over(house
     merged = next(node for node in before if str(node) == "day=1")
     assert house.services.compact_table.compact(table.identifier, PlanRequest(nodes=frozenset({merged}))).committed
     refresh = house.services.refresh_files.refresh(table.identifier)
-    assert refresh.head_moved
     assert refresh.changed == (merged,)
     after = {state.node: state.changed_snapshot_id for state in house.services.stores.tables.nodes(table.identifier)}
     assert after == {**before, merged: table.head().snapshot_id}
@@ -364,10 +368,10 @@ def test_what_a_killed_refresh_did_not_measure_is_measured_by_the_next(house: Ho
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(house.services.stores.tables), "save_nodes", killed)
+        patch.setattr(type(house.services.stores.index), "save_figures", killed)
         with pytest.raises(Killed):
             house.services.refresh_files.refresh(table.identifier)
-    assert not house.services.stores.tables.state(table.identifier).complete
+    assert house.services.stores.tables.state(table.identifier).whole is None
     # Its manifest is known by now, and another commit touches another node only.
     row_delta(table.table, [table.data_file([{"id": 9, "day": 1}], Record(1))])
     changed = house.services.refresh_files.refresh(table.identifier).changed

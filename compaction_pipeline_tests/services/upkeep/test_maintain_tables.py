@@ -11,11 +11,11 @@ import pytest
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable
-from compaction_pipeline.core.planning.ports import TableState
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
-from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, head, live_file, node_state, output, record, task
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, day, head, live_file, output, record, task
 from compaction_pipeline_tests.fakes import fake_stores
 
 DEVICES = TableIdentifier("lake", ("shop",), "devices")
@@ -70,6 +70,7 @@ class Upkeep:
         return MaintainTables(
             self.stores.catalogs,
             self.stores.tables,
+            self.stores.index,
             self.stores.tasks,
             self.stores.records,
             self.world,  # type: ignore[arg-type]
@@ -79,7 +80,7 @@ class Upkeep:
         )
 
     def add_table(self, table: TableIdentifier) -> None:
-        self.stores.tables.save(TableState(table, table_uuid="uuid", complete=True))
+        self.stores.index.add(table)
 
     def end(
         self, task_id: str, status: TaskStatus, outputs: Sequence[str] = (), uuid: str = "uuid", table: TableIdentifier = ORDERS
@@ -242,7 +243,7 @@ def test_a_record_that_nobody_answered_stays_as_long_as_its_tasks(upkeep: Upkeep
 
 def test_a_dropped_table_is_forgotten_and_its_records_stay(upkeep: Upkeep) -> None:
     upkeep.add_table(DEVICES)
-    upkeep.stores.tables.save_nodes(DEVICES, [node_state(table=DEVICES)])
+    upkeep.stores.index.save_figures(DEVICES, [MeasuredNode(day(1), NodeMetrics(), 7)], NOW)
     upkeep.stores.records.save(record("r1", table=DEVICES))
     done = upkeep.service.maintain()
     assert done.forgotten == (DEVICES,)

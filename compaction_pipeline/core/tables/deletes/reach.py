@@ -109,10 +109,6 @@ class DeleteReach:
         own, table = self.equality_scopes(node)
         return own.any_of(data) or table.any_of(data)
 
-    def any_delete(self, node: TableNode, data: LiveFile) -> bool:
-        """Return whether any delete reaches a data file of the node."""
-        return data.path in self._positions or self.any_equality(node, data)
-
     def reached_by_position_delete(self, delete: LiveFile) -> Sequence[LiveFile]:
         """Return the data files of which a position delete may hold positions."""
         return self._reached.get(delete.path, ())

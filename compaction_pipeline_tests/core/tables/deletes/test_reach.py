@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.live_files import TableFiles, files_by_node, manifest_changes
@@ -36,11 +36,12 @@ def test_the_index_finds_what_the_rule_says(files: TableFiles) -> None:
 def test_scopes_find_what_the_rule_says(files: TableFiles) -> None:
     nodes = files_by_node(files.files)
     reach = DeleteReach(nodes, files.unpartitioned_spec_ids)
+    equalities = {file.path for file in files.files if file.content is FileContent.EQUALITY_DELETES}
     reaching: set[str] = set()
     for node, group in nodes.items():
         for file in group.data:
             assert {delete.path for delete in reach.of_all(node, [file])} == naive(files, file)
-            assert reach.any_delete(node, file) == bool(naive(files, file))
+            assert reach.any_equality(node, file) == bool(naive(files, file) & equalities)
             reaching |= naive(files, file)
         together = set().union(*(naive(files, file) for file in group.data)) if group.data else set()
         assert {delete.path for delete in reach.of_all(node, group.data)} == together

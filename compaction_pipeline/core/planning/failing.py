@@ -1,0 +1,52 @@
+"""Which nodes are left alone because their work keeps failing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.plan import CompactionPlan
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.tables.node import TableNode
+
+FAILING_PAUSE = timedelta(hours=1)
+"""A node whose task used up its retries is left alone this long, unless a person asks."""
+
+
+def failed_lately(task: CompactionTask, now: datetime) -> bool:
+    """Whether the task ended for good so short a time ago that its node is left alone."""
+    return task.status is TaskStatus.FAILED and task.ended_at is not None and now < task.ended_at + FAILING_PAUSE
+
+
+def failing_nodes(tasks: Iterable[CompactionTask], now: datetime) -> Mapping[TableNode, PlanReason]:
+    """Nodes whose newest task used up its retries lately, and why. `tasks` are all of the table's, newest first."""
+    newest: dict[TableNode, CompactionTask] = {}
+    for task in tasks:
+        newest.setdefault(task.work.node, task)
+    return {
+        node: PlanReason(PlanReasonCode.FAILING, _text(task, task.ended_at + FAILING_PAUSE))
+        for node, task in newest.items()
+        if failed_lately(task, now) and task.end_reason is not EndReason.CONFLICT and task.ended_at is not None
+    }
+
+
+def without_failing(decided: CompactionPlan, failing: Mapping[TableNode, PlanReason]) -> CompactionPlan:
+    """The plan less the nodes that keep failing; whole groups go, as a conversion needs all of its tasks."""
+    groups = {task.group for task in decided.tasks if task.group and task.node in failing}
+    kept = tuple(task for task in decided.tasks if task.node not in failing and task.group not in groups)
+    verdicts = tuple(
+        replace(verdict, type=None, reason=failing[verdict.node]) if verdict.node in failing else verdict for verdict in decided.verdicts
+    )
+    reason = decided.reason
+    if decided.tasks and not kept:
+        reason = next(iter(failing.values()))
+    return replace(decided, tasks=kept, verdicts=verdicts, reason=reason)
+
+
+def _text(task: CompactionTask, again: datetime) -> str:
+    how = f"failed {task.attempt} time(s)"
+    if task.end_reason is EndReason.REFUSED:
+        how = "was refused, and no further attempt can merge it as it is"
+    return f"task {task.task_id} {how}: {task.reason}; tried again after {again:%Y-%m-%d %H:%M} UTC, or when you launch the node"

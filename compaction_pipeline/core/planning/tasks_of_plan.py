@@ -1,0 +1,47 @@
+"""The tasks that a plan puts into the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.planning.plan import CompactionPlan
+from compaction_pipeline.core.queue.attempts import max_attempts
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.tables.index import Complete
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+
+def tasks_of_plan(
+    plan: CompactionPlan,
+    plan_id: str,
+    table: TableIdentifier,
+    read: Complete,
+    properties: TableProperties,
+    snapshot_properties: Mapping[str, str],
+    now: datetime,
+) -> tuple[CompactionTask, ...]:
+    """One task for each piece of work, numbered in the plan's order. `read` is the snapshot that the plan was made from."""
+    return tuple(
+        CompactionTask(
+            task_id=TaskId(f"{plan_id}-{number:05d}"),
+            plan_id=plan_id,
+            table=table,
+            table_uuid=read.loaded.table_uuid,
+            snapshot_id=read.snapshot_id,
+            sequence_number=read.sequence_number,
+            schema_id=read.loaded.layout.schema_id,
+            queue=properties.group,
+            priority=properties.priority,
+            max_attempts=max_attempts(properties),
+            memory_bytes=properties.task_memory_bytes,
+            created_at=now,
+            # Group labels of the planner are unique within one plan only.
+            work=replace(work, group=f"{plan_id}/{work.group}") if work.group else work,
+            snapshot_properties=snapshot_properties,
+        )
+        for number, work in enumerate(plan.tasks)
+    )

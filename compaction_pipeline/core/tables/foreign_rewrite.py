@@ -1,0 +1,24 @@
+"""Whether another tool rewrites a table beside us."""
+
+from __future__ import annotations
+
+from compaction_pipeline.core.tables.table import TableHead
+
+
+def foreign_rewrite(head: TableHead, known_snapshot_id: int | None, our_mark: str) -> str | None:
+    """A warning when another tool rewrote the table since `known_snapshot_id`: two compactors undo each other's work.
+
+    `our_mark` is the key that stands in the summary of every snapshot of ours.
+    """
+    if known_snapshot_id is None:
+        return None
+    for snapshot in head.ancestors:
+        if snapshot.snapshot_id == known_snapshot_id:
+            return None
+        if snapshot.operation == "replace" and our_mark not in snapshot.summary:
+            tool = snapshot.summary.get("engine-name") or "another tool"
+            return (
+                f"snapshot {snapshot.snapshot_id} is a rewrite by {tool}: two compactors on one table undo each other's work; "
+                "stop the other one, or pause this table"
+            )
+    return None

@@ -1,0 +1,122 @@
+"""Measures the nodes of a table whose files changed. The store remembers such nodes until their figures are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from compaction_pipeline.core.fragmentation.metrics import measure, same_content
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
+from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.ports import FileStore, IndexStore, TouchedNode
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
+
+MEASURED_FILES = 50_000
+"""Files held in memory while nodes are measured; a larger node is held by itself."""
+FEW_NODES = 500
+"""Up to so many nodes are looked up one by one; beyond that the whole table is read through, which costs less."""
+
+
+class MeasureNodes:
+    """One verb: measure."""
+
+    def __init__(self, reader: TableReader, index: IndexStore, files: FileStore, clock: Clock) -> None:
+        self._reader = reader
+        self._index = index
+        self._files = files
+        self._clock = clock
+
+    def measure(self, head: TableHead, properties: TableProperties, renew: Callable[[], bool]) -> tuple[TableNode, ...]:
+        """Store figures of every node whose files changed; answers the nodes that are others than they were."""
+        table = head.table
+        touched = self._files.touched(table)
+        if not touched:
+            return ()
+        known = {state.node: state for state in self._reader.nodes(table, touched)}
+        unpartitioned = head.layout.unpartitioned_spec_ids
+        global_before = any(node.spec_id in unpartitioned and state.metrics.equality_delete_files for node, state in known.items())
+        if global_before or self._files.has_global_deletes(table, unpartitioned):
+            # Such a delete counts in every node.
+            return self._measure_all(head, properties, touched)
+        some = list(touched) if len(touched) <= FEW_NODES else None
+        figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)
+        crossed = self._files.crossed(table, some)
+        # Rows thought deleted are estimated from the files; without deletes sums say it all.
+        summed = {
+            node: figures[node].metrics
+            for node in touched
+            if node in figures and node not in crossed and not figures[node].metrics.delete_files
+        }
+        gone = [node for node, found in touched.items() if not found.files]
+        changed = list(self._store(head, summed, touched, known))
+        self._files.settle(table, summed)
+        for nodes in _batches({node: found.files for node, found in touched.items() if node not in summed}):
+            measured = measure(_table_files(head, self._files.files(table, nodes)), properties)
+            changed += self._store(head, {node: measured[node] for node in nodes if node in measured}, touched, known)
+            self._files.settle(table, nodes)
+            renew()
+        self._index.remove_nodes(table, gone)
+        self._files.settle(table, gone)
+        return tuple(changed)
+
+    def _measure_all(self, head: TableHead, properties: TableProperties, touched: Mapping[TableNode, TouchedNode]) -> tuple[TableNode, ...]:
+        table: TableIdentifier = head.table
+        known = {state.node: state for state in self._reader.nodes(table)}
+        measured = measure(_table_files(head, self._files.files(table)), properties)
+        changed = self._store(head, measured, touched, known)
+        self._index.remove_nodes(table, [node for node in known if node not in measured])
+        self._files.settle(table, list(touched))
+        return changed
+
+    def _store(
+        self,
+        head: TableHead,
+        measured: Mapping[TableNode, NodeMetrics],
+        touched: Mapping[TableNode, TouchedNode],
+        known: Mapping[TableNode, NodeState],
+    ) -> tuple[TableNode, ...]:
+        """Answers the nodes that are others than they were: another set of files, or other figures."""
+        others = {node for node, found in touched.items() if found.changed}
+        changed = tuple(node for node, metrics in measured.items() if node not in known or node in others or known[node].metrics != metrics)
+        # Another threshold counts files anew, and changes nothing that a reader of the node would see.
+        moved = {node for node in changed if node not in known or node in others or not same_content(known[node].metrics, measured[node])}
+        nodes = [
+            MeasuredNode(node, metrics, head.snapshot_id if node in moved else known[node].changed_snapshot_id)
+            for node, metrics in measured.items()
+        ]
+        self._index.save_figures(head.table, nodes, self._clock())
+        return changed
+
+
+def _batches(counts: Mapping[TableNode, int]) -> Iterator[list[TableNode]]:
+    """Nodes that hold files, in groups of at most `MEASURED_FILES` files or one node."""
+    batch: list[TableNode] = []
+    held = 0
+    for node, count in counts.items():
+        if batch and held + count > MEASURED_FILES:
+            yield batch
+            batch, held = [], 0
+        if count:
+            batch.append(node)
+            held += count
+    if batch:
+        yield batch
+
+
+def _table_files(head: TableHead, files: Sequence[LiveFile]) -> TableFiles:
+    return TableFiles(
+        head.table,
+        head.table_uuid,
+        head.snapshot_id or 0,
+        head.sequence_number,
+        head.layout.format_version,
+        head.layout.schema_id,
+        head.layout.default_spec_id,
+        head.layout.unpartitioned_spec_ids,
+        tuple(files),
+    )

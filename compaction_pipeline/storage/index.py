@@ -1,0 +1,91 @@
+"""IndexStore: what is known of tables and of their files, and the figures of their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+
+from compaction_pipeline.core.tables.figures import MeasuredNode
+from compaction_pipeline.core.tables.index import TableIndex
+from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import batches, lock, upsert, writing
+from compaction_pipeline.storage.node_rows import last_done_text
+from compaction_pipeline.storage.removal import remove_table
+from compaction_pipeline.storage.table_rows import index_columns, unknown
+
+
+class SqlIndexStore:
+    """Indexes and figures in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, table: TableIdentifier) -> None:
+        with writing(self._engine) as connection:
+            connection.execute(
+                upsert(connection, schema.table_state).values(_new_row(table)).on_conflict_do_nothing(index_elements=["identifier"])
+            )
+
+    def save(self, index: TableIndex) -> None:
+        statement = update(schema.table_state).where(schema.table_state.c.identifier == str(index.table))
+        with writing(self._engine) as connection:
+            if connection.execute(statement.values(index_columns(index))).rowcount == 0:
+                raise unknown(index.table)
+
+    def begin_anew(self, table: TableIdentifier) -> None:
+        columns = schema.table_state.c
+        with writing(self._engine) as connection:
+            paused = connection.execute(select(columns.paused).where(columns.identifier == str(table))).scalar()
+            remove_table(connection, str(table))
+            connection.execute(insert(schema.table_state).values({**_new_row(table), "paused": bool(paused)}))
+
+    def forget(self, table: TableIdentifier) -> None:
+        with writing(self._engine) as connection:
+            remove_table(connection, str(table))
+
+    def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:
+        with writing(self._engine) as connection:
+            statement = upsert(connection, schema.node)
+            statement = statement.on_conflict_do_update(
+                index_elements=["key"],
+                set_={"metrics": statement.excluded.metrics, "changed_snapshot_id": statement.excluded.changed_snapshot_id},
+            )
+            lock(connection, f"nodes {table}")
+            for batch in batches([_node_row(table, node, now) for node in nodes]):
+                connection.execute(statement, list(batch))
+
+    def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+        if nodes:
+            with writing(self._engine) as connection:
+                lock(connection, f"nodes {table}")
+                _delete(connection, [node_key(table, node) for node in nodes])
+
+    def forget_verdicts(self, table: TableIdentifier) -> None:
+        with writing(self._engine) as connection:
+            lock(connection, f"nodes {table}")
+            connection.execute(update(schema.node).where(schema.node.c.identifier == str(table)).values(verdict=None))
+
+
+def _new_row(table: TableIdentifier) -> dict[str, object]:
+    return {"identifier": str(table), "catalog": table.catalog, **index_columns(TableIndex(table))}
+
+
+def _node_row(table: TableIdentifier, node: MeasuredNode, now: datetime) -> dict[str, object]:
+    return {
+        "key": node_key(table, node.node),
+        "identifier": str(table),
+        "node": node.node,
+        "metrics": node.metrics,
+        "first_seen": now,
+        "last_done": last_done_text({}),
+        "changed_snapshot_id": node.changed_snapshot_id,
+    }
+
+
+def _delete(connection: Connection, keys: Sequence[str]) -> None:
+    for batch in batches(keys):
+        connection.execute(delete(schema.node).where(schema.node.c.key.in_(batch)))

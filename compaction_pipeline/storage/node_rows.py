@@ -1,0 +1,53 @@
+"""Rows of nodes. Each of the three services that learn about a node writes its own columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Row, bindparam, update
+
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.table_rows import identifier_of
+
+_LAST_DONE: TypeAdapter[dict[CompactionType, datetime]] = TypeAdapter(dict[CompactionType, datetime])
+
+
+def node_state(row: Row[Any]) -> NodeState:
+    """A node whole."""
+    return NodeState(
+        identifier_of(row.identifier),
+        row.node,
+        row.key,
+        row.metrics,
+        row.verdict,
+        row.first_seen,
+        last_done_of(row.last_done),
+        row.changed_snapshot_id,
+        row.failing,
+    )
+
+
+def last_done_of(text: str) -> dict[CompactionType, datetime]:
+    """When each kind of work was last done, of the text that a row keeps."""
+    return _LAST_DONE.validate_json(text)
+
+
+def last_done_text(last_done: Mapping[CompactionType, datetime]) -> str:
+    """The text that a row keeps."""
+    return _LAST_DONE.dump_json(dict(last_done)).decode()
+
+
+def update_nodes(connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
+    """Set columns of nodes, each row named by its `key`; a node that is not stored is passed over. All rows set the same columns."""
+    if rows:
+        columns = [name for name in rows[0] if name != "key"]
+        statement = update(schema.node).where(schema.node.c.key == bindparam("node_key"))
+        values = {name: bindparam(f"new_{name}", type_=schema.node.c[name].type) for name in columns}
+        connection.execute(
+            statement.values(values), [{"node_key": row["key"], **{f"new_{name}": row[name] for name in columns}} for row in rows]
+        )

@@ -1,0 +1,35 @@
+"""PlanningStore: what plans of tables and of nodes decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Engine, update
+
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
+from compaction_pipeline.core.planning.table_planning import TablePlanning
+from compaction_pipeline.core.tables.node import node_key
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import lock, writing
+from compaction_pipeline.storage.node_rows import update_nodes
+from compaction_pipeline.storage.table_rows import planning_columns, unknown
+
+
+class SqlPlanningStore:
+    """Plans' decisions in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def save(self, table: TableIdentifier, planning: TablePlanning) -> None:
+        statement = update(schema.table_state).where(schema.table_state.c.identifier == str(table))
+        with writing(self._engine) as connection:
+            if connection.execute(statement.values(planning_columns(planning))).rowcount == 0:
+                raise unknown(table)
+
+    def save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
+        rows = [{"key": node_key(table, one.node), "verdict": one, "failing": one.failing} for one in verdicts]
+        with writing(self._engine) as connection:
+            lock(connection, f"nodes {table}")
+            update_nodes(connection, rows)

@@ -1,0 +1,128 @@
+"""Rows of tables: the four values that are known of a table, as columns and back."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Row
+
+from compaction_pipeline.core.commit.table_commits import TableCommits
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.planning.table_planning import TablePlanning
+from compaction_pipeline.core.tables.index import (
+    Complete,
+    Empty,
+    Failed,
+    IndexState,
+    LoadedTable,
+    Reading,
+    Refused,
+    TableIndex,
+    Unread,
+    WholeRead,
+)
+from compaction_pipeline.core.tables.switch import TableSwitch
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+
+class IndexStateName(str, Enum):
+    """Which of the states of an index a row holds."""
+
+    UNREAD = "UNREAD"
+    READING = "READING"
+    COMPLETE = "COMPLETE"
+    EMPTY = "EMPTY"
+    REFUSED = "REFUSED"
+    FAILED = "FAILED"
+
+
+_NAMES: dict[type[IndexState], IndexStateName] = {
+    Unread: IndexStateName.UNREAD,
+    Reading: IndexStateName.READING,
+    Complete: IndexStateName.COMPLETE,
+    Empty: IndexStateName.EMPTY,
+    Refused: IndexStateName.REFUSED,
+    Failed: IndexStateName.FAILED,
+}
+
+identifier_of = lru_cache(65_536)(TableIdentifier.parse)
+"""The identifier that a row names: a tick reads those of all tables."""
+
+
+def unknown(table: TableIdentifier) -> NotFoundError:
+    """The error for a table without a row."""
+    return NotFoundError(f"table {table} is not known; `compaction-pipeline table list` shows those that are")
+
+
+def index_columns(index: TableIndex) -> dict[str, object]:
+    """Every column of an index."""
+    state, loaded, read = index.state, index.loaded, index.last_read
+    return {
+        "index_state": _NAMES[type(state)],
+        "table_uuid": loaded.table_uuid if loaded is not None else None,
+        "layout": loaded.layout if loaded is not None else None,
+        "snapshot_id": read.snapshot_id if read is not None else None,
+        "sequence_number": state.sequence_number if isinstance(state, Complete) else None,
+        "metadata_location": state.metadata_location if isinstance(state, (Complete, Empty, Refused)) else None,
+        "read_id": state.read_id if isinstance(state, (Complete, Empty)) else None,
+        "read_at": read.at if read is not None else None,
+        "read_record_id": state.last_record_id if isinstance(state, (Complete, Empty)) else None,
+        "problem": index.refusal or index.problem,
+        "last_old_spec_delete_at": index.last_old_spec_delete_at,
+        "warning": index.warning,
+    }
+
+
+def planning_columns(planning: TablePlanning) -> dict[str, object]:
+    """Every column of a planning."""
+    return {
+        "last_planned_at": planning.last_planned_at,
+        "plan_reason": planning.reason,
+        "plan_problem": planning.problem,
+        "distrusted_read_id": planning.distrusted_read_id,
+    }
+
+
+def commits_columns(commits: TableCommits) -> dict[str, object]:
+    """Every column of the commits."""
+    return {
+        "last_record_id": commits.last_record_id,
+        "last_committed_at": commits.last_committed_at,
+        "commit_problem": commits.problem,
+        "commit_failures": commits.failures,
+        "commit_retry_at": commits.retry_at,
+    }
+
+
+def known_table(row: Row[Any]) -> KnownTable:
+    """The four values of a row."""
+    state = _state(row)
+    whole = isinstance(state, (Complete, Empty))
+    earlier = None if whole or row.read_at is None else WholeRead(row.snapshot_id, row.read_at)
+    return KnownTable(
+        TableIndex(identifier_of(row.identifier), state, earlier, row.last_old_spec_delete_at, row.warning),
+        TablePlanning(row.last_planned_at, row.plan_reason, row.plan_problem, row.distrusted_read_id),
+        TableCommits(row.last_record_id, row.last_committed_at, row.commit_problem, row.commit_failures, row.commit_retry_at),
+        TableSwitch(row.paused),
+    )
+
+
+def _state(row: Row[Any]) -> IndexState:
+    loaded = LoadedTable(row.table_uuid, row.layout) if row.layout is not None else None
+    name = row.index_state
+    if name is IndexStateName.REFUSED:
+        return Refused(row.problem, loaded, row.metadata_location)
+    if name is IndexStateName.FAILED:
+        return Failed(row.problem, loaded)
+    if loaded is None:
+        return Unread()
+    if name is IndexStateName.READING:
+        return Reading(loaded, row.problem)
+    if name is IndexStateName.EMPTY:
+        return Empty(loaded, row.metadata_location, row.read_id, row.read_at, row.read_record_id, row.problem)
+    return Complete(
+        loaded, row.snapshot_id, row.sequence_number, row.metadata_location, row.read_id, row.read_at, row.read_record_id, row.problem
+    )

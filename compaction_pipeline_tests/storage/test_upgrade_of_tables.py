@@ -1,0 +1,183 @@
+"""An old state database whose tables are in the middle of everything: each means the same when its row has been split into four values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Boolean, Engine, bindparam, text
+
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.commit.table_commits import TableCommits
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.ids import RecordId, TaskId
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.planning.table_planning import TablePlanning
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.index import Complete, Empty, Failed, Reading, Refused, TableIndex, WholeRead
+from compaction_pipeline.core.tables.switch import TableSwitch
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
+from compaction_pipeline.services.insight.read_tables import ReadTables
+from compaction_pipeline.storage.catalogs import SqlCatalogStore
+from compaction_pipeline.storage.columns import Moment
+from compaction_pipeline.storage.engine import open_state, writing
+from compaction_pipeline.storage.files import SqlFileStore
+from compaction_pipeline.storage.migrations import migrate
+from compaction_pipeline.storage.records import SqlRecordStore
+from compaction_pipeline.storage.stores import open_stores
+from compaction_pipeline.storage.tasks import SqlTaskStore
+from compaction_pipeline_tests.behaviours.example_tasks import example, prepared
+from compaction_pipeline_tests.builders import LOADED, NOW, data
+
+LATER = NOW + timedelta(hours=1)
+REASON = PlanReason(PlanReasonCode.NO_GAIN, "nothing to gain")
+READ: Mapping[str, object] = {
+    "table_uuid": LOADED.table_uuid,
+    "layout": TypeAdapter(TableLayout).dump_json(LOADED.layout).decode(),
+    "head_snapshot_id": 2**62,
+    "known_snapshot_id": 2**62,
+    "known_sequence_number": 7,
+    "refreshed_at": NOW,
+    "metadata_location": "m7",
+}
+OLD: Mapping[str, Mapping[str, object]] = {
+    "listed": {},
+    "never_answered": {"problem": "the catalog is away"},
+    "whole": {**READ, "complete": True, "warning": "two compactors", "last_old_spec_delete_at": LATER},
+    "bad_property": {**READ, "complete": True, "problem": "'self-optimizing.fragment-ratio' is 1"},
+    "empty": {**READ, "complete": True, "head_snapshot_id": None, "known_snapshot_id": None, "known_sequence_number": 0},
+    "paused": {**READ, "complete": True, "paused": True},
+    # A commit of ours set `complete` back and left the rest.
+    "committed": {**READ, "last_committed_at": LATER, "last_planned_at": NOW, "plan_reason": "REASON"},
+    "first_look": {**READ, "known_snapshot_id": None, "known_sequence_number": 0, "refreshed_at": None, "metadata_location": None},
+    "away": {**READ, "problem": "the catalog is away"},
+    "refused": {**READ, "known_snapshot_id": None, "refreshed_at": None, "refusal": "format v3", "problem": None},
+    "unloadable": {"refusal": "a type of tomorrow"},
+    "failing": {**READ, "complete": True, "commit_problem": "HTTP 403", "commit_failures": 3, "commit_retry_at": LATER},
+}
+
+
+def named(name: str) -> TableIdentifier:
+    return TableIdentifier("lake", ("shop",), name)
+
+
+def known(name: str, index: TableIndex, **values: Any) -> KnownTable:
+    return KnownTable(replace(index, table=named(name)), **values)
+
+
+ANY = TableIndex(named("any"))
+COMPLETE = Complete(LOADED, 2**62, 7, "m7", "before 0007", NOW)
+EARLIER = WholeRead(2**62, NOW)
+MEANT = {
+    "listed": known("listed", ANY),
+    "never_answered": known("never_answered", replace(ANY, state=Failed("the catalog is away"))),
+    "whole": known("whole", TableIndex(named("whole"), COMPLETE, None, LATER, "two compactors")),
+    "bad_property": known("bad_property", replace(ANY, state=replace(COMPLETE, property_problem="'self-optimizing.fragment-ratio' is 1"))),
+    "empty": known("empty", replace(ANY, state=Empty(LOADED, "m7", "before 0007", NOW))),
+    "paused": known("paused", replace(ANY, state=COMPLETE), switch=TableSwitch(True)),
+    "committed": known(
+        "committed",
+        replace(ANY, state=Reading(LOADED), earlier=EARLIER),
+        planning=TablePlanning(NOW, REASON),
+        commits=TableCommits(None, LATER),
+    ),
+    "first_look": known("first_look", replace(ANY, state=Reading(LOADED))),
+    "away": known("away", replace(ANY, state=Failed("the catalog is away", LOADED), earlier=EARLIER)),
+    "refused": known("refused", replace(ANY, state=Refused("format v3", LOADED, "m7"))),
+    "unloadable": known("unloadable", replace(ANY, state=Refused("a type of tomorrow"))),
+    "failing": known("failing", replace(ANY, state=COMPLETE), commits=TableCommits(None, None, "HTTP 403", 3, LATER)),
+}
+UNMOVED = {"whole", "bad_property", "empty", "paused", "refused", "failing"}
+SHOWN = {
+    "listed": (HealthStatus.WAITING, "its files were not read yet"),
+    "never_answered": (HealthStatus.WAITING, "the catalog is away"),
+    "whole": (HealthStatus.HEALTHY, "no files"),
+    "bad_property": (HealthStatus.WAITING, "'self-optimizing.fragment-ratio' is 1"),
+    "empty": (HealthStatus.HEALTHY, "no files"),
+    "paused": (HealthStatus.WAITING, "paused"),
+    "committed": (HealthStatus.WAITING, "changed since its files were read"),
+    "first_look": (HealthStatus.WAITING, "its files were not read yet"),
+    "away": (HealthStatus.WAITING, "the catalog is away"),
+    "refused": (HealthStatus.REFUSED, "format v3"),
+    "unloadable": (HealthStatus.REFUSED, "a type of tomorrow"),
+    "failing": (HealthStatus.FAILING, "its last 3 commits failed: HTTP 403; tried again from 13:00:00 UTC"),
+}
+
+
+def old_state(url: str) -> Engine:
+    """A database of version 0006 with these tables."""
+    engine = open_state(url)
+    migrate(engine, head="0006")
+    reason = TypeAdapter(PlanReason).dump_json(REASON).decode()
+    with writing(engine) as connection:
+        for name, told in OLD.items():
+            row = {"known_sequence_number": 0, "complete": False, "paused": False, "dropped": False, **told}
+            row |= {"identifier": str(named(name)), "catalog": "lake"}
+            if "plan_reason" in row:
+                row["plan_reason"] = reason
+            statement = text(f"INSERT INTO compaction_table ({', '.join(row)}) VALUES ({', '.join(f':{column}' for column in row)})")
+            moments = [bindparam(column, type_=Moment()) for column, value in row.items() if isinstance(value, datetime)]
+            flags = [bindparam(column, type_=Boolean()) for column, value in row.items() if isinstance(value, bool)]
+            connection.execute(statement.bindparams(*moments, *flags), row)
+    return engine
+
+
+def at_work(engine: Engine) -> None:
+    """Tasks that wait, run, are merged and are claimed, with the open record of the claim. Version 0007 leaves their tables as they are."""
+    table = named("whole")
+    SqlCatalogStore(engine).add(CatalogEntry("lake", {}))
+    SqlFileStore(engine).apply(table, [], {"m1": [data("f")]})
+    tasks = SqlTaskStore(engine)
+    assert tasks.insert([example(name, table=table) for name in ("claimed", "executing", "pending", "prepared")], [], NOW)
+    for name in ("claimed", "prepared"):
+        polled = tasks.poll(None, "me", NOW, timedelta(minutes=1), [name])
+        assert polled is not None
+        tasks.complete(prepared(polled), NOW)
+    tasks.poll(None, "me", NOW, timedelta(minutes=1), ["executing"])
+    tasks.claim(table, RecordId("r1"), ["claimed"])
+    SqlRecordStore(engine).save(CompactionRecord(RecordId("r1"), table, RecordStatus.OPEN, NOW, (TaskId("claimed"),)))
+
+
+def test_every_table_means_the_same_after_the_upgrade(state_url: str) -> None:
+    old_state(state_url)
+    stores = open_stores(state_url, upgrade=True)
+    assert stores.upgraded
+    assert {state.table.name: state for state in stores.tables.states()} == MEANT
+    seen = stores.tables.seen()
+    assert {table.name for table, location in seen.items() if location == "m7"} == UNMOVED
+    assert {location for table, location in seen.items() if table.name not in UNMOVED} == {None}
+    assert {state.table.name for state in stores.tables.states() if state.whole is not None} == UNMOVED - {"refused"}
+
+
+def test_a_person_is_told_the_same_after_the_upgrade(state_url: str) -> None:
+    old_state(state_url)
+    stores = open_stores(state_url, upgrade=True)
+    stores.catalogs.add(CatalogEntry("lake", {}))
+    tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records)
+    shown = {table.table.name: (table.health, table.reason) for table in tables.tables()}
+    assert {name: health for name, (health, _) in shown.items()} == {name: health for name, (health, _) in SHOWN.items()}
+    assert [name for name, (_, reason) in shown.items() if not reason.startswith(SHOWN[name][1])] == []
+
+
+def test_open_work_goes_on_after_the_upgrade(state_url: str) -> None:
+    at_work(old_state(state_url))
+    stores = open_stores(state_url, upgrade=True)
+    table = named("whole")
+    assert {task.task_id: task.status for task in stores.tasks.tasks(table)} == {
+        "claimed": TaskStatus.PREPARED,
+        "executing": TaskStatus.EXECUTING,
+        "pending": TaskStatus.PENDING,
+        "prepared": TaskStatus.PREPARED,
+    }
+    assert [record.record_id for record in stores.records.records(table, unsettled=True)] == ["r1"]
+    assert [file.path for file in stores.files.files(table)] == ["f"]
+    # Settling the record outdates the index that was whole, as it would have done before.
+    stores.commits.save(table, TableCommits(RecordId("r1"), NOW))
+    stores.tasks.commit(["claimed"], NOW)
+    assert stores.tables.state(table).whole is None
+    assert stores.tables.seen()[table] is None
+    assert stores.tasks.task("claimed").status is TaskStatus.COMMITTED
