@@ -7,11 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.planning.admission import Admitted
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.attempts import max_attempts
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.index import Complete
-from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
@@ -19,12 +18,12 @@ def tasks_of_plan(
     plan: CompactionPlan,
     plan_id: str,
     table: TableIdentifier,
-    read: Complete,
-    properties: TableProperties,
+    made_from: Admitted,
     snapshot_properties: Mapping[str, str],
     now: datetime,
 ) -> tuple[CompactionTask, ...]:
-    """One task for each piece of work, numbered in the plan's order. `read` is the snapshot that the plan was made from."""
+    """One task for each piece of work, numbered in the plan's order."""
+    read, properties = made_from.read, made_from.properties
     return tuple(
         CompactionTask(
             task_id=TaskId(f"{plan_id}-{number:05d}"),

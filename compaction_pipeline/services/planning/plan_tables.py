@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from compaction_pipeline.core.errors import AccessDenied
 from compaction_pipeline.core.fragmentation.clock import may_be_due
@@ -79,7 +78,7 @@ class PlanTables:
         self._new_id = new_id
         self._new_owner = new_owner
         self._check_writable = check_writable
-        self._parts = TableParts(files, tasks)
+        self._parts = TableParts(files)
         self._decide_plan = DecidePlan(catalogs, reader, self._parts, tasks, clock, queue_slots)
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
@@ -110,9 +109,11 @@ class PlanTables:
         """Plan and queue. `unlimited`: a person asked, so neither the group's quota nor the pause of failing nodes bounds the plan."""
         with self._lease(table) as renew:
             if renew is None:
-                return _busy(held_in_words(self._leases.holder(_lease_name(table), self._clock()), "planning this table"))
+                holder = self._leases.holder(_lease_name(table), self._clock())
+                return _busy(held_in_words(holder, "planning this table"))
+            known = self._reader.state(table)
             asker = Asker.PERSON if unlimited else Asker.TICK
-            return self._plan(self._reader.state(table), request or PlanRequest(), asker, renew)
+            return self._plan(known, request or PlanRequest(), asker, renew)
 
     def judge(self, table: TableIdentifier) -> None:
         """Decide every node anew and keep the verdicts; queues nothing. After work, so that nobody reads what was due before it.
@@ -125,8 +126,10 @@ class PlanTables:
             known = self._reader.state(table)
             decision = self._decide_plan.decide(known, PlanRequest(), Asker.REVIEW)
             # What a plan found out about rights stays until the next one.
-            told = decision.made_from is not None and not _is_denied(known.planning)
-            self._keep(known, decision, decision.plan.reason if told else known.planning.reason, known.planning.last_planned_at)
+            planning = _after(known.planning, decision)
+            if decision.made_from is not None and not _is_denied(known.planning):
+                planning = replace(planning, reason=decision.plan.reason)
+            self._keep(known, planning, decision.plan.verdicts)
 
     def note_problem(self, table: TableIdentifier, problem: str) -> None:
         """Show on a table why no plan of it could be made, until one can."""
@@ -162,38 +165,38 @@ class PlanTables:
 
     def _plan(self, known: KnownTable, request: PlanRequest, asker: Asker, is_held: Renew) -> Planned:
         decision = self._decide_plan.decide(known, request, asker)
-        plan = decision.plan
-        # What a person asked of some nodes says nothing about what the table waits for.
-        reason = known.planning.reason if request.force or request.nodes is not None else plan.reason
-        last_planned_at = known.planning.last_planned_at
+        plan, planning = decision.plan, _after(known.planning, decision)
+        if not request.force and request.nodes is None:
+            # What a person asked of some nodes says nothing about what the table waits for.
+            planning = replace(planning, reason=plan.reason)
         if decision.made_from is None or not plan.tasks:
-            self._keep(known, decision, reason, last_planned_at)
+            self._keep(known, planning, plan.verdicts)
             return Planned(plan, busy=plan.reason.code is PlanReasonCode.BEING_READ and known.index.problem is None)
         try:
             # Merges would find out as well, one after the other, each at its end.
             self._check_writable(known.table)
         except AccessDenied as error:
             denied = CompactionPlan.empty(PlanReasonCode.NO_ACCESS, str(error))
-            self._keep(known, decision, denied.reason, last_planned_at)
+            self._keep(known, replace(planning, reason=denied.reason), plan.verdicts)
             log.warning("table=%s not planned: %s", known.table, error)
             return Planned(denied)
         if not is_held():
             # This process stood still for longer than the lease: another one may have planned the same files.
             return _busy("the lease of this plan ended while it was made; planned again later")
         now = self._clock()
-        tasks = tasks_of_plan(plan, self._new_id(), known.table, *decision.made_from, request.snapshot_properties, now)
+        tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now)
         if not self._tasks.insert(tasks, plan.replaces, now):
             return _busy("a task that this plan replaces started meanwhile; planned again later")
-        self._keep(known, decision, plan.reason if _is_denied(known.planning) else reason, now)
+        reason = plan.reason if _is_denied(known.planning) else planning.reason
+        self._keep(known, replace(planning, reason=reason, last_planned_at=now), plan.verdicts)
         log.info("table=%s plan=%s tasks=%d replaced=%d", known.table, tasks[0].plan_id, len(tasks), len(plan.replaces))
         return Planned(plan, tasks)
 
-    def _keep(self, known: KnownTable, decision: Decision, reason: PlanReason | None, last_planned_at: datetime | None) -> None:
+    def _keep(self, known: KnownTable, planning: TablePlanning, verdicts: Sequence[NodeVerdict]) -> None:
         """Store what a plan of the table found, and its verdicts."""
-        planning = replace(_after(known.planning, decision), reason=reason, problem=None, last_planned_at=last_planned_at)
         if planning != known.planning:
             self._planning.save(known.table, planning)
-        self._save_verdicts(known.table, decision.plan.verdicts)
+        self._save_verdicts(known.table, verdicts)
 
     def _save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
         known = {state.node: state for state in self._reader.nodes(table, [verdict.node for verdict in verdicts])}
@@ -210,8 +213,9 @@ class PlanTables:
 
 
 def _after(planning: TablePlanning, decision: Decision) -> TablePlanning:
-    """The planning of a table whose index a plan may have found to be wrong."""
-    return replace(planning, distrusted_read_id=decision.distrusted.read_id) if decision.distrusted is not None else planning
+    """What is known of a table's plans after one that could be made. It may have found the index to be wrong."""
+    distrusted = decision.distrusted.read_id if decision.distrusted is not None else planning.distrusted_read_id
+    return replace(planning, problem=None, distrusted_read_id=distrusted)
 
 
 def _is_denied(planning: TablePlanning) -> bool:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.planning.admission import Admitted
 from compaction_pipeline.core.planning.planner import Planning
-from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.transitions import OPEN
-from compaction_pipeline.core.tables.index import Complete
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import FileStore
-from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 PART_FILES = 50_000
@@ -27,28 +24,31 @@ Part = tuple[TableFiles, Collection[TableNode] | None]
 class TableParts:
     """Reads the index of files for a plan."""
 
-    def __init__(self, files: FileStore, tasks: TaskStore) -> None:
+    def __init__(self, files: FileStore) -> None:
         self._files = files
-        self._tasks = tasks
 
     def parts(
         self,
         table: TableIdentifier,
-        read: Complete,
+        admitted: Admitted,
         nodes: Sequence[NodeState],
-        properties: TableProperties,
+        worked: Collection[TableNode],
         planning: Planning,
         *,
         force: bool,
     ) -> Iterator[Part]:
-        """The files of these nodes, in parts that fit in memory. Most nodes are decided in `planning` by their sums, unless `force`."""
+        """The files of these nodes, in parts that fit in memory. Most nodes are decided in `planning` by their sums, unless `force`.
+
+        `worked` are the nodes of open tasks: their files are always read.
+        """
+        read = admitted.read
         if self._files.has_global_deletes(table, read.loaded.layout.unpartitioned_spec_ids):
             # Whether such a delete may go depends on the data files of every node.
             yield read.files_of(table, self._files.files(table)), None
             return
         part: list[TableNode] = []
         held = 0
-        for node in nodes if force else self._not_decided_by_figures(table, read, nodes, properties, planning):
+        for node in nodes if force else self._not_decided_by_figures(table, admitted, nodes, worked, planning):
             if part and held + node.metrics.files > PART_FILES:
                 yield read.files_of(table, self._files.files(table, part)), frozenset(part)
                 part, held = [], 0
@@ -63,18 +63,23 @@ class TableParts:
         return len(layout.specs) > 1 and bool(unpartitioned) and self._files.has_global_deletes(table, unpartitioned)
 
     def _not_decided_by_figures(
-        self, table: TableIdentifier, read: Complete, nodes: Sequence[NodeState], properties: TableProperties, planning: Planning
+        self,
+        table: TableIdentifier,
+        admitted: Admitted,
+        nodes: Sequence[NodeState],
+        worked: Collection[TableNode],
+        planning: Planning,
     ) -> Sequence[NodeState]:
         """The nodes whose files must be read; the others stand in the plan already."""
         some = [node.node for node in nodes] if len(nodes) <= FEW_NODES else None
+        properties = admitted.properties
         figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)
-        worked = {task.work.node for task in self._tasks.tasks(table, OPEN)}
-        by_files = worked.union(self._files.crossed(table, some))
+        by_files = {*worked, *self._files.crossed(table, some)}
         return [
             node
             for node in nodes
             if node.node in by_files
             or (sums := figures.get(node.node)) is None
-            or sums.max_sequence_number > read.sequence_number
+            or sums.max_sequence_number > admitted.read.sequence_number
             or not planning.add_by_figures(node.node, sums)
         ]

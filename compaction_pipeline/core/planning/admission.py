@@ -1,0 +1,49 @@
+"""Whether a table may be planned at all, before its files are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.tables.index import Complete, Empty, TableIndex
+from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The one snapshot that a plan is made from, and the properties in force."""
+
+    read: Complete
+    properties: TableProperties
+
+
+def admission(
+    index: TableIndex, whole: Complete | Empty | None, of_catalog: Mapping[str, str], *, paused: bool, observed: bool, force: bool
+) -> Admitted | PlanReason:
+    """What a plan is made from, or why nothing may be planned.
+
+    `whole` is the index where a plan may trust it. `observed`: the table's catalog is measured only. `force`: a person asked for work
+    also where the table does not want any.
+    """
+    if index.refusal is not None:
+        return PlanReason(PlanReasonCode.REFUSED, index.refusal)
+    if paused:
+        return PlanReason(PlanReasonCode.PAUSED, f"paused by a person; `compaction-pipeline resume {index.table}` ends it")
+    if observed:
+        return PlanReason(
+            PlanReasonCode.OBSERVED,
+            f"catalog {index.table.catalog} is observed only: remove it and add it without --observe to let tables be compacted",
+        )
+    if whole is None:
+        return PlanReason(PlanReasonCode.BEING_READ, index.problem or "the table's files are still being read")
+    try:
+        properties = resolve_properties(whole.loaded.layout.properties, of_catalog, index.table)
+    except ConfigError as error:
+        return PlanReason(PlanReasonCode.INVALID_PROPERTY, str(error))
+    if not properties.enabled and not force:
+        return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false on this table")
+    if isinstance(whole, Empty):
+        return PlanReason(PlanReasonCode.EMPTY_TABLE, "the table has no snapshot yet")
+    return Admitted(whole, properties)
