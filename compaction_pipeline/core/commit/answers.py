@@ -54,7 +54,8 @@ _SQL_REFUSALS = ("25", "28", "42")
 def of_http(statuses: Sequence[int | None]) -> Answer:
     """Return what the HTTP answers to one commit prove.
 
-    `statuses` has one status for each time that the request was sent, in order; None when no whole answer came.
+    `statuses` has one item for each time that the request was sent, in order. An item is None when no whole answer came. Without any
+    item nothing was sent, and so nothing was committed.
     """
     if not statuses:
         return Answer.REFUSED

@@ -38,7 +38,7 @@ def dangling_deletes(
 def is_needed(
     delete: LiveFile, data: DataIndex, paths_in: PathsIn, readable: frozenset[str], converted: frozenset[str] = frozenset()
 ) -> bool:
-    """Return whether a data file may have rows that only this delete file hides. False only when it is certain that none has.
+    """Return whether a data file may have rows that only this delete file hides. It is False only when this is certain.
 
     `converted` are the data files for which the snapshot adds new position deletes in place of this delete file.
     """

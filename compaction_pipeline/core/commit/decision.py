@@ -22,7 +22,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 
 @dataclass(frozen=True, slots=True)
 class CommitDecision:
-    """The tasks of each action that go in, the reasons of the others by task id, and the delete files that each snapshot drops."""
+    """The tasks that are committed, by action; the reason for each task that is left out; and the delete files that each snapshot drops."""
 
     merges: tuple[CompactionTask, ...]
     drops: tuple[CompactionTask, ...]
@@ -33,7 +33,7 @@ class CommitDecision:
 
     @property
     def survivors(self) -> tuple[CompactionTask, ...]:
-        """Every task that goes in."""
+        """Every task that is committed."""
         return (*self.merges, *self.drops, *self.conversions)
 
     @property
@@ -43,7 +43,7 @@ class CommitDecision:
 
 
 def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> CommitDecision:
-    """Validate the tasks, salvage those without a conflict, and decide which delete files the head no longer needs after them."""
+    """Validate the tasks, salvage those without a conflict, and find the delete files that each snapshot can drop."""
     conflicts = dict(validate(tasks, head, outputs_of, paths_in))
     valid = [task for task in tasks if task.task_id not in conflicts]
     merges = [task for task in valid if task.work.action is TaskAction.MERGE]
@@ -85,6 +85,7 @@ def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outputs
 
 
 def _converted(conversions: Sequence[CompactionTask]) -> Mapping[str, frozenset[str]]:
+    """Return, for the path of each converted delete file, the data files that get new position deletes in its place."""
     paths: dict[str, set[str]] = defaultdict(set)
     for task in conversions:
         for delete in task.work.converts:

@@ -26,7 +26,7 @@ def bucket_of(file: LiveFile) -> Bucket:
 
 @dataclass(frozen=True, slots=True)
 class HeadLayout:
-    """What the rules need of the head's metadata. `field_ids` maps a schema id to all field ids of the schema, with nested ones."""
+    """What the rules need of the head's metadata. `field_ids` maps a schema id to its field ids, nested ones included."""
 
     unpartitioned_spec_ids: frozenset[int]
     field_ids: Mapping[int, frozenset[int]]

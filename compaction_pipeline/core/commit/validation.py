@@ -39,6 +39,7 @@ def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outpu
 
 
 def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> str | None:
+    """Return why a task may not be committed; None when it may."""
     if task.work.action is TaskAction.DROP_DELETES:
         return None
     reason = _unfit_result(task) or _moved_input(task, head) or _duplicate_delete(task, head) or _lost_delete(task, head, paths_in)
@@ -49,6 +50,7 @@ def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf, paths_
 
 
 def _unfit_result(task: CompactionTask) -> str | None:
+    """Return why the result of a task cannot be what its work asked for; None when it can."""
     if task.result is None or task.result.error is not None:
         return "it has no result: " + (task.result.error or "" if task.result else "it was not merged")
     written = sum(output.record_count for output in task.result.outputs)

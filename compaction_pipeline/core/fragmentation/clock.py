@@ -29,9 +29,9 @@ def is_pausing(last_planned_at: datetime | None, properties: TableProperties, no
 def may_be_due(nodes: Iterable[NodeState], properties: TableProperties, *, global_deletes: bool = False) -> bool:
     """Return whether a plan made now could differ from the last one although no file changed.
 
-    This is so when a node has no verdict for its present files, when a node is due or held back, or when an interval may end: that
-    of MINOR for a node with at least two small files, that of FULL for any node when it is switched on. `global_deletes` is True
-    when the table has global equality deletes; they count as small files in every node, so one small file of its own is enough.
+    It could when one of these holds for a node: it has no verdict for its present files; it is due or held back; it has two small
+    files, so that the interval of MINOR may end; FULL has an interval, and the node has files. `global_deletes` is True when the table
+    has global equality deletes. These count as small files in every node, so one small file of the node itself is enough.
     """
     least = 1 if global_deletes else _LEAST_FILES
     return any(

@@ -111,9 +111,11 @@ def _rates(deletes: Sequence[LiveFile], data: Iterable[LiveFile]) -> tuple[Seque
 
 
 def _table_rates(deletes: Sequence[LiveFile], table_rows: int) -> tuple[Sequence[int], Sequence[float]]:
+    """Return the same as `_rates` for global deletes, each of which is shared among all rows of the table."""
     return _summed(deletes, [delete.record_count / max(table_rows, 1) for delete in deletes])
 
 
 def _summed(deletes: Sequence[LiveFile], shares: Sequence[float]) -> tuple[Sequence[int], Sequence[float]]:
+    """Return the sequence numbers of the deletes, and for each position the sum of the shares from there on. The last sum is 0."""
     from_here_on = [*accumulate(reversed(shares))][::-1]
     return [delete.data_sequence_number for delete in deletes], [*from_here_on, 0.0]

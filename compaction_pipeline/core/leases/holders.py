@@ -31,10 +31,10 @@ def shown_owner(owner: str) -> str:
 
 
 def held_in_words(held: LeaseHolder | None, doing: str) -> str:
-    """Return a sentence that says who holds a lease and until when; `doing` is what the holder does, for example "planning t".
+    """Return a text that says who holds a lease and until when.
 
-    Example: "process 4711 on lake-1 is planning lake.shop.orders (its lease ends at 12:00:30 UTC unless renewed)". `held` is None
-    when the lease was free again by the time somebody looked.
+    Example: "process 4711 on lake-1 is planning lake.shop.orders (its lease ends at 12:00:30 UTC unless renewed)". `doing` is what the
+    holder does, here "planning lake.shop.orders". `held` is None when the lease was free again by the time somebody looked.
     """
     if held is None:
         return f"another process was {doing} a moment ago"

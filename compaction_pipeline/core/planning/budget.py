@@ -54,7 +54,7 @@ def is_held_back(verdict: NodeVerdict) -> bool:
 
 
 def gain(work: TaskWork) -> int:
-    """Return an estimate of the files that a reader no longer opens after the task; a delete file counts once for each task."""
+    """Return an estimate of how many files fewer a reader opens after the task. Every task counts each delete file that it applies."""
     if work.action is TaskAction.MERGE:
         return len(work.inputs) - work.predicted_files + len(work.deletes)
     return len(work.converts)

@@ -97,7 +97,8 @@ def _wanted(
 ) -> list[tuple[LiveFile, Sequence[LiveFile]]]:
     """Return the deletes to convert, each with the data files that it reaches.
 
-    Equality deletes are always wanted. Position deletes are wanted when a data file has two of them, or an equality delete too.
+    A delete is wanted only when every data file that it reaches stays or is merged. Position deletes are wanted only when a staying
+    data file has two of them, or has a wanted equality delete too.
     """
     wanted: list[tuple[LiveFile, Sequence[LiveFile]]] = []
     with_equality: set[str] = set()
@@ -122,7 +123,7 @@ def _wanted(
 def _coverable(
     scope: EqualityScope, staying: Mapping[str, tuple[TableNode, LiveFile]], merged: Mapping[str, _Unit]
 ) -> Iterable[tuple[LiveFile, Sequence[LiveFile]]]:
-    """Yield the deletes of a scope that reach at least one staying data file, and no data file that neither stays nor is merged."""
+    """Yield the deletes of a scope that reach a staying data file, when every data file that they reach stays or is merged."""
     if not scope.deletes:
         return
     uncovered = [file.data_sequence_number for file in scope.data if file.path not in staying and file.path not in merged]

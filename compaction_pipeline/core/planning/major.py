@@ -69,6 +69,7 @@ def minor_grows_into_major(view: NodeView, forced: bool) -> bool:
 
 
 def _bins(view: NodeView, rewritten_segments: set[str], join: bool) -> list[MergeBin]:
+    """Return the bins of all fragments and of the segments at these paths; with `join`, of the undersized segments too."""
     pool: list[LiveFile] = [*view.fragments]
     taken = {file.path for file in pool}
     if join:

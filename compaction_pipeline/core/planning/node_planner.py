@@ -96,7 +96,7 @@ class PlannedPart:
         """Return the decision about each node, and the tasks.
 
         The files of a node's Pending tasks are planned again only when files that are in no task join them. Each round of the loop
-        finds the nodes for which this is not so, and the next round leaves their Pending files alone.
+        finds the nodes without such files, and the next round leaves the Pending files of these nodes alone.
         """
         keep_pending: set[TableNode] = set()
         while True:
@@ -123,14 +123,16 @@ class PlannedPart:
                 (waiting if file.path in self.in_use.pending else fresh).add(work.node)
         return waiting - fresh
 
-    def _view(self, group: NodeFiles, keep_pending: bool, without_pending: bool = False) -> NodeView:
+    def _view(self, group: NodeFiles, keep_pending: bool) -> NodeView:
+        """Return a node with the data files that a plan may take. With `keep_pending` files of Pending tasks are not among them."""
         blocked = self.in_use.paths | self.duplicates.keys() | self.under_duplicates
-        leave = keep_pending or without_pending
+        pending = self.in_use.pending if keep_pending else {}
         exclusive = group.node in self.in_use.exclusive_nodes
-        available = [] if exclusive else [f for f in group.data if f.path not in blocked and not (leave and f.path in self.in_use.pending)]
+        available = [] if exclusive else [file for file in group.data if file.path not in blocked and file.path not in pending]
         return NodeView(group, available, self.reach, self.properties, self.spread, self.table_rows, sort_order_id=self.files.sort_order_id)
 
     def _decide(self, view: NodeView) -> NodeDecision:
+        """Decide about one node: whether it is left alone, which type is due, and which bins that makes."""
         node, request = view.node, self.request
         if request.nodes is not None and node not in request.nodes:
             return NodeDecision(PlanReasonCode.NOT_REQUESTED, "the request does not name this node")
@@ -179,6 +181,7 @@ class PlannedPart:
         return [*view.files.deletes, *foreign]
 
     def _choose_full(self, view: NodeView, decision: NodeDecision, full: Trigger) -> None:
+        """Put the bins of a FULL into the decision, and move the rows to the current partition spec when they may move."""
         text = full.text
         moves = view.node.spec_id != self.files.default_spec_id
         if moves and (stays := keeps_old_spec(self.history, self.properties, self.now)) is not None:
@@ -191,6 +194,7 @@ class PlannedPart:
                 decision.text += f"; rows move from partition spec {view.node.spec_id} to {self.files.default_spec_id}"
 
     def _choose_major(self, view: NodeView, decision: NodeDecision, minor: Trigger) -> None:
+        """Put the bins of a MAJOR into the decision when a MAJOR is due."""
         forced = self.request.force
         segments = high_delete_ratios(view, forced)
         joins = joins_undersized(view)
@@ -213,6 +217,7 @@ class PlannedPart:
     # ---- tasks -------------------------------------------------------------------------------------------------------
 
     def _tasks(self, decisions: Mapping[TableNode, NodeDecision], conversions: Conversions) -> list[TaskWork]:
+        """Return the tasks of all merge bins, then those of fragments that are merged alone, then the conversions."""
         tasks = []
         for node, decision in decisions.items():
             for index, each in enumerate(decision.bins):
@@ -258,6 +263,7 @@ class PlannedPart:
     # ---- reasons -----------------------------------------------------------------------------------------------------
 
     def _explain(self, decisions: Mapping[TableNode, NodeDecision], tasks: Sequence[TaskWork], views: Mapping[TableNode, NodeView]) -> None:
+        """Give each decision its final reason code and text, now that the tasks are known."""
         working = {work.node: work for work in tasks}
         for node, decision in decisions.items():
             if decision.code is not PlanReasonCode.NOT_FRAGMENTED:
@@ -289,6 +295,7 @@ class PlannedPart:
         return decision if decision.type or decision.minor_due else None
 
     def _said_of_copies(self, copied: Sequence[LiveFile]) -> str:
+        """Return the text about data files that are live more than once. `copied` has an item for each copy."""
         first = copied[0].path
         manifests = [manifest for manifest, many in self.duplicates[first].items() for _ in range(many)]
         paths = len({file.path for file in copied})
@@ -300,6 +307,7 @@ class PlannedPart:
         )
 
     def _said_of_duplicate_deletes(self, node: TableNode, under: Sequence[LiveFile]) -> str:
+        """Return the text about data files that are left alone, because a delete file that is live more than once reaches them."""
         path = next(delete.path for delete in self.reach.of_all(node, under) if delete.path in self.duplicate_deletes)
         manifests = [manifest for manifest, many in self.duplicate_deletes[path].items() for _ in range(many)]
         return (
@@ -309,7 +317,7 @@ class PlannedPart:
 
 
 def _duplicates(of: Iterable[LiveFile]) -> Mapping[str, Mapping[str, int]]:
-    """Return the paths of files that are live more than once, each with how often every manifest lists it."""
+    """Return the paths of files that are live more than once, and for each path how often each manifest lists it."""
     files = list(of)
     paths = [file.path for file in files]
     if len(set(paths)) == len(paths):

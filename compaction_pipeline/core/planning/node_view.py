@@ -152,6 +152,7 @@ class NodeView:
         return outputs
 
     def _tasks(self, bins: Sequence[tuple[LiveFile, ...]], smallest_bytes: int) -> list[MergeBin]:
+        """Pack the bins of a large node into tasks. A bin that is larger than the target size is a task of its own."""
         target = self.properties.target_size_bytes
         sums = [sum(file.file_size_bytes for file in inputs) for inputs in bins]
         tasks = []

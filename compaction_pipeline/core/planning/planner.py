@@ -83,7 +83,7 @@ class Planning:
         self._part: PlannedPart | None = None
 
     def add(self, files: TableFiles, nodes: Collection[TableNode] | None = None) -> None:
-        """Decide about these nodes, or with None about all nodes of the part, by the files of the part."""
+        """Decide about `nodes` by the files of a part. None means all nodes of the part."""
         part = PlannedPart(files, self._in_use, self._properties, self._request, self._history, self._now, nodes)
         decisions, tasks = part.chosen()
         self._part = part
@@ -104,7 +104,7 @@ class Planning:
             self._files = {node: held for node, held in self._files.items() if node in kept}
 
     def add_by_figures(self, node: TableNode, figures: NodeFigures) -> bool:
-        """Decide to leave a node alone by its sums, without its files. Return False when `add` must decide by the files instead.
+        """Leave a node alone when its sums show that nothing is due, and return True. False means that `add` must decide by its files.
 
         The node must have no file in a task, and no delete of another node may reach it.
         """
@@ -166,7 +166,7 @@ class Planning:
         return data, deletes, size
 
     def _drop(self) -> list[TaskWork]:
-        """Return one task that drops the dangling delete files, when nothing else can be gained and a node is due; otherwise none."""
+        """Return a task that drops the dangling delete files, when a due node gains nothing else; otherwise no task."""
         due = [
             node
             for node, decision in self._decisions.items()
@@ -205,6 +205,7 @@ class Planning:
         return True
 
     def _mark_cut(self, tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> None:
+        """Mark the nodes whose tasks all exceeded the budget."""
         working = {work.node for work in planned}
         for node in (*self._gains, *(work.node for work in tasks)):
             decision = self._decisions[node]
@@ -213,12 +214,14 @@ class Planning:
                 decision.text += f"; it waits, as the quota leaves {count_text(max(self._budget.task_slots, 0), 'task slot')}"
 
     def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
+        """Return the Pending tasks whose files the planned tasks take, and all Pending tasks of their groups."""
         pending, groups = self._in_use.pending, self._in_use.pending_groups
         taken = {pending[file.path] for work in planned for file in work.inputs if file.path in pending}
         named = {groups[task_id] for task_id in taken if task_id in groups}
         return tuple(sorted(taken | {task_id for task_id, group in groups.items() if group in named}))
 
     def _summary(self, planned: Sequence[TaskWork]) -> PlanReason:
+        """Return the reason of the whole plan: what is planned, or the most important reason for planning nothing."""
         if planned:
             nodes = {work.node: None for work in planned}
             inputs = sum(len(work.inputs) for work in planned)

@@ -47,6 +47,7 @@ def predicted_after(files: TableFiles, tasks: tuple[TaskWork, ...]) -> TableFile
 
 
 def _outputs(files: TableFiles, work: TaskWork, number: int) -> list[LiveFile]:
+    """Return the outputs that one MERGE task is expected to write. `number` makes their paths unique."""
     size = -(-work.predicted_bytes // max(work.predicted_files, 1))
     rows = sum(file.record_count for file in work.inputs)
     return [
@@ -66,6 +67,7 @@ def _outputs(files: TableFiles, work: TaskWork, number: int) -> list[LiveFile]:
 
 
 def _position_deletes(files: TableFiles, tasks: tuple[TaskWork, ...], converted: set[str]) -> list[LiveFile]:
+    """Return the position-delete files that the CONVERT tasks are expected to write, one for each of their inputs."""
     if not converted:
         return []
     nodes = files_by_node(files.files)

@@ -21,7 +21,7 @@ class CompactionType(str, Enum):
     MAJOR = "MAJOR"
     """Also rewrites files with many deleted rows, and joins undersized files."""
     FULL = "FULL"
-    """Rewrites all files of a node."""
+    """Rewrites all data files of a node."""
 
 
 class TaskAction(str, Enum):

@@ -44,7 +44,7 @@ class NodeMetrics:
 
 @dataclass(frozen=True, slots=True)
 class NodeFigures:
-    """Sums over the files of a node that the state database computes, so that no file need be loaded.
+    """Sums over the files of a node. The state database computes them, so that no file has to be loaded.
 
     `metrics` has no estimate of deleted rows, because that needs the files. A data file is undersized when it is not small but has at
     most `self-optimizing.min-target-size-ratio` × target size bytes. `max_sequence_number` is the highest of all files of the node.

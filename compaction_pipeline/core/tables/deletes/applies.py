@@ -3,8 +3,8 @@
 - A position delete applies to a data file when the data file's data sequence number is at most the delete's own, both have the same
   spec and partition, and the delete's referenced file or path bounds allow the data file's path.
 - An equality delete applies to a data file when the data file's data sequence number is below the delete's own, and both have the
-  same spec and partition. A global one, whose own spec is unpartitioned, applies in every partition. A spec with void transforms only
-  counts as unpartitioned.
+  same spec and partition. A delete whose own spec is unpartitioned is global: it applies in every partition. A spec whose transforms are
+  all void counts as unpartitioned.
 
 The rules here are never narrower than the spec: a delete that might apply counts as one that applies.
 """
