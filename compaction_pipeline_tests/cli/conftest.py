@@ -1,4 +1,4 @@
-"""A command line on a state database, a catalog and tables of its own; merges run in this process."""
+"""Fixtures of a command line with its own state database, catalog and tables. Merges run in this process."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ BY_BUCKET = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "bucket")
 
 @dataclass
 class Desk:
-    """A person at a shell: what they type, and the lake they look after."""
+    """A lake, and methods that run commands as a person does."""
 
     folder: Path
     lake: SqlCatalog
 
     def type(self, *arguments: str, **environment: str | None) -> Result:
-        """Run a command; nothing but an exit code may come out of it."""
+        """Run a command. It must not raise any exception except SystemExit."""
         result = CliRunner(env=environment).invoke(app, list(arguments))
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result
 
     @contextmanager
     def meanwhile(self, action: Callable[[], object]) -> Iterator[None]:
-        """Let something happen at the first merge, before it is reported."""
+        """Call a function after the first merge, before that merge is reported."""
         actions = [action]
 
         class Engine(InProcessMergeEngine):
@@ -68,7 +68,7 @@ class Desk:
             yield
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        """Run a command with --json; stdout must be exactly one JSON value."""
+        """Run a command with --json. Its stdout must be exactly one JSON value."""
         result = self.type(*arguments, "--json")
         assert result.exit_code == code, result.output
         return json.loads(result.stdout)
@@ -81,13 +81,13 @@ class Desk:
         return ("-p", "type=sql", "-p", f"uri=sqlite:///{self.folder}/catalog.db", "-p", f"warehouse=file://{self.folder}/warehouse")
 
     def table(self, files: int = 12, buckets: tuple[int, ...] = (0, 1), name: str = "orders", **properties: str) -> Table:
-        """`files` small files of one row in each bucket; ids are unique."""
+        """Create a table with `files` small files of one row in each bucket. The ids are unique."""
         table = self.lake.create_table(f"shop.{name}", SCHEMA, partition_spec=BY_BUCKET, properties=properties)
         self.append(table, files, buckets)
         return table
 
     def append(self, table: Table, files: int, buckets: tuple[int, ...] = (0,), first: int = 0) -> None:
-        """One commit of them."""
+        """Commit `files` small files in each bucket."""
         row_delta(table, data=[self._file(table, first + number, bucket) for number in range(files) for bucket in buckets])
 
     def _file(self, table: Table, number: int, bucket: int) -> OutputFile:
@@ -95,7 +95,7 @@ class Desk:
         return write_parquet_file(table, rows, content=FileContent.DATA, partition=Record(bucket), name=f"data-{number}-{bucket}")
 
     def delete(self, table: Table, bucket: int, row_id: int) -> None:
-        """One equality delete by id."""
+        """Commit one equality delete by id."""
         ids = pa.table({"id": pa.array([row_id], pa.int64())})
         output = write_parquet_file(
             table, ids, content=FileContent.EQUALITY_DELETES, equality_ids=(1,), partition=Record(bucket), name=f"delete-{row_id}"
@@ -103,7 +103,7 @@ class Desk:
         row_delta(table, equality_deletes=[(output, (1,))])
 
     def ids(self, table: Table) -> list[int]:
-        """The ids that a reader sees; for a table without delete files."""
+        """The ids that a reader sees. Use it only for a table without delete files."""
         return sorted(table.refresh().scan().to_arrow()["id"].to_pylist())
 
 

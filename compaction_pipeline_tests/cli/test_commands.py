@@ -1,4 +1,4 @@
-"""Catalogs, tables, records, status, state, doctor; and what holds for every command."""
+"""The commands for catalogs, tables, records, status, state and doctor, and rules that every command follows."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_status_is_the_page_to_look_at_first(desk: Desk) -> None:
 
 
 def test_the_state_is_upgraded_on_demand(desk: Desk) -> None:
-    # SQLite's was made of this version.
+    # The SQLite database already has this version.
     assert desk.json("state", "upgrade")["upgraded"] is False
 
 

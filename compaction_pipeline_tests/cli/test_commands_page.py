@@ -1,4 +1,4 @@
-"""`docs/commands.md` tells of every command: its sections are made here, from the application that the command line runs."""
+"""`docs/commands.md` describes every command. This test makes its sections from the application that the command line runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = "Examples:"
 
 
 def commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, with its full name, in the order of the help."""
+    """Every command that is not a group, with its full name, in the order of the help."""
     for child in group.list_commands(None):
         command = group.get_command(None, child)
         full_name = f"{name} {child}"

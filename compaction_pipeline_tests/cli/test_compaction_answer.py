@@ -1,4 +1,4 @@
-"""Every end that a compaction can have, its exit code and its figures."""
+"""Each way in which a compaction can end, with its exit code and its figures."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 
 
 def _add_once_more(table: Table) -> None:
-    """As `add_files` without its check for duplicates does."""
+    """Add a file a second time, as `add_files` does without its check for duplicates."""
     paths = [task.file.file_path for task in table.scan().plan_files()]
     table.add_files(paths, check_duplicate_files=False)
 

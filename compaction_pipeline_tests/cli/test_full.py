@@ -15,7 +15,7 @@ from compaction_pipeline_tests.cli.conftest import SCHEMA, Desk
 
 _ORDER = SortOrder(SortField(1, transform=IdentityTransform()))
 _ROWS = 40_000
-# A long is a random number, so that a file has about 8 bytes a row whatever the codec.
+# The ids are spread like random numbers, so a file has about 8 bytes for each row, whatever the codec.
 _IDS = [(number * 0x9E3779B97F4A7C15) % (1 << 63) for number in range(_ROWS)]
 
 

@@ -1,4 +1,4 @@
-"""A command imports what it needs: libraries that take seconds to import are left out where they have no work."""
+"""A command imports only what it needs, because some libraries take seconds to import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compaction_pipeline_tests.cli.conftest import Desk
 _HEAVY = ("pyspark", "dagster", "pyiceberg", "pyarrow", "pandas", "duckdb", "numpy", "polars")
 _DATABASE = ("sqlalchemy", "alembic", "pydantic_settings")
 _WORKING = tuple(f"compaction_pipeline.{room}." for room in ("services", "storage", "iceberg", "spark", "defs", "file_io"))
-"""Rooms of the program where work is done: help and versions need none of it."""
+"""Packages of the program that do the work. The help and the version need none of them."""
 _PROGRAM = """
 import json, sys
 from compaction_pipeline.cli.main import app
@@ -27,7 +27,7 @@ sys.stderr.write(json.dumps(sorted(sys.modules)))
 
 
 def imported(*arguments: str) -> set[str]:
-    """The modules that a process holds after a command."""
+    """The modules that a process has imported after this command."""
     command = [sys.executable, "-W", "ignore", "-c", _PROGRAM, json.dumps(arguments)]
     done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=True)
     return set(json.loads(done.stderr.splitlines()[-1]))

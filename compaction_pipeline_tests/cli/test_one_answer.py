@@ -1,4 +1,4 @@
-"""`compact --json` answers the same object whatever ends it, and stderr holds one line a message."""
+"""`compact --json` prints the same kind of object whatever ends it, and each message on stderr is one line."""
 
 from __future__ import annotations
 

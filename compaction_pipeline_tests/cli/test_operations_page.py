@@ -1,4 +1,4 @@
-"""`docs/operations.md` tells of every exit code and every reason: its tables are made here, from the enums themselves."""
+"""`docs/operations.md` explains every exit code and every reason. This test makes its tables from the enums."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def exit_of_reason(code: PlanReasonCode) -> str:
 
 
 def exit_of_error(code: ErrorCode) -> str:
-    """The exit codes of the errors that have this code; those that are no class of error end in `cli/app.py`."""
+    """The exit codes of the errors with this code. INTERRUPTED has no class of error; `cli/app.py` ends with its exit code."""
     if code is ErrorCode.INTERRUPTED:
         return str(int(ExitCode.INTERRUPTED))
     codes = {int(exit_code_of(kind.__new__(kind))) for kind in kinds(CompactionError) if kind.code is code}
@@ -174,7 +174,7 @@ def kinds(kind: type[CompactionError]) -> list[type[CompactionError]]:
 
 
 def tables() -> Mapping[str, str]:
-    """What stands between the marks of the page, by their names."""
+    """The text between the marks of the page, by the name of the mark."""
     return {
         "exit codes": table(("exit code", "means", "what to do"), [(str(int(code)), *EXIT_CODES[code]) for code in ExitCode]),
         "plan reasons": table(

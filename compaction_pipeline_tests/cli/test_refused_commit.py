@@ -1,4 +1,4 @@
-"""A REST catalog that refuses, or loses, a commit: what the command line says, and what it leaves."""
+"""What the command line says and leaves when a REST catalog refuses a commit, or loses its answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_refused_commit_ends_with_1_and_the_catalog_s_answer(desk: Desk, serve
         shown = desk.type(*command, COLUMNS="400")
         assert shown.exit_code == 0
         assert "the test says 403" in shown.stdout, command
-    # What is merged is kept: the next command commits it.
+    # The merged files are kept, and the next command commits them.
     again = desk.json("compact", TABLE)
     assert (again["committed"], again["files_after"]) == (1, 1)
     assert "the test says 403" not in desk.type("table", "list", COLUMNS="400").stdout

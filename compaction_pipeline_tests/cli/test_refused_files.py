@@ -16,7 +16,7 @@ from compaction_pipeline_tests.opened import opened
 
 
 def _rewrite(table: Table, rows: pa.Table, part: str) -> None:
-    """Put other rows in the place of a live file, as a careless job does."""
+    """Overwrite a live file with other rows, as a careless job does."""
     path = next(Path(table.location().removeprefix("file://")).rglob(f"*{part}*.parquet"))
     pq.write_table(rows, path)
 
@@ -49,7 +49,7 @@ def test_a_file_that_breaks_a_rule_is_refused_after_one_attempt(desk: Desk, brea
     (task,) = services.stores.tasks.tasks(statuses=(TaskStatus.FAILED,))
     services.close()
     assert (task.attempt, task.max_attempts) == (1, 4)
-    # A person who looks again later is told the same.
+    # A person who looks again later sees the same reason.
     said = desk.type("table", "show", TABLE, "--json")
     assert reason in json.dumps(json.loads(said.stdout))
 

@@ -1,4 +1,4 @@
-"""Commands touch the storage of a catalog, and say so when it does not let them in."""
+"""Commands check the storage of a catalog, and report when it refuses access."""
 
 from __future__ import annotations
 

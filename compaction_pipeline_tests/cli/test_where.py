@@ -1,4 +1,4 @@
-"""`--where` means exactly the partitions that a person named, or says what there is."""
+"""`--where` selects exactly the partitions that a person named. Otherwise the error lists the partitions that exist."""
 
 from __future__ import annotations
 

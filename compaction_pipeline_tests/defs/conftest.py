@@ -1,4 +1,4 @@
-"""A small real deployment: SQLite state, an Iceberg table of several days with small files, merges in this process."""
+"""Fixtures of a small real deployment: SQLite state, an Iceberg table of several days with small files, merges in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS_WRITTEN = 45
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Where the lake stands, and a copy of how it looked at first: metadata holds absolute paths, so it is put back, not moved."""
+    """The folder of the lake, and a copy of its first state. Metadata contains absolute paths, so the copy is put back into that folder."""
     base = tmp_path_factory.mktemp("deployment")
     stands, copy = base / "stands", base / "copy"
     made = Lake(stands / "lake")
@@ -39,7 +39,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def lake(pristine: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """A registered catalog with `shop.orders`: days 1–3 with 4, 4 and 1 small files; 3 make a minor due; commits at once."""
+    """A registered catalog with `shop.orders`. Days 1–3 have 4, 4 and 1 small files, a MINOR is due at 3, and commits do not wait."""
     stands, copy = pristine
     shutil.rmtree(stands)
     shutil.copytree(copy, stands)
@@ -51,7 +51,7 @@ def lake(pristine: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 @pytest.fixture
 def services(lake: Lake) -> Iterator[OpenedServices]:
-    """Services on the lake's state, as another process would open them."""
+    """Services on the lake's state, as another process opens them."""
     opened = OpenedServices(load_settings())
     yield opened
     opened.close()

@@ -1,4 +1,4 @@
-"""A real Iceberg table on a SQLite catalog, with as many small files as a test wants. Shared with the browser tests."""
+"""A real Iceberg table on a SQLite catalog, with as many small files as a test wants. The browser tests use it too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROPERTIES = {
 
 
 class Lake:
-    """`lake.shop.orders` and how to write to it."""
+    """A lake with the table `lake.shop.orders`, and methods that write to it."""
 
     identifier = TableIdentifier("lake", ("shop",), "orders")
 
@@ -52,7 +52,7 @@ class Lake:
         return self._catalog.create_table(name, SCHEMA, partition_spec=SPEC, properties={**PROPERTIES, **properties})
 
     def append_small_files(self, day: int, files: int, rows: int = 5, table: str = "shop.orders") -> None:
-        """One commit of `files` small files in one day."""
+        """Commit `files` small files for one day."""
         self._append(self._catalog.load_table(table), day, files, rows)
 
     def _append(self, table: Table, day: int, files: int, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""When a draining run ends early."""
+"""When a run that drains the queue ends early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failed run of ours is shown on `table_health`; a stranger's is not."""
+"""`table_health` shows a failed run of our jobs and assets, and no other failed runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code location: loads without opening anything, in its own deployment and with a prefix in another one's."""
+"""The code location loads without opening anything, in its own deployment and, with a prefix, in another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees: stable numeric names, tables of at most 20 rows, plain values."""
+"""The metadata that a person sees: figures with stable names, tables of at most 20 rows, plain values."""
 
 from __future__ import annotations
 

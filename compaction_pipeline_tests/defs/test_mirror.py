@@ -1,4 +1,4 @@
-"""The mirror: an event per committed node and record, in pages, none left out."""
+"""The mirror makes one event for each committed node and record, page by page, and leaves none out."""
 
 from __future__ import annotations
 

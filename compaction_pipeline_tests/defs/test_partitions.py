@@ -1,4 +1,4 @@
-"""Partition keys: who becomes one, who retires, and that a table's key is its own."""
+"""Which nodes become partitions, which partitions retire, and that each table has a key of its own."""
 
 from __future__ import annotations
 

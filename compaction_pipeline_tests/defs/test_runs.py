@@ -26,7 +26,7 @@ from compaction_pipeline_tests.opened import OpenedServices
 def launch(
     instance: dg.DagsterInstance, asset: dg.AssetKey, *keys: str, config: Mapping[str, Any] | None = None
 ) -> dg.ExecuteInProcessResult:
-    """Materialize partitions as the UI does: a range of keys is one run."""
+    """Materialize partitions as the UI does: one run for a range of keys."""
     name = "table_nodes" if asset == COMPACTED_FILES else "tables"
     instance.add_dynamic_partitions(name, list(keys))
     job = defs.resolve_implicit_global_asset_job_def()

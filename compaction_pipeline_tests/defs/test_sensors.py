@@ -1,4 +1,4 @@
-"""Sensors on a real table: they find, plan, ask for one run, mirror, and say with numbers why they did not."""
+"""Sensors on a real table find changes, plan, request one run and mirror records. Otherwise they say with numbers why not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tick = Callable[..., dg.SensorResult]
 
 @pytest.fixture
 def tick(instance: dg.DagsterInstance) -> Tick:
-    """Evaluate a sensor by name as the daemon does: what it asks for of partitions and events is stored."""
+    """A function that evaluates a sensor by name as the daemon does, and stores its partitions and events."""
 
     def evaluate(name: str, cursor: str | None = None) -> dg.SensorResult:
         repository = defs.get_repository_def()
@@ -127,7 +127,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
         "record_matches_table",
     }
     assert set(instance.get_dynamic_partitions("table_nodes")) == {key(1), key(2)}
-    # A crash before the cursor was stored tells it again; with the cursor it is remembered.
+    # After a crash before the cursor was stored, the record is mirrored again. With the stored cursor it is not.
     assert len(tick("commit_sensor").asset_events) == len(first.asset_events)
     assert tick("commit_sensor", first.cursor).asset_events == []
 

@@ -1,4 +1,4 @@
-"""A run on real Spark, as production does it: no JVM before the first merge, none after the run."""
+"""A run on real Spark, as in production. No JVM runs before the first merge, and none after the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the core that the tests of the Dagster door show, judge and mirror: one line each."""
+"""One-line builders of core values for the tests of the Dagster definitions."""
 
 from __future__ import annotations
 

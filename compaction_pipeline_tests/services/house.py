@@ -1,4 +1,4 @@
-"""The whole program on a small real lake: SQLite state, real tables, the in-process engine, a clock that only tests move."""
+"""The whole program on a small real lake: SQLite state, real tables, the in-process engine, and a clock that only tests move."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compaction_pipeline_tests.opened import OpenedServices
 
 
 class House:
-    """Services over a lake. `now` is the clock; sleeping moves it."""
+    """Services over a lake. `now` is the clock, and a sleep moves it."""
 
     def __init__(self, folder: Path, observe: bool = False, properties: Mapping[str, str] | None = None) -> None:
         self.now = datetime.now(timezone.utc)
@@ -28,7 +28,7 @@ class House:
         self.now += timedelta(seconds=seconds)
 
     def before_sleep(self, act: Callable[[], object]) -> list[bool]:
-        """Do this whenever the program waits, as another process would meanwhile; the answer grows by an entry each time."""
+        """Call `act` whenever the program sleeps, as if another process did something then. The returned list gets one entry each time."""
         waits: list[bool] = []
 
         def sleep(seconds: float) -> None:
@@ -40,7 +40,7 @@ class House:
         return waits
 
     def fragmented(self, name: str = "t", files: int = 12, **properties: str) -> LakeTable:
-        """A table of small files with ids 0 … files-1, one each, known to the state."""
+        """A table of small files with the ids 0 to `files - 1`, one in each file. The state database knows the table."""
         table = self.lake.table(name, properties={key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()})
         row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in range(files)])
         self.services.explore_catalogs.explore()

@@ -27,7 +27,7 @@ FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
 
 
 class Between:
-    """An engine that does something after the merge and before the commit: a writer that comes in between."""
+    """An engine that calls a function between the merge and the commit, for example another writer's commit."""
 
     def __init__(self, *actions: Callable[[], object]) -> None:
         self._actions = list(actions)
@@ -58,7 +58,7 @@ class Broken:
 
 
 class Away(Broken):
-    """An engine that does not start, after it did so many times."""
+    """An engine that starts `times` times, and then fails to start."""
 
     def __init__(self, error: Exception, times: int = 0) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""A plan or a refresh that takes longer than its lease keeps it, and one that lost it while it stood still changes nothing."""
+"""A plan or a refresh that takes longer than its lease keeps the lease. One that lost its lease while it stood still changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compaction_pipeline_tests.services.house import House
 
 
 class SlowHouse(House):
-    """A house whose `work` takes time, with as many heartbeats as that time has."""
+    """A house whose `work` lets time pass, with the heartbeats of that time."""
 
     beats: list[Callable[[], object]]
 
@@ -79,7 +79,7 @@ def test_a_plan_that_stood_still_until_another_had_its_lease_queues_nothing(hous
     planned = house.services.plan_tables.plan(table.identifier, PlanRequest())
     assert (planned.plan.reason.code, planned.tasks, planned.busy) == (PlanReasonCode.FILES_IN_USE, (), True)
     assert house.services.stores.tasks.tasks(table.identifier) == ()
-    # The other one holds it still.
+    # The other process still holds the lease.
     assert not house.services.stores.leases.acquire(f"plan:{table.identifier}", "third#1", house.now, timedelta(seconds=1))
 
 

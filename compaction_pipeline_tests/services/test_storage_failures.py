@@ -1,4 +1,4 @@
-"""A store that refuses or stumbles, and what the program does about the table: waits with a reason, burns no attempt, loses no row."""
+"""When a store refuses requests or fails in passing, the table waits with a reason, no attempt is used up and no row is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _compact(house: House, table: LakeTable) -> Compaction:
 
 
 def _ids(table: LakeTable, store: ObjectStore) -> list[int]:
-    """Ids in the head's files, which no delete touches, as the store holds them."""
+    """The ids in the data files of the head, read from the store. No delete touches these files."""
     keys = [path.removeprefix(store.url("")) for path in table.paths(FileContent.DATA)]
     return sorted(number for key in keys for number in pq.read_table(pa.BufferReader(store.objects[key]))["id"].to_pylist())
 
@@ -123,7 +123,7 @@ def test_a_store_that_stumbles_at_every_third_request_changes_nothing(house: Hou
     def stumble(method: str, key: str) -> Fault | None:
         nonlocal count
         count += 1
-        # A body that is cut off is one of an answer that has a body.
+        # Only an answer with a body can be cut off in its body.
         return fault if count % 3 == 0 and (fault.do != "cut" or method == "GET") else None
 
     store.fault = stumble

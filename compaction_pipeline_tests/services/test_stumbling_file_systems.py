@@ -1,4 +1,4 @@
-"""Metadata on file systems other than S3, which stumble: read again with growing pauses, and never called lost because of it."""
+"""Metadata on file systems that fail in passing, other than S3. It is read again with growing pauses, and never called lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from compaction_pipeline_tests.services.house import House
 
 
 class StumblingIO(PyArrowFileIO):
-    """PyArrow's FileIO whose opening of a metadata file, the `n`th of that path, fails as `fault` says."""
+    """PyArrow's FileIO. `fault` gets the path of a metadata file and how often it was opened, and returns the error to raise, or None."""
 
     opened: ClassVar[Counter[str]] = Counter()
     fault: ClassVar[Callable[[str, int], OSError | None]] = staticmethod(lambda path, n: None)
@@ -53,7 +53,7 @@ class Stumbling(InputFile):
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Pauses between tries, which take no time."""
+    """The pauses between tries, in seconds. The test does not really wait."""
     made: list[float] = []
     monkeypatch.setattr(second_look, "sleep", made.append)
     return made

@@ -1,4 +1,4 @@
-"""Commits that fail: the pause after them, what the table shows, and what is told when a lost answer is found."""
+"""Failed commits: the pause after them, what the table shows, and what is reported when a lost answer is found."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> Non
     assert shown.health is HealthStatus.FAILING
     assert "HTTP 403: no right" in shown.reason
     assert "tried again from" in shown.reason
-    # A refresh between the two knows nothing of it.
+    # A refresh between the two commits does not clear the problem.
     house.services.compact_table.refresh(table.identifier)
     [shown] = house.services.read_tables.tables()
     assert "HTTP 403" in shown.reason
@@ -138,14 +138,14 @@ def test_a_record_says_whether_every_request_of_it_was_answered(house: House) ->
     assert unknown is not None
     assert not unknown.answered
     [settled] = house.services.commit_tables.settle(table.identifier)
-    # Nobody knows what became of its request; that of the next one was answered.
+    # The first record's request was never answered. The request of the next record was.
     assert (settled.status, settled.answered) == (RecordStatus.FAILED, False)
     done = house.services.compact_table.compact(table.identifier)
     assert [(record.status, record.answered) for record in done.records] == [(RecordStatus.COMMITTED, True)]
 
 
 def test_the_files_of_an_unanswered_commit_stay_for_a_day(house: House) -> None:
-    # On v2 a catalog refuses a snapshot whose sequence number is used; on v1 there is none.
+    # On format v2 a catalog refuses a snapshot whose sequence number is used already. Format v1 has no sequence numbers.
     table = with_prepared(house, format_version="1")
     late: list[tuple[Any, ...]] = []
 
@@ -157,7 +157,7 @@ def test_the_files_of_an_unanswered_commit_stay_for_a_day(house: House) -> None:
     parent = table.head().snapshot_id
     with mock.patch.object(SqlCatalog, "commit_table", on_its_way):
         services.commit_tables.commit(table.identifier)
-    # The table moves on, in a way that no merge of its files may follow.
+    # Another commit changes the table, so that the merge of its files is a conflict now.
     table.table.refresh().delete("id = 0")
     house.pass_time(10)
     services.tick_tables.keep()
@@ -167,7 +167,7 @@ def test_the_files_of_an_unanswered_commit_stay_for_a_day(house: House) -> None:
     for _ in range(3):
         assert services.maintain_tables.remove_leftovers(table.identifier) == ()
         house.pass_time(7 * 3600)
-    # A rollback, and the request arrives after all: every file that it names is there.
+    # After a rollback the late request is carried out. Every file that it names must still exist.
     assert parent is not None
     table.table.refresh().manage_snapshots().set_current_snapshot(snapshot_id=parent).commit()
     house.pass_time(7 * 3600)
@@ -196,7 +196,7 @@ def test_the_files_of_an_unanswered_commit_go_after_a_day(house: House) -> None:
     assert services.maintain_tables.remove_leftovers(table.identifier) == ()
     house.pass_time(24 * 3600)
     gone = services.maintain_tables.remove_leftovers(table.identifier)
-    # The merged file, and of the commit a manifest or more and the list that names them, which goes last.
+    # The merged file goes, and so do the manifests of the commit and the manifest list. The list goes last.
     assert sorted({path.rsplit(".", 1)[-1] for path in gone}) == ["avro", "parquet"]
     assert "/snap-" in gone[-1]
     assert len(table.live_ids()) == 11

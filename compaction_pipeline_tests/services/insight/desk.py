@@ -1,4 +1,4 @@
-"""Fake stores, with the use cases that answer questions about them."""
+"""Fake stores, and the use cases that read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compaction_pipeline_tests.defs.values import NOW, ORDERS, node_state
 from compaction_pipeline_tests.fakes import fake_stores
 
 WATCHED = TableIdentifier("watched", ("shop",), "orders")
-"""A table of a catalog that is only observed."""
+"""A table in a catalog that is only observed."""
 
 
 class Desk:
@@ -34,7 +34,7 @@ class Desk:
         self.tasks = ReadTasks(stores.tasks)
 
     def table(self, table: TableIdentifier, *nodes: NodeState, state: IndexState = COMPLETE, earlier: WholeRead | None = None) -> None:
-        """Store a table whose index is in this state, with these nodes. Its default is a table that was read whole."""
+        """Store a table whose index is in this state, with these nodes. By default all files of the table were read."""
         indexed(self.stores, TableIndex(table, state, earlier))
         self.stores.index.save_figures(table, [MeasuredNode(node.node, node.metrics, node.changed_snapshot_id) for node in nodes], NOW)
         self.stores.planning.save_verdicts(table, [node.verdict for node in nodes if node.verdict is not None])

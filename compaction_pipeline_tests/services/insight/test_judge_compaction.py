@@ -1,4 +1,4 @@
-"""What the checks judge: each judgement on values, red and green."""
+"""The judgement of each check, once passed and once failed, on plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records Dagster still has to be told of."""
+"""Which records Dagster does not know yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told about records."""
+"""What the program shows of records."""
 
 from __future__ import annotations
 

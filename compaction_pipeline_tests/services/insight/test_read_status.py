@@ -1,4 +1,4 @@
-"""What is told first, about everything."""
+"""What `status` shows: tables, worst nodes, work and records."""
 
 from __future__ import annotations
 

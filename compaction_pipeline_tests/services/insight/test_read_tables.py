@@ -1,4 +1,4 @@
-"""What is told about tables."""
+"""What the program shows of tables."""
 
 from __future__ import annotations
 

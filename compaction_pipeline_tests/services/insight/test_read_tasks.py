@@ -1,4 +1,4 @@
-"""What is told about tasks."""
+"""What the program shows of tasks."""
 
 from __future__ import annotations
 

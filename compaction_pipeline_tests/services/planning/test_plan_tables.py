@@ -1,4 +1,4 @@
-"""What a tick's plan reads and says, over time."""
+"""What the ticks of a table plan, read and report over time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypa
     assert services.plan_tables.plan(table.identifier).tasks
     row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
     services.compact_table.refresh(table.identifier)
-    # Nodes whose files changed are judged at once, the pause between two plans or not.
+    # A node whose files changed is judged at once, also during the pause between two plans.
     assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
     with monkeypatch.context() as patch:
         patch.setattr(services.stores.files, "files", lambda *_: pytest.fail("files were read for nothing"))
@@ -56,14 +56,14 @@ def test_a_tick_says_what_waits_though_only_nodes_were_planned_before(house: Hou
     assert "at least 1 min must pass" in state.planning.reason.text
 
 
-# ---- nodes that time, or what happened meanwhile, makes due: ticks must come back to them
+# ---- nodes that become due later, by time or by an event: ticks must plan them again
 
 SEGMENTS = {"self-optimizing.target-size": "4096"}
-"""A file of some rows is no fragment; three quarters of its rows deleted make it due for MAJOR."""
+"""With these properties a file of some rows is no fragment, and a MAJOR is due when three quarters of its rows are deleted."""
 
 
 def _ticks(house: House) -> PlanReasonCode | None:
-    """A tick over the tables that stood still; None when it does not come to the table."""
+    """Plan the tables that have not changed, as a tick does. Returns None when the tick does not plan the table."""
     plans = house.services.plan_tables
     codes = [plans.plan(table).plan.reason.code for table in plans.worth_planning()]
     return codes[0] if codes else None
@@ -120,7 +120,7 @@ def test_a_node_that_changed_and_was_not_planned_at_once_is_planned_later(house:
     file = table.ids(*range(20))
     _read_and_plan(house, table)
     table.delete_positions(*[(file.path, number) for number in range(15)])
-    # A person looks between the commit and the tick: what changed is read, and not planned.
+    # Between the commit and the tick, a person refreshes the table. The change is read then, but not planned.
     house.services.compact_table.explain(table.identifier)
     assert _ticks(house) is PlanReasonCode.PLANNED
 

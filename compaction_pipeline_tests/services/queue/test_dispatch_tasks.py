@@ -1,4 +1,4 @@
-"""The pool of slots: merges of several tables beside each other, commits beside the merges, and how it all ends."""
+"""The pool of slots merges several tables at the same time and commits beside the merges. The tests also cover how it ends."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 
 LONG = 60
-"""Seconds that a test waits for what must come; none waits so long."""
+"""The limit in seconds for an event that must happen. No test waits that long unless it fails."""
 
 
 class Held:
-    """An engine whose merges of one table wait until they are let go; those of others go through."""
+    """An engine whose merges of one table wait for `let_go`. Merges of other tables do not wait."""
 
     def __init__(self, table: LakeTable | None = None, error: BaseException | None = None) -> None:
         self.begun, self.let_go = Event(), Event()
@@ -65,10 +65,10 @@ def test_tables_are_merged_and_committed_while_another_s_merge_takes_its_time(ho
         if len(committed) == 2:
             engine.let_go.set()
 
-    # Time passes for the drain as it waits: its look for due tables comes every other second.
+    # The clock moves on while the drain waits, because the drain looks for due tables every other second.
     house.services.dispatch_tasks._on_step = lambda step: house.pass_time(3) if step == "prepared" else None
     done = house.services.tick_tables.drain(until=lambda: house.pass_time(1) or False, linger=timedelta(0), on_commit=on_commit)  # type: ignore[func-returns-value]
-    # Which of the two that run beside each other ends first is chance.
+    # The two quick merges run at the same time, so either may end first.
     assert sorted(committed[:2]) == ["lake.db.quick", "lake.db.third"]
     assert committed[2:] == ["lake.db.slow"]
     assert (done.polled, len(done.prepared), done.failed) == (3, 3, {})
@@ -93,7 +93,7 @@ def test_when_time_is_up_what_is_merged_is_merged_to_its_end_and_nothing_else_be
     until = iter([False])
 
     def over() -> bool:
-        # The first merge is under way, and the time is up.
+        # The time is up while the first merge runs.
         if next(until, True):
             assert engine.begun.wait(LONG)
             engine.let_go.set()
@@ -145,7 +145,7 @@ def test_a_table_commits_early_when_its_merged_work_holds_due_nodes_back(house: 
     services.dispatch_tasks.drain("me")
     house.pass_time(61)
     assert services.commit_tables.due() == []
-    # Files that came since make the node due, and its own merged work is in the way.
+    # New files make the node due, but its merged work must be committed first.
     for one in range(40, 52):
         table.ids(one)
     services.tick_tables.sweep(None, timedelta(seconds=20))

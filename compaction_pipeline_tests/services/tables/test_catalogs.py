@@ -51,7 +51,7 @@ def test_one_table_or_all_are_paused_and_resumed(stores: Stores) -> None:
 
 @dataclass
 class World:
-    """A catalog of these tables. `broken` is the error with which each metadata file answers."""
+    """A catalog with these tables. `broken` is the error of reading any metadata file."""
 
     tables: Sequence[TableIdentifier] = (DEVICES, ORDERS)
     broken: Exception | None = None

@@ -339,7 +339,7 @@ def test_a_node_with_deletes_is_measured_by_its_files(house: House) -> None:
     table = days(house, 2, 1)
     (one, _), (two,) = ([file.path for file in table.files() if str(file.node) == f"day={day}"] for day in (0, 1))
     table.delete_positions((one, 0), partition=Record(0))
-    # Named from another partition: Java applies it all the same.
+    # This delete is in another partition than its data file. Java applies such a delete too.
     table.delete_positions((two, 0), partition=Record(0))
     house.services.refresh_files.refresh(table.identifier)
     estimates = {str(state.node): state.metrics.deleted_rows_estimate for state in house.services.stores.tables.nodes(table.identifier)}
@@ -372,7 +372,7 @@ def test_what_a_killed_refresh_did_not_measure_is_measured_by_the_next(house: Ho
         with pytest.raises(Killed):
             house.services.refresh_files.refresh(table.identifier)
     assert house.services.stores.tables.state(table.identifier).whole is None
-    # Its manifest is known by now, and another commit touches another node only.
+    # The index has the manifest of the first commit by now. The next commit touches only another node.
     row_delta(table.table, [table.data_file([{"id": 9, "day": 1}], Record(1))])
     changed = house.services.refresh_files.refresh(table.identifier).changed
     assert sorted(map(str, changed)) == ["day=0", "day=1"]
@@ -412,7 +412,7 @@ def test_a_refused_table_whose_pointer_is_set_back_is_looked_at_again(house: Hou
     table = house.fragmented(files=2)
     services = house.services
     services.compact_table.refresh(table.identifier)
-    # The catalog names newer metadata for a while, of a type that we do not know.
+    # For a while the catalog names newer metadata, which has a type that the program does not know.
     with monkeypatch.context() as patch:
         patch.setattr(type(services.scan), "head", _refused)
         patch.setattr(services.refresh_files, "unmoved", lambda: frozenset())

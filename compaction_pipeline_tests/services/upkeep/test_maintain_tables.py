@@ -1,4 +1,4 @@
-"""Upkeep removes what nothing can want any more, and nothing else."""
+"""Upkeep removes only files, records and tasks that nothing can need any more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = "s3://lake/orders/data"
 
 @dataclass
 class World:
-    """What the catalog and the storage hold: tables by uuid, files, and the files that snapshots list."""
+    """A fake catalog and storage: the uuid of each table, all files, and the files that snapshots list."""
 
     tables: dict[TableIdentifier, str] = field(default_factory=lambda: {ORDERS: "uuid"})
     files: list[str] = field(default_factory=list)
@@ -85,11 +85,11 @@ class Upkeep:
     def end(
         self, task_id: str, status: TaskStatus, outputs: Sequence[str] = (), uuid: str = "uuid", table: TableIdentifier = ORDERS
     ) -> None:
-        """Bring a task to its end through the store, as the pipeline would."""
+        """Bring a task to this status through the store, as the pipeline does."""
         pending: CompactionTask = replace(
             task(task_id, status=TaskStatus.PENDING, table=table), table_uuid=uuid, attempt=0, result=None, max_attempts=1
         )
-        # A store refuses a task whose inputs another one holds.
+        # The store refuses a task whose input is in another open task, so each task gets its own input.
         pending = replace(pending, work=replace(pending.work, inputs=(replace(live_file(), path=f"input-of-{task_id}"),)))
         tasks = self.stores.tasks
         assert tasks.insert([pending], (), NOW)
@@ -129,7 +129,7 @@ def test_leftovers_of_failed_and_canceled_tasks_go(upkeep: Upkeep) -> None:
 
 def test_of_a_committed_task_only_lost_attempts_go(upkeep: Upkeep) -> None:
     upkeep.end("p-1", TaskStatus.COMMITTED, outputs=[path("a2-p-1-x-0")])
-    # The listing may name the file in another form than the manifest; its snapshot may have been expired by a mistake of ours.
+    # The listing may name the file in another form than the manifest, and its snapshot may have expired by mistake.
     upkeep.world.files = [path("a1-p-1-x-0"), "s3a://lake/orders/data/a2-p-1-x-0.parquet"]
     upkeep.service.maintain()
     assert upkeep.world.files == ["s3a://lake/orders/data/a2-p-1-x-0.parquet"]
@@ -185,7 +185,7 @@ def test_what_an_unanswered_commit_wrote_stays_for_a_day_and_is_asked_about_once
     assert upkeep.service.maintain().leftovers == {}
     assert upkeep.world.asked == []
     upkeep.stores.records.save(record("r1", ["p-1"], RecordStatus.FAILED, ended_at=ago(hours=24)))
-    # A rollback made its requirement hold again.
+    # After a rollback the late request may be carried out again.
     upkeep.world.landing = {"r1"}
     assert upkeep.service.maintain().leftovers == {}
     assert (upkeep.world.asked, upkeep.world.files) == (["r1"], files)
@@ -211,7 +211,7 @@ def test_old_records_and_tasks_expire_and_young_ones_stay(upkeep: Upkeep) -> Non
 
 
 def test_a_record_lives_from_its_end_not_from_its_beginning(upkeep: Upkeep) -> None:
-    # It was unknown for a month, and settled an hour ago.
+    # The outcome was unknown for a month, and was settled an hour ago.
     upkeep.stores.records.save(replace(record("r1", ["p-1"], RecordStatus.FAILED), created_at=ago(days=31), ended_at=ago(hours=1)))
     assert upkeep.service.maintain().records_expired == 0
 
@@ -229,7 +229,7 @@ def test_no_record_expires_while_its_request_may_arrive(upkeep: Upkeep, hours: i
 
 def test_a_record_that_nobody_answered_stays_as_long_as_its_tasks(upkeep: Upkeep) -> None:
     upkeep.service = upkeep.keeping(timedelta(days=2))
-    # Its task went on under another record, and failed later.
+    # Another record claimed its task, and the task failed later.
     upkeep.end("p-1", TaskStatus.FAILED)
     unanswered = replace(record("r1", ["p-1"], RecordStatus.FAILED), created_at=ago(days=3), ended_at=ago(days=3))
     upkeep.stores.records.save(unanswered)
