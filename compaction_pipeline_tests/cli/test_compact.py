@@ -412,7 +412,7 @@ def test_an_interrupt_while_java_is_asked_shows_no_stack_of_py4j(desk: Desk) -> 
         root.removeHandler(handler)
 
 
-# ---- what is said on the way -----------------------------------------------------------------------------------------
+# ---- messages and logs -----------------------------------------------------------------------------------------------
 
 
 def test_a_log_is_told_each_step(desk: Desk) -> None:

@@ -20,7 +20,7 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Nothing. With `FILES_IN_USE` another process works on the table: run the command again later.",
     ),
     ExitCode.FAILED: (
-        "The command failed. For certain nothing was committed.",
+        "The command failed. It is certain that nothing was committed.",
         "Read the sentence. Most failures pass, so run the command again.",
     ),
     ExitCode.BAD_INPUT: (
@@ -32,13 +32,13 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Run the command again: it plans what is left.",
     ),
     ExitCode.REFUSED: (
-        "The table is not compacted as it is: its kind is not supported, its files break a rule of the format, its catalog is only "
-        "observed, or a person paused it.",
+        "The table is not compacted in its present state: its kind is not supported, its files break a rule of the format, its catalog "
+        "is only observed, or a person paused it.",
         "Read the reason. Trying again changes nothing.",
     ),
     ExitCode.OUTCOME_UNKNOWN: (
         "The catalog's answer to a commit got lost.",
-        "Run the command again, or wait for a tick: the program reads the table and finds out. Delete nothing.",
+        "Run the command again, or wait for a tick: the program finds out from the table whether it was committed. Delete nothing.",
     ),
     ExitCode.INTERRUPTED: (
         "Ctrl-C or SIGTERM ended the command.",
@@ -49,7 +49,7 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
 PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     PlanReasonCode.PLANNED: ("There is work, and it was planned.", "Nothing. The exit code tells how the work ended."),
     PlanReasonCode.NOT_FRAGMENTED: ("No partition is due.", "Nothing. `--type` ignores thresholds."),
-    PlanReasonCode.NO_GAIN: ("Work would leave as many files and deletes as there are.", "Nothing."),
+    PlanReasonCode.NO_GAIN: ("A compaction would leave as many files and deletes as there are now.", "Nothing."),
     PlanReasonCode.LIVE_TWICE: (
         "A file is in the table more than once. Every reader sees the rows of such a data file twice.",
         "Find the writer that did it. Roll the table back, or overwrite those rows with the engine that writes the table.",
@@ -68,7 +68,10 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     ),
     PlanReasonCode.NOT_REQUESTED: ("None of the partitions that were asked for has files.", "Correct `--where`."),
     PlanReasonCode.EMPTY_TABLE: ("The table has no files.", "Nothing."),
-    PlanReasonCode.DISABLED: ("`self-optimizing.enabled` is false.", "Set it to true. `--type` compacts once all the same."),
+    PlanReasonCode.DISABLED: (
+        "`self-optimizing.enabled` is false.",
+        "Set it to true. `--type` compacts the table once, although it is false.",
+    ),
     PlanReasonCode.PAUSED: ("A person paused the table, or all tables.", "Run `compaction-pipeline resume`."),
     PlanReasonCode.OBSERVED: (
         "The table's catalog was added with `--observe`.",
@@ -83,8 +86,8 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "Correct it. `table show` lists the properties in force.",
     ),
     PlanReasonCode.NO_ACCESS: (
-        "The storage or the catalog does not let the program in: a right, key, token, region or bucket is wrong.",
-        "Correct it there. No task lost an attempt meanwhile.",
+        "The storage or the catalog refuses access: a right, key, token, region or bucket is wrong.",
+        "Correct it there. No task has lost an attempt.",
     ),
     PlanReasonCode.BEING_READ: (
         "The table's files have not been read yet, or they changed while they were read.",
@@ -100,30 +103,30 @@ ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.INVALID_INPUT: ("An argument, a setting or a property of a catalog breaks a rule.", "Correct it as the sentence says."),
     ErrorCode.NOT_FOUND: (
         "A catalog, table, partition or record does not exist.",
-        "Correct its name. `table list` shows the tables that there are.",
+        "Correct its name. `table list` shows the existing tables.",
     ),
     ErrorCode.REFUSED: ("The kind of table is never compacted.", "Read the reason."),
     ErrorCode.MERGE_FAILED: ("A merge could not read or write its files.", "Read the reason, and run the command again."),
     ErrorCode.CONFLICT: (
         "The table changed in a way that makes the work wrong.",
-        "Run the command again: it plans anew.",
+        "Run the command again: it makes a new plan.",
     ),
     ErrorCode.OUTCOME_UNKNOWN: ("The catalog's answer to a commit got lost.", "Run the command again. Delete nothing."),
     ErrorCode.UNAVAILABLE: (
         "A database, a catalog, a storage or Spark did not answer, or a file of metadata is missing or corrupt.",
-        "See that it runs. Where the sentence says so, restore the file or roll the table back.",
+        "Check that it runs. Where the sentence says so, restore the file or roll the table back.",
     ),
     ErrorCode.NO_ACCESS: (
         "A right is missing, or a key, token, region or bucket is wrong.",
-        "Correct it. No task lost an attempt meanwhile.",
+        "Correct it. No task has lost an attempt.",
     ),
     ErrorCode.COMMIT_REFUSED: (
-        "The catalog refused a commit. For certain nothing was committed.",
-        "See to the rights of its credentials and to its log, then run the command again: merged tasks are kept.",
+        "The catalog refused a commit. It is certain that nothing was committed.",
+        "Check the rights of its credentials, and its log. Then run the command again: merged tasks are kept.",
     ),
     ErrorCode.RACES_LOST: (
-        "Other writers committed first, at each try.",
-        "Run the command again when less is written: merged tasks are kept.",
+        "At each try another writer committed first.",
+        "Run the command again when fewer writers commit: merged tasks are kept.",
     ),
     ErrorCode.INTERRUPTED: ("Ctrl-C or SIGTERM ended the command.", "Run the command again."),
     ErrorCode.UNEXPECTED: ("The program, or a library, has a fault.", "Run the command with `--verbose`, and report what it says."),
@@ -131,17 +134,17 @@ ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
 
 END_REASONS: Mapping[EndReason, tuple[str, str]] = {
     EndReason.MERGED: ("The attempt merged its files, and they were proved.", "Nothing."),
-    EndReason.FAILED: ("The attempt failed. It is tried again, as often as the table allows.", "Read the sentence beside it."),
+    EndReason.FAILED: ("The attempt failed. The task is tried again, as often as the table allows.", "Read the sentence beside it."),
     EndReason.REFUSED: (
         "The files break a rule of the format, or are not supported. No further attempt can merge them.",
         "Mend the files as the sentence says.",
     ),
     EndReason.FILE_GONE: (
-        "A file of the task is missing on storage, as two looks found. The task is given up at once.",
+        "A file of the task is missing on storage. The program looked twice. The task is given up at once.",
         "Restore the file, or delete it from the table by its path.",
     ),
     EndReason.NO_ACCESS: (
-        "The storage did not let the merge read or write. The task is canceled, and planned again when it may.",
+        "The storage did not let the merge read or write. The task is canceled, and planned again when the storage allows access.",
         "Correct the right or the key.",
     ),
     EndReason.DIGEST_MISMATCH: (

@@ -86,7 +86,7 @@ def test_a_family_is_its_tree_its_session_and_the_groups_seen_before() -> None:
         ProcessEntry(11, 10, 10, 10),
         ProcessEntry(12, 11, 12, 10),  # its grandchild, in a group of its own
         ProcessEntry(13, 1, 13, 10),  # adopted by init, same session
-        ProcessEntry(14, 1, 77, None),  # adopted by init where sessions are not told, its group seen before
+        ProcessEntry(14, 1, 77, None),  # adopted by init, its session unknown, its group seen before
         ProcessEntry(15, 10, 10, 10, ended=True),
         ProcessEntry(20, 1, 20, 20),
     ]

@@ -180,7 +180,7 @@ def test_a_fault_changes_no_row(fault: Fault, tmp_path: Path, s3: S3Server, rest
     with ServedLake(tmp_path, s3, rest_catalog) as lake:
         SEEN[fault.name] = row_of(fault, course(Scene(lake), fault))
     if not WRITING:
-        assert SEEN[fault.name] == rows_of_page().get(fault.name), f"{PAGE.name} tells something else; {HOW}"
+        assert SEEN[fault.name] == rows_of_page().get(fault.name), f"{PAGE.name} differs; {HOW}"
 
 
 def test_the_page_lists_every_fault_once() -> None:

@@ -136,7 +136,7 @@ def _written(folder: Path, steps: list[Any]) -> _World:
     return world
 
 
-# ---- what is shared
+# ---- shared sets
 
 
 def _opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -136,7 +136,7 @@ class Scene:
         for action in self._mend:
             action()
 
-    # ---- what is there -----------------------------------------------------------------------------------------------
+    # ---- checks --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Check that every row is as before, and that the metadata is sound."""

@@ -82,7 +82,7 @@ def compact_until(home: str, name: str | None, occurrence: int) -> None:
 def mirror(home: Path, services: OpenedServices, on_step: OnStep = lambda step: None) -> None:
     """Tick `commit_sensor` twice. As Dagster's daemon does, store the events of a tick first, and then its cursor.
 
-    The second tick marks what the first one has told.
+    The second tick marks the records that the first one has reported.
     """
     sensor = defs.get_repository_def().get_sensor_def("commit_sensor")
     cursor = home / "cursor"

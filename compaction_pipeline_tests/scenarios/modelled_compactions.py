@@ -106,7 +106,7 @@ class ModelledCompactions:
         assert len(self.prepared) == len(made.tasks)
         if self.prepared:
             outcome = self._commit(list(self.prepared), _Interruption("never", None))
-            assert not outcome.conflicts, f"a conflict with nobody: {outcome.conflicts}"
+            assert not outcome.conflicts, f"a conflict although nobody else wrote: {outcome.conflicts}"
         self.pending, self.prepared = kept
 
     def plan_and_merge(self, request: PlanRequest, in_use: InUse) -> CompactionPlan:

@@ -103,7 +103,7 @@ def _duckdb_rows(outputs: Sequence[OutputFile]) -> list[str]:
     return sorted(map(repr, duckdb.sql(f"select * from read_parquet({paths!r})").fetchall()))
 
 
-# ---- what is copied
+# ---- which bytes are copied
 
 
 def test_pages_of_small_files_are_joined(tmp_path: Path) -> None:
