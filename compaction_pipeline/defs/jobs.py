@@ -16,11 +16,11 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.checks import CHECKS
 from compaction_pipeline.defs.draining import Ending, pool_wanted_by
 from compaction_pipeline.defs.keys import CHECKS_JOB, COMMIT_JOB, COMPACT_JOB, GROUP, POOL
-from compaction_pipeline.defs.metadata import planned_tasks
 from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table
 from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.work_metadata import planned_tasks
 from compaction_pipeline.services.compact_table import CONFLICT_ROUNDS
 
 Nodes = Mapping[TableIdentifier, Mapping[str, TableNode]]

@@ -32,8 +32,3 @@ POOL = "spark_merge"
 
 MACHINE_TAGS = {"dagster/priority": "-1", "compaction/requested-by": "machine"}
 """On runs that a sensor asked for: a person's run goes first."""
-
-
-def key_text(key: dg.AssetKey) -> str:
-    """The key as the UI shows it."""
-    return "/".join(key.path)

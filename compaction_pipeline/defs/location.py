@@ -7,16 +7,10 @@ import dagster as dg
 from compaction_pipeline.defs.assets import compacted_files, compaction_records, delta_files, table_health
 from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.jobs import commit_job, compact_job, compaction_checks_job
+from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, keeper_sensor
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.retire import retire_job, retire_schedule
-from compaction_pipeline.defs.sensors import (
-    catalog_sensor,
-    commit_sensor,
-    failure_sensor,
-    fragmentation_sensor,
-    keeper_sensor,
-    snapshot_sensor,
-)
+from compaction_pipeline.defs.sensors import commit_sensor, fragmentation_sensor, snapshot_sensor
 
 
 def definitions() -> dg.Definitions:
@@ -28,6 +22,6 @@ def definitions() -> dg.Definitions:
         sensors=[snapshot_sensor, fragmentation_sensor, commit_sensor, keeper_sensor, catalog_sensor, failure_sensor],
         schedules=[retire_schedule],
         resources={"compaction": Compaction()},
-        # Spark is the parallelism; another process per step would cost a JVM each.
+        # Spark works in parallel already. A process for each step would start a JVM each.
         executor=dg.in_process_executor,
     )

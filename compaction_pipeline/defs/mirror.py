@@ -16,8 +16,8 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node import node_key
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
-from compaction_pipeline.defs.metadata import merged_metadata, record_metadata
 from compaction_pipeline.defs.partitions import table_key
+from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 
 TasksOf = Callable[[CompactionRecord], Sequence[CompactionTask]]
 """The tasks of a record that are still kept."""

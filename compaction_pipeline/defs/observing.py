@@ -10,8 +10,8 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.overview import NodeOverview
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.defs.health_metadata import node_metadata
 from compaction_pipeline.defs.keys import DELTA_FILES
-from compaction_pipeline.defs.metadata import node_metadata
 
 MOST_EVENTS = 500
 """Events of one tick or run: the event log takes about 100 a second, and 3,500 a sweep once blocked a daemon."""

@@ -1,8 +1,8 @@
-"""The two dynamic partition dimensions: one key per table node that needs care, one per table.
+"""The two dynamic partition dimensions: one key for each table node that needs care, and one for each table.
 
-Keys are made and parsed by `core.tables.node` only. A table's key is the first part of its nodes' keys, so both dimensions sort
-alike. A node becomes a partition when it first needs care, or when a person names it; it is retired when it has been healthy
-and quiet (`retirement`).
+Only `core.tables.node` makes and parses keys. A table's key is the first part of its nodes' keys, so both dimensions sort alike. A
+node becomes a partition when it first needs care, or when a person names it. It stops being one when it has been healthy and quiet
+for a week (`retirement`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ table_nodes = dg.DynamicPartitionsDefinition(name="table_nodes")
 tables = dg.DynamicPartitionsDefinition(name="tables")
 
 CHUNK = 10_000
-"""Keys that are added in one request: one transaction of Dagster's database."""
+"""Keys that one request adds. Dagster's database adds them in one transaction."""
 
 MOST_NODES = 25_000
-"""Partitions beyond which the UI gets slow; further nodes are compacted all the same, and become partitions when some retire."""
+"""The UI gets slow with more partitions. Further nodes are compacted all the same, and become partitions when others retire."""
 
 QUIET = timedelta(days=7)
-"""A node is retired when it was not compacted for this long: a week covers weekly loads."""
+"""A node retires when it was not compacted for this long. A week covers loads that come once a week."""
 
 _NO_NODE = TableNode(0)
 _END_OF_TABLE = "/0//0-0"
@@ -38,10 +38,23 @@ def table_key(table: TableIdentifier) -> str:
     return node_key(table, _NO_NODE).removesuffix(_END_OF_TABLE)
 
 
+def new_nodes(instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
+    """Requests that make partitions of these node keys, within the number that the UI can show."""
+    return additions(table_nodes, wanted, instance.get_dynamic_partitions(str(table_nodes.name)), MOST_NODES)
+
+
+def new_tables(instance: dg.DagsterInstance, wanted: Iterable[TableIdentifier]) -> list[dg.AddDynamicPartitionsRequest]:
+    """Requests that make partitions of these tables."""
+    return additions(tables, map(table_key, wanted), instance.get_dynamic_partitions(str(tables.name)))
+
+
 def additions(
     partitions: dg.DynamicPartitionsDefinition, wanted: Iterable[str], known: Iterable[str], most: int | None = None
 ) -> list[dg.AddDynamicPartitionsRequest]:
-    """Requests for the keys that are not there yet: sorted, so a table's stand together, in chunks, at most up to `most` in all."""
+    """Requests for the keys that are new, in chunks. Keys are sorted, so those of a table stand together.
+
+    With `most`, the partitions may become so many in all and no more.
+    """
     known = frozenset(known)
     new = sorted(frozenset(wanted) - known)
     if most is not None:
@@ -50,12 +63,15 @@ def additions(
 
 
 def needs_care(node: NodeOverview) -> bool:
-    """Whether the node should be a partition: there is work for it, or it keeps failing."""
+    """True when the node should be a partition, because there is work for it or because its work keeps failing."""
     return node.health in (HealthStatus.DUE, HealthStatus.WAITING, HealthStatus.FAILING)
 
 
 def retirement(known: Iterable[str], nodes: Iterable[NodeOverview], carried: frozenset[str], now: datetime) -> list[str]:
-    """The keys to retire: healthy and quiet nodes, and nodes that no table holds any more; never one that a run carries."""
+    """The keys that retire: those of healthy and quiet nodes, and of nodes that no table holds any more.
+
+    `carried` are the keys that queued and running runs work on. They never retire.
+    """
     by_key = {node.key: node for node in nodes}
     return sorted(key for key in known if key not in carried and (key not in by_key or _is_quiet(by_key[key], now)))
 
@@ -65,7 +81,7 @@ def _is_quiet(node: NodeOverview, now: datetime) -> bool:
 
 
 def keys_between(ordered: Sequence[str], start: str, end: str) -> Sequence[str]:
-    """The keys of a contiguous range, both ends included; all of them when an end is not there any more."""
+    """The keys of a contiguous range, with both ends. All keys, when an end is no longer among them."""
     if start not in ordered or end not in ordered:
         return ordered
     return ordered[ordered.index(start) : ordered.index(end) + 1]

@@ -21,11 +21,13 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.defs.checks import evaluations
+from compaction_pipeline.defs.health_metadata import status_metadata
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
-from compaction_pipeline.defs.metadata import nothing_merged, status_metadata, table_of
+from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.observing import observations
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
+from compaction_pipeline.defs.work_metadata import nothing_merged
 from compaction_pipeline.services.compact_table import Compaction as Compacted
 
 # Reasons that leave a launched node green: there was nothing to do. Any other means that it was asked for and not done.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dagster as dg
 
 from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs.keeping import failure_sensor
 from compaction_pipeline.defs.keys import TABLE_HEALTH
 from compaction_pipeline.defs.resources import Compaction
-from compaction_pipeline.defs.sensors import failure_sensor
 from compaction_pipeline_tests.defs.lake import Lake, key
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dagster as dg
 
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.defs.metadata import executing_tasks, megabytes, node_metadata, record_metadata, table_of, worst_nodes
+from compaction_pipeline.defs.health_metadata import executing_tasks, node_metadata, worst_nodes
+from compaction_pipeline.defs.metadata import megabytes, table_of
+from compaction_pipeline.defs.work_metadata import record_metadata
 from compaction_pipeline_tests.defs.values import NOW, overview, record, task
 
 _SUFFIXES = ("_count", "_mb", "_seconds", "_ratio")

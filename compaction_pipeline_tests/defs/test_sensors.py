@@ -49,7 +49,7 @@ SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "catalog_
 @pytest.mark.parametrize("name", SENSORS)
 def test_without_a_catalog_a_sensor_says_how_to_add_one(name: str, tick: Tick, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPACTION_HOME", str(tmp_path))
-    assert reason(tick(name)) == "no catalog: run `compaction-pipeline catalog add`"
+    assert reason(tick(name)) == "no catalog is registered: run `compaction-pipeline catalog add`"
 
 
 def test_new_snapshots_become_observations_partitions_and_a_plan(
@@ -57,7 +57,7 @@ def test_new_snapshots_become_observations_partitions_and_a_plan(
 ) -> None:
     result = tick("snapshot_sensor")
     assert not result.run_requests
-    assert "1 table(s) looked at, 3 node(s) changed in 1, 2 task(s) planned" in reason(result)
+    assert "looked at 1 table: 3 nodes changed in 1, 2 tasks planned" in reason(result)
     assert set(instance.get_dynamic_partitions("table_nodes")) == {key(1), key(2)}  # day 3 needs no care
     assert instance.get_dynamic_partitions("tables") == ["lake.shop.orders"]
     observed = {str(event.partition): event for event in result.asset_events}
@@ -78,7 +78,7 @@ def test_a_table_that_stood_still_is_not_observed_again(lake: Lake, tick: Tick) 
     first = tick("snapshot_sensor")
     again = tick("snapshot_sensor", first.cursor)
     assert again.asset_events == []
-    assert "0 node(s) changed" in reason(again)
+    assert "0 nodes changed" in reason(again)
 
 
 def test_waiting_tasks_ask_for_one_run_at_low_priority(lake: Lake, tick: Tick) -> None:
@@ -92,14 +92,14 @@ def test_a_queue_that_a_run_serves_asks_for_no_second_one(lake: Lake, tick: Tick
     run = instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED)
     result = tick("fragmentation_sensor")
     assert not result.run_requests
-    assert reason(result) == f"2 task(s) wait; run {run.run_id[:8]} serves the queue"
+    assert reason(result) == f"2 tasks wait; run {run.run_id[:8]} serves the queue"
 
 
 def test_with_nothing_due_the_reason_names_the_best_candidate_with_numbers(lake: Lake, services: Services, tick: Tick) -> None:
     lake.orders.transaction().set_properties({"self-optimizing.minor.trigger.file-count": "50"}).commit_transaction()
     tick("snapshot_sensor")
     said = reason(tick("fragmentation_sensor"))
-    assert "nothing due on 1 table(s), 3 node(s); worst lake.shop.orders day=2026-01-0" in said
+    assert "nothing is due on 1 table with 3 nodes; worst lake.shop.orders day=2026-01-0" in said
     assert "4 small of 4 files" in said
 
 
@@ -141,26 +141,26 @@ def test_a_due_table_asks_for_one_commit_run(lake: Lake, services: Services, tic
     instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED)
     served = tick("commit_sensor")
     assert not served.run_requests
-    assert "1 table(s) due, run" in reason(served)
+    assert "1 table due for a commit; run" in reason(served)
 
 
 def test_new_tables_become_partitions_when_their_catalog_is_listed(lake: Lake, tick: Tick, instance: dg.DagsterInstance) -> None:
     lake.create("shop.returns")
     result = tick("catalog_sensor")
-    assert reason(result) == "1 table(s) appeared, 0 dropped"
+    assert reason(result) == "1 new table, 0 dropped tables"
     assert set(instance.get_dynamic_partitions("tables")) == {"lake.shop.orders", "lake.shop.returns"}
 
 
 def test_a_catalog_that_does_not_answer_is_named_and_harms_nothing(lake: Lake, tick: Tick) -> None:
     (lake.folder / "catalog.db").unlink()
-    assert "1 catalog(s) were not listed, e.g. lake: " in reason(tick("catalog_sensor"))
+    assert "1 catalog could not be listed, e.g. lake: " in reason(tick("catalog_sensor"))
 
 
 def test_the_keeper_returns_lost_attempts(lake: Lake, services: OpenedServices, tick: Tick) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.stores.tasks.poll(None, "gone", services.clock() - timedelta(hours=1), timedelta(seconds=60))
-    assert reason(tick("keeper_sensor")) == "1 lost attempt(s) returned, 0 commit(s) settled"
+    assert reason(tick("keeper_sensor")) == "1 lost attempt returned, 0 commits settled"
     assert services.read_tasks.queue_counts().pending == 2
 
 

@@ -11,6 +11,7 @@ from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import AccessDenied, ConfigError
+from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import count_text
 
@@ -76,8 +77,7 @@ def list_(context: typer.Context) -> None:
     with Session(context) as session:
         entries = session.services.list_catalogs.entries()
         value = [{"catalog": entry.name, "observe": entry.observe, "properties": masked_properties(entry.properties)} for entry in entries]
-        none = "no catalog: run `compaction-pipeline catalog add`"
-        session.output.answer(value, catalogs_table(entries) if entries else none)
+        session.output.answer(value, catalogs_table(entries) if entries else NO_CATALOG)
 
 
 @catalogs.command(epilog=GLOBAL_HELP)

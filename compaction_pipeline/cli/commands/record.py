@@ -10,6 +10,7 @@ from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import nodes_table, queue_line, record_table, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -72,7 +73,7 @@ def status(context: typer.Context) -> None:
     with Session(context) as session:
         now = session.services.read_status.status()
         if not now.catalogs:
-            session.output.say("no catalog: run `compaction-pipeline catalog add`")
+            session.output.say(NO_CATALOG)
         unsettled = (
             f"{len(now.unsettled)} record(s) not settled: the next tick or command reads the table to find out"
             if now.unsettled

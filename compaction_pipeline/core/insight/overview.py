@@ -21,6 +21,9 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 SHOWN = 20
 """Rows of a list that a person looks at. Dagster's tables of metadata have this limit too."""
 
+NO_CATALOG = "no catalog is registered: run `compaction-pipeline catalog add`"
+"""What a person is told while nothing can be done, because no catalog is registered."""
+
 _RANK = {
     HealthStatus.FAILING: 0,
     HealthStatus.DUE: 1,

@@ -19,7 +19,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.budget import node_gains, within_budget
 from compaction_pipeline.core.planning.node_planner import NodeDecision, PlannedPart
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.prediction import predicted_after
+from compaction_pipeline.core.planning.prediction import predicted
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -148,13 +148,13 @@ class Planning:
         """Return the numbers of data files and of delete files in the table after these tasks, and the bytes of both."""
         after: list[LiveFile] = []
         if part is not None and part.reach.everywhere.deletes:
-            after = list(predicted_after(part.files, planned).files)
+            after = list(predicted(part.files, planned).files)
             apart: Collection[TableNode] = ()
         else:
             nodes = {work.node: None for work in planned}
             held = tuple(file for node in nodes for file in self._files.get(node, ()))
             if part is not None and held:
-                after = list(predicted_after(replace(part.files, files=held), planned).files)
+                after = list(predicted(replace(part.files, files=held), planned).files)
             apart = [node for node in self._metrics if node not in self._files or node not in nodes]
         data = sum(1 for file in after if file.is_data) + sum(self._metrics[node].data_files for node in apart)
         deletes = sum(1 for file in after if not file.is_data) + sum(self._metrics[node].delete_files for node in apart)

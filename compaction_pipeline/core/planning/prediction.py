@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
-from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
@@ -19,17 +18,12 @@ _DELETE_FILE_BYTES = 1024
 """A position-delete file with one path compresses to about this size, plus `_DELETE_BYTES_PER_ROW` for each row."""
 
 
-def predicted(files: TableFiles, plan: CompactionPlan) -> TableFiles:
-    """Return the table's files after all tasks of the plan are committed with the outputs that it predicts.
+def predicted(files: TableFiles, tasks: tuple[TaskWork, ...]) -> TableFiles:
+    """Return the table's files after all these tasks are committed with the outputs that their plan predicts.
 
     The outputs of a merge have the rows and bytes of its inputs. When rows move to another partition spec, their new partitions are not
     known, and the outputs have the partition ().
     """
-    return predicted_after(files, plan.tasks)
-
-
-def predicted_after(files: TableFiles, tasks: tuple[TaskWork, ...]) -> TableFiles:
-    """Return the same as `predicted`, for these tasks."""
     if not tasks:
         return files
     merged = {file.path for work in tasks if work.action is TaskAction.MERGE for file in work.inputs}

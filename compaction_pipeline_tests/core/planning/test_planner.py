@@ -157,7 +157,7 @@ def test_a_lone_fragment_that_shares_a_converted_delete_is_merged_in_its_group()
     assert conversion.converts == ("own", "shared")
     assert merge.group == conversion.group != ""
     assert plan.predicted_delete_files == 1
-    assert planned(predicted(files, plan), forced(MINOR)).tasks == ()
+    assert planned(predicted(files, plan.tasks), forced(MINOR)).tasks == ()
 
 
 def test_a_lone_fragment_is_merged_together_with_all_tasks_that_remove_its_deletes() -> None:
@@ -172,7 +172,7 @@ def test_a_lone_fragment_is_merged_together_with_all_tasks_that_remove_its_delet
         (MERGE, "f", ()),
     ]
     assert len({work.group for work in plan.tasks}) == 1
-    assert planned(predicted(files, plan), forced(MINOR)).tasks == ()
+    assert planned(predicted(files, plan.tasks), forced(MINOR)).tasks == ()
 
 
 def test_a_lone_fragment_joins_the_group_of_merged_segments_that_share_its_deletes() -> None:
@@ -182,7 +182,7 @@ def test_a_lone_fragment_joins_the_group_of_merged_segments_that_share_its_delet
     assert shape(plan) == [(MAJOR, MERGE, ["s"]), (MAJOR, MERGE, ["f"])]
     assert len({work.group for work in plan.tasks} - {""}) == 1
     assert plan.predicted_delete_files == 0
-    assert planned(predicted(files, plan), forced()).tasks == ()
+    assert planned(predicted(files, plan.tasks), forced()).tasks == ()
 
 
 def test_a_delete_is_not_converted_while_a_data_file_that_it_reaches_is_in_use() -> None:
@@ -281,7 +281,7 @@ def test_a_task_larger_than_the_target_writes_files_of_even_size() -> None:
 
 def test_a_prediction_drops_the_deletes_that_nothing_needs_and_keeps_the_others() -> None:
     files = table_files(*small(12), data("s", 900, rows=90_000), equality("e"), position("p", of="f1-000"), data("u", 900, day=2))
-    after = predicted(files, planned(files, in_use=InUse(frozenset({"s"}))))
+    after = predicted(files, planned(files, in_use=InUse(frozenset({"s"}))).tasks)
     assert sorted(file.path for file in after.files) == ["e", "predicted/2-0-0", "s", "u"]
 
 

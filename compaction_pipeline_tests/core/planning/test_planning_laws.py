@@ -122,7 +122,7 @@ def test_planning_again_on_the_predicted_outputs_yields_nothing(situation: Situa
     # Files of the old spec are left out. Only the kernel knows to which partitions their rows move.
     files = replace(files, files=tuple(file for file in files.files if file.spec_id != 1))
     first = planned(files, request, rules=rules, in_use=in_use)
-    after = predicted(files, first)
+    after = predicted(files, first.tasks)
     left = InUse(in_use.paths, in_use.exclusive_nodes, {path: task for path, task in in_use.pending.items() if task not in first.replaces})
     again = planned(after, request, rules=rules, in_use=left)
     assert again.tasks == ()

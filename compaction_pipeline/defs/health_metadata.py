@@ -1,0 +1,156 @@
+"""What Dagster shows of the health of nodes and tables.
+
+Pure: values of the core and of `read_status` go in, and metadata of Dagster comes out. The names of figures carry their units and
+never change, because Dagster plots figures by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import dagster as dg
+
+from compaction_pipeline.core.insight.overview import NodeOverview
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.defs.metadata import clipped, megabytes, table_of, unbroken
+from compaction_pipeline.services.insight.read_status import Status
+
+
+def node_figures(metrics: NodeMetrics) -> dict[str, dg.MetadataValue]:
+    """The figures of one node, plotted on `delta_files`."""
+    return {
+        "files_count": dg.MetadataValue.int(metrics.files),
+        "small_files_count": dg.MetadataValue.int(metrics.small_files),
+        "data_files_count": dg.MetadataValue.int(metrics.data_files),
+        "position_delete_files_count": dg.MetadataValue.int(metrics.position_delete_files),
+        "equality_delete_files_count": dg.MetadataValue.int(metrics.equality_delete_files),
+        "data_mb": dg.MetadataValue.float(megabytes(metrics.data_bytes)),
+        "delete_mb": dg.MetadataValue.float(megabytes(metrics.delete_bytes)),
+        "rows_count": dg.MetadataValue.int(metrics.rows),
+        "fragmentation_ratio": dg.MetadataValue.float(round(metrics.fragmentation, 4)),
+    }
+
+
+def node_metadata(node: NodeOverview) -> dict[str, dg.MetadataValue]:
+    """An observation of one node: who it is in words, how it is and why, and its figures."""
+    return {
+        "table": dg.MetadataValue.text(str(node.table)),
+        "node": dg.MetadataValue.text(str(node.node)),
+        "health": dg.MetadataValue.text(node.health.value),
+        "reason": dg.MetadataValue.text(node.reason),
+        **node_figures(node.metrics),
+    }
+
+
+WORST_NODES = (
+    ("table", "string", "catalog.namespace.table"),
+    ("node", "string", "partition values"),
+    ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY"),
+    ("small_files", "int", "small data files and small delete files"),
+    ("files", "int", "files that a reader of the node opens"),
+    ("reason", "string", "why; whole in the node's own observation"),
+    ("delete_files", "int", "position and equality delete files"),
+    ("fragmentation", "float", "small files / files"),
+    ("data_mb", "float", "size of the data files in MB"),
+    ("partition_key", "string", "launch this partition of compacted_files"),
+)
+
+
+def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
+    """The table of the worst nodes, in the order given."""
+    return table_of(
+        [
+            {
+                "table": str(node.table),
+                "node": str(node.node),
+                "health": node.health.value,
+                "small_files": node.metrics.small_files,
+                "files": node.metrics.files,
+                "reason": unbroken(clipped(node.reason)),
+                "delete_files": node.metrics.delete_files,
+                "fragmentation": round(node.metrics.fragmentation, 3),
+                "data_mb": megabytes(node.metrics.data_bytes),
+                "partition_key": node.key,
+            }
+            for node in nodes
+        ],
+        WORST_NODES,
+    )
+
+
+def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
+    """`table_health`: worst nodes, why nothing happens, what runs, and the queue."""
+    worst = [node for node in status.worst if node.metrics.files]
+    return {
+        "worst_nodes": worst_nodes(worst),
+        "plan_reasons": table_of(
+            [
+                {
+                    "table": str(table.table),
+                    "health": table.health.value,
+                    "reason": unbroken(table.reason),
+                    "warning": table.warning,
+                    "nodes": table.nodes,
+                    "files": table.metrics.files,
+                    "small_files": table.metrics.small_files,
+                    "delete_files": table.metrics.delete_files,
+                }
+                for table in sorted(status.tables, key=lambda table: (-table.metrics.small_files, table.table))
+            ],
+            (
+                ("table", "string", "catalog.namespace.table"),
+                ("health", "string", "that of the table when it is held back as a whole, else of its worst node"),
+                ("reason", "string", "what the last plan said, or what holds the table back"),
+                ("warning", "string", "what a person should know"),
+                ("nodes", "int", "partitions that hold files"),
+                ("files", "int", "data and delete files"),
+                ("small_files", "int", "small data files and small delete files"),
+                ("delete_files", "int", "position and equality delete files"),
+            ),
+        ),
+        "executing_tasks": executing_tasks(status.executing, status.at),
+        "tables_count": dg.MetadataValue.int(len(status.tables)),
+        "nodes_count": dg.MetadataValue.int(status.nodes),
+        "due_nodes_count": dg.MetadataValue.int(status.due),
+        "files_count": dg.MetadataValue.int(sum(table.metrics.files for table in status.tables)),
+        "small_files_count": dg.MetadataValue.int(sum(table.metrics.small_files for table in status.tables)),
+        "delete_files_count": dg.MetadataValue.int(sum(table.metrics.delete_files for table in status.tables)),
+        "pending_tasks_count": dg.MetadataValue.int(status.queue.pending),
+        "executing_tasks_count": dg.MetadataValue.int(status.queue.executing),
+        "prepared_tasks_count": dg.MetadataValue.int(status.queue.prepared),
+        "failed_tasks_count": dg.MetadataValue.int(status.queue.failed),
+        "unsettled_records_count": dg.MetadataValue.int(len(status.unsettled)),
+    }
+
+
+def executing_tasks(tasks: Sequence[CompactionTask], now: datetime) -> dg.MetadataValue:
+    """The tasks that an attempt holds now."""
+    return table_of(
+        [
+            {
+                "task": task.task_id,
+                "table": str(task.table),
+                "node": str(task.work.node),
+                "type": task.work.type.value,
+                "files": len(task.work.inputs),
+                "input_mb": megabytes(task.work.input_bytes),
+                "attempt": f"{task.attempt} of {task.max_attempts}",
+                "running_seconds": round((now - task.started_at).total_seconds(), 1) if task.started_at else None,
+                "owner": task.owner,
+            }
+            for task in tasks
+        ],
+        (
+            ("task", "string", "task id"),
+            ("table", "string", "catalog.namespace.table"),
+            ("node", "string", "partition values"),
+            ("type", "string", "MINOR, MAJOR or FULL"),
+            ("files", "int", "data files that it reads"),
+            ("input_mb", "float", "size of these in MB"),
+            ("attempt", "string", "which try of how many"),
+            ("running_seconds", "float", "since this attempt began"),
+            ("owner", "string", "who holds it"),
+        ),
+    )

@@ -1,0 +1,68 @@
+"""The sensors that keep things in order: lost attempts, the list of tables, and failed runs. None of them starts a run."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.core.words import count_text
+from compaction_pipeline.defs.health_metadata import status_metadata
+from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS, TABLE_HEALTH
+from compaction_pipeline.defs.partitions import new_tables
+from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
+
+
+@dg.sensor(
+    name="keeper_sensor",
+    minimum_interval_seconds=SETTINGS.keeper_interval_seconds,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Returns tasks to the queue when their run is gone, and settles commits that were cut off by reading their tables.",
+)
+@abandoned_when_dagster_ends
+def keeper_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
+    kept = compaction.services().tick_tables.keep()
+    returned, settled = count_text(len(kept.returned), "lost attempt"), count_text(len(kept.settled), "commit")
+    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled")
+
+
+@dg.sensor(
+    name="catalog_sensor",
+    minimum_interval_seconds=SETTINGS.catalog_interval_seconds,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Lists the registered catalogs: adds new tables, and forgets tables that were dropped.",
+)
+@abandoned_when_dagster_ends
+def catalog_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
+    services = compaction.services()
+    if not services.list_catalogs.entries():
+        return dg.SensorResult(skip_reason=NO_CATALOG)
+    found = services.explore_catalogs.explore()
+    text = f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}"
+    if found.failed:
+        name, reason = found.failed[0]
+        text += f"; {count_text(len(found.failed), 'catalog')} could not be listed, e.g. {name}: {reason}"
+    tables = services.read_tables.names()
+    return dg.SensorResult(skip_reason=text, dynamic_partitions_requests=new_tables(context.instance, tables))
+
+
+@dg.run_failure_sensor(
+    name="failure_sensor",
+    description="After a failed run of ours, returns its lost attempts to the queue, and shows the run and its reason on `table_health`.",
+)
+@abandoned_when_dagster_ends
+def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) -> dg.SkipReason | None:
+    run = context.dagster_run
+    ours = {COMPACT_JOB, COMMIT_JOB}
+    if run.job_name not in ours and not (run.asset_selection or frozenset()) & OUR_ASSETS:
+        return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} is not ours")
+    services = compaction.services()
+    services.tick_tables.keep()
+    reason = context.failure_event.message or "the run gave no reason"
+    metadata = {
+        "failed_run": dg.MetadataValue.dagster_run(run.run_id),
+        "failed_reason": dg.MetadataValue.text(reason),
+        **status_metadata(services.read_status.status()),
+    }
+    context.instance.report_runless_asset_event(dg.AssetObservation(TABLE_HEALTH, description=f"{run.job_name} failed", metadata=metadata))
+    return None

@@ -1,0 +1,52 @@
+"""What the sensors say of the status: why no run was asked for, and whether the page of `table_health` would look different."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+from compaction_pipeline.core.words import count_text
+from compaction_pipeline.services.insight.read_status import Status
+
+
+def status_fingerprint(status: Status) -> str:
+    """16 hex digits, which are equal for two states that `table_health` shows alike. Times do not count."""
+    shown = [
+        [(node.key, node.health.value, node.reason, node.metrics.files) for node in status.worst],
+        [(str(table.table), table.health.value, table.reason, table.warning, table.metrics.files) for table in status.tables],
+        [(task.task_id, task.attempt) for task in status.executing],
+        repr(status.queue),
+        [record.record_id for record in status.unsettled],
+    ]
+    return sha256(json.dumps(shown).encode()).hexdigest()[:16]
+
+
+def why_no_run(status: Status, serving: str | None) -> str:
+    """Say with numbers why nothing has to be started now. `serving` is the id of the run that serves the queue, if there is one."""
+    queue = status.queue
+    if queue.pending:
+        wait = f"{count_text(queue.pending, 'task')} {'waits' if queue.pending == 1 else 'wait'}"
+        return f"{wait}; run {serving[:8]} serves the queue" if serving else f"{wait} for a run"
+    if queue.executing or queue.prepared:
+        return f"no task waits; {queue.executing} executing, {queue.prepared} merged and waiting for their table's commit"
+    if not status.tables:
+        return "no registered catalog has a table"
+    return "; ".join(
+        [
+            f"nothing is due on {count_text(len(status.tables), 'table')} with {count_text(status.nodes, 'node')}",
+            *_worst_node(status),
+            *_held_back(status),
+        ]
+    )
+
+
+def _worst_node(status: Status) -> list[str]:
+    if not status.worst:
+        return []
+    worst = status.worst[0]
+    return [f"worst {worst.table} {worst.node}: {worst.metrics.small_files} small of {worst.metrics.files} files, {worst.reason}"]
+
+
+def _held_back(status: Status) -> list[str]:
+    held = [table for table in status.tables if table.is_held_back]
+    return [f"{count_text(len(held), 'table')} held back, e.g. {held[0].table}: {held[0].reason}"] if held else []

@@ -1,0 +1,133 @@
+"""What Dagster shows of commits, of merged nodes and of plans.
+
+Pure: values of the core go in, and metadata of Dagster comes out. The names of figures carry their units and never change, because
+Dagster plots figures by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import dagster as dg
+
+from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.queue.task import CompactionTask, TaskWork
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.defs.metadata import megabytes, table_of
+
+
+def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+    """A materialization of `compaction_records`: one commit, all its figures."""
+    figures = record.figures
+    metadata: dict[str, dg.MetadataValue] = {
+        "record": dg.MetadataValue.text(record.record_id),
+        "table": dg.MetadataValue.text(str(record.table)),
+        "types": dg.MetadataValue.text(", ".join(sorted({type.value for type in record.types})) or "none"),
+        "snapshot_before": dg.MetadataValue.text(str(record.snapshot_before)),
+        "snapshot_after": dg.MetadataValue.text(str(record.snapshot_after)),
+        "tasks_count": dg.MetadataValue.int(len(record.task_ids)),
+        "committed_tasks_count": dg.MetadataValue.int(len(record.committed_task_ids)),
+        "failed_count": dg.MetadataValue.int(len(record.failed)),
+        "conflicts_count": dg.MetadataValue.int(len(record.conflicts)),
+        "files_before_count": dg.MetadataValue.int(figures.files_before),
+        "files_after_count": dg.MetadataValue.int(figures.files_after),
+        "delete_files_before_count": dg.MetadataValue.int(figures.delete_files_before),
+        "delete_files_after_count": dg.MetadataValue.int(figures.delete_files_after),
+        "delete_files_dropped_count": dg.MetadataValue.int(figures.delete_files_dropped),
+        "delete_files_added_count": dg.MetadataValue.int(figures.delete_files_added),
+        "table_before_mb": dg.MetadataValue.float(megabytes(figures.bytes_before)),
+        "table_after_mb": dg.MetadataValue.float(megabytes(figures.bytes_after)),
+        "input_files_count": dg.MetadataValue.int(figures.input_files),
+        "output_files_count": dg.MetadataValue.int(figures.output_files),
+        "predicted_files_count": dg.MetadataValue.int(record.predicted_files),
+        "input_mb": dg.MetadataValue.float(megabytes(figures.input_bytes)),
+        "output_mb": dg.MetadataValue.float(megabytes(figures.output_bytes)),
+        "predicted_mb": dg.MetadataValue.float(megabytes(record.predicted_bytes)),
+        "rows_count": dg.MetadataValue.int(record.rows),
+        "deleted_rows_count": dg.MetadataValue.int(record.rows_deleted),
+        "queue_seconds": dg.MetadataValue.float(record.queue_ms / 1000),
+        "merge_seconds": dg.MetadataValue.float(record.merge_ms / 1000),
+        "commit_seconds": dg.MetadataValue.float(record.commit_ms / 1000),
+        "commit_attempts_count": dg.MetadataValue.int(record.attempts),
+    }
+    if record.reason:
+        metadata["reason"] = dg.MetadataValue.text(record.reason)
+    if record.conflicts:
+        metadata["conflicts"] = table_of(
+            [{"task": task, "reason": reason} for task, reason in sorted(record.conflicts.items())],
+            (("task", "string", "task id"), ("reason", "string", "why it was not committed; its node is planned again")),
+        )
+    if record.failed:
+        metadata["failed"] = table_of(
+            [{"task": task, "reason": reason} for task, reason in sorted(record.failed.items())],
+            (("task", "string", "task id"), ("reason", "string", "why it was not merged")),
+        )
+    if record.run_id:
+        metadata["run"] = dg.MetadataValue.dagster_run(record.run_id)
+    return metadata
+
+
+def merged_metadata(tasks: Iterable[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+    """A materialization of one node of `compacted_files`: what the committed tasks of this node did."""
+    tasks = tuple(tasks)
+    results = [task.result for task in tasks if task.result is not None]
+    outputs = [output for result in results for output in result.outputs]
+    return {
+        "table": dg.MetadataValue.text(str(record.table)),
+        "node": dg.MetadataValue.text(str(tasks[0].work.node) if tasks else "unknown: its tasks have expired"),
+        "types": dg.MetadataValue.text(", ".join(sorted({task.work.type.value for task in tasks})) or "none"),
+        "record": dg.MetadataValue.text(record.record_id),
+        "snapshot": dg.MetadataValue.text(str(record.snapshot_after)),
+        "tasks_count": dg.MetadataValue.int(len(tasks)),
+        "merged_files_count": dg.MetadataValue.int(sum(len(task.work.inputs) for task in tasks)),
+        "written_files_count": dg.MetadataValue.int(sum(output.content is FileContent.DATA for output in outputs)),
+        "written_delete_files_count": dg.MetadataValue.int(sum(output.content is not FileContent.DATA for output in outputs)),
+        "merged_mb": dg.MetadataValue.float(megabytes(sum(task.work.input_bytes for task in tasks))),
+        "written_mb": dg.MetadataValue.float(megabytes(sum(output.file_size_bytes for output in outputs))),
+        "rows_count": dg.MetadataValue.int(sum(result.rows_written for result in results)),
+        "deleted_rows_count": dg.MetadataValue.int(
+            sum(result.rows_deleted_by_position + result.rows_deleted_by_equality for result in results)
+        ),
+        "merge_seconds": dg.MetadataValue.float(sum(result.duration_ms for result in results) / 1000),
+    }
+
+
+def nothing_merged(node: str, table: str, reason: str) -> dict[str, dg.MetadataValue]:
+    """A materialization of a node that had nothing to gain: 0 files and why."""
+    return {
+        "table": dg.MetadataValue.text(table),
+        "node": dg.MetadataValue.text(node),
+        "reason": dg.MetadataValue.text(reason),
+        "tasks_count": dg.MetadataValue.int(0),
+        "merged_files_count": dg.MetadataValue.int(0),
+        "written_files_count": dg.MetadataValue.int(0),
+    }
+
+
+def planned_tasks(tasks: Sequence[TaskWork]) -> dg.MetadataValue:
+    """The tasks of a plan that was only explained."""
+    return table_of(
+        [
+            {
+                "node": str(work.node),
+                "type": work.type.value,
+                "action": work.action.value,
+                "files": len(work.inputs),
+                "delete_files": len(work.deletes),
+                "input_mb": megabytes(work.input_bytes),
+                "predicted_files": work.predicted_files,
+                "predicted_mb": megabytes(work.predicted_bytes),
+            }
+            for work in tasks
+        ],
+        (
+            ("node", "string", "partition values"),
+            ("type", "string", "MINOR, MAJOR or FULL"),
+            ("action", "string", "MERGE, CONVERT or DROP_DELETES"),
+            ("files", "int", "data files that it would read"),
+            ("delete_files", "int", "delete files that apply to them"),
+            ("input_mb", "float", "size of the data files in MB"),
+            ("predicted_files", "int", "files that it would write"),
+            ("predicted_mb", "float", "their size in MB"),
+        ),
+    )
