@@ -1,7 +1,7 @@
-"""Conversion: rows that some deletes delete become one position-delete file per data file; the data files stay.
+"""Conversion: deletes become one position-delete file for each data file, and the data files stay.
 
-Invariant: every position written is a row of its data file that a converted delete deletes, each once, ascending; a data file
-without such rows gets no file.
+Invariant: the positions in a new file are the rows of its data file that a converted delete deletes, each once, in ascending order.
+A data file without such rows gets no delete file.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ class PositionDeleteWriter:
         self._files = files
         self._names = names
         self._options = ParquetOptions.of(properties, deletes=True)
-        # Whole bounds whatever the table's metrics modes: readers find the referenced file by equal path bounds.
+        # The bounds are whole, whatever the table's metrics modes say: readers know the referenced file by its two equal path bounds.
         self._modes = MetricsModes.of(POSITION_DELETE_SCHEMA, {"write.metadata.metrics.default": "full"})
         self._numbers = 0
         self.digest = RowDigest()
         self.rows = 0
 
     def write(self, data: LiveFile, positions: NDArray[np.int64]) -> OutputFile:
-        """One file of the data file's own spec and partition that deletes these rows (ascending, at least one)."""
+        """Write one file that deletes these rows of the data file. `positions` are ascending and not empty.
+
+        The new file has the partition spec and the partition of the data file.
+        """
         path = self._names.path(data.partition, self._numbers, "-deletes")
         self._numbers += 1
         footers: list[Any] = []
@@ -60,7 +63,7 @@ class PositionDeleteWriter:
             writer.close()
             size = int(stream.tell())
         metrics = column_metrics(footers[0], leaves(POSITION_DELETE_SCHEMA), self._modes, {})
-        # Parquet keeps no statistics of values beyond 4 KiB; the bounds of a single path are known without them.
+        # Parquet keeps no statistics of values longer than 4 KiB. All rows hold one path, so its bounds are known without statistics.
         whole = data.path.encode().hex()
         return OutputFile(
             path=path,
@@ -80,7 +83,7 @@ class PositionDeleteWriter:
 
 
 def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
-    """Convert the task's `work.converts`; its digests and counts are of positions."""
+    """Convert the delete files that `work.converts` names. The digests and counts of the result are those of positions."""
     work = task.work
     reader = DataReader(files, shape, task.memory_bytes)
     deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared, frozenset(work.converts))

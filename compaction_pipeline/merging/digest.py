@@ -1,8 +1,8 @@
-"""The proof that what was kept was written: an order-free digest of a bag of rows.
+"""Proves that the rows that were kept are the rows that were written: a digest of rows that does not depend on their order.
 
-The digest is (count, and the sums mod 2⁶⁴ of two mixes of each row's hash, one made from the other): sums, so that a duplicate row
-shows; mixed after the hash (`row_hashes`), so that values swapped between rows show. A batch that goes from the reader to the writer
-untouched is hashed once (`SeenBatches`).
+The digest holds the number of rows and two sums, mod 2⁶⁴. Each row's hash (`row_hashes`) is mixed once for the first sum, and the
+result again for the second. Sums show a row that was written twice. Mixing shows values that were swapped between rows. A batch that
+goes from the reader to the writer unchanged is hashed only once (`SeenBatches`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _FINAL_B = np.uint64(0xC4CEB9FE1A85EC53)
 
 
 class SeenBatches:
-    """Digests of record batches on their way from the reader to the writer, found by the object itself.
+    """Keeps the digests of record batches on their way from the reader to the writer, by the identity of the batch.
 
-    Arrow memory does not change once it is made, so the very batch that was read need not be hashed again when it is written.
-    Both sides still add it up for themselves: a batch that is lost or doubled on the way shows.
+    Arrow memory never changes, so a batch that was hashed when it was read need not be hashed again when it is written. Both sides
+    still add up its digest for themselves, so a batch that is lost or written twice shows.
     """
 
     def __init__(self) -> None:
@@ -49,18 +49,18 @@ class SeenBatches:
         return len(self._known)
 
     def remember(self, batch: Any, digest: Digest) -> None:
-        """Keep the digest as long as the batch lives."""
+        """Keep the digest of a batch for as long as the batch lives."""
         key = id(batch)
         self._known[key] = (weakref.ref(batch, lambda _: self._known.pop(key, None)), digest)
 
     def digest_of(self, batch: Any) -> Digest | None:
-        """The digest of this very object, None where none was taken."""
+        """The digest of this batch object. None if it was not remembered."""
         reference, digest = self._known.get(id(batch), (None, None))
         return digest if reference is not None and reference() is batch else None
 
 
 class RowDigest:
-    """Adds up rows; `value` is their digest. `seen` is shared by the two sides of a merge."""
+    """Adds up rows; `value` is their digest. The two sides of a merge share `seen`."""
 
     def __init__(self, seen: SeenBatches | None = None) -> None:
         self._seen = seen
@@ -69,7 +69,7 @@ class RowDigest:
         self._b = 0
 
     def add(self, batch: Any, keep: NDArray[np.bool_] | None = None) -> None:
-        """Add the rows of a record batch or table, those with `keep` only where given."""
+        """Add the rows of a record batch or table. If `keep` is given, only the rows where it is True are added."""
         if isinstance(batch, pa.Table):
             for part in batch.to_batches():
                 self._sum(_digest(part, None))
@@ -80,10 +80,10 @@ class RowDigest:
             self._seen.remember(batch, digest)
 
     def add_assembled(self, table: Any, parts: Sequence[Any]) -> None:
-        """Add the rows of a table that was made of these record batches, one after the other.
+        """Add the rows of a table that was made by joining these record batches.
 
-        A part that was seen is hashed again unless its rows in the table are the same memory, or (text whose dictionary was
-        renumbered or dissolved) the same values row for row.
+        The remembered digest of a part is used only if its rows in the table are the same memory as before. Text whose dictionary was
+        renumbered or decoded must have the same values, row by row. Any other part is hashed again.
         """
         batches = table.to_batches()
         if self._seen is None or len(batches) != len(parts):
@@ -120,7 +120,7 @@ def _digest(batch: Any, keep: NDArray[np.bool_] | None) -> Digest:
 
 
 def same_rows(batch: Any, other: Any) -> bool:
-    """Whether two batches are the same memory, or dictionary-encoded text of the same values."""
+    """Whether two batches are the same memory, or dictionary-encoded text with the same values."""
     if batch.num_rows != other.num_rows or column_ids(batch.schema) != column_ids(other.schema):
         return False
     return all(_same_column(one, two) for one, two in zip(batch.columns, other.columns, strict=True))
@@ -136,7 +136,10 @@ def _same_column(one: Any, two: Any) -> bool:
 
 
 def _same_by_dictionary(one: Any, two: Any) -> bool:
-    """Whether the values are the same row for row, whatever their numbers; may say no where a dictionary holds a value twice."""
+    """Whether two dictionary arrays have the same values, row by row, even if their dictionaries number them differently.
+
+    The answer may be False for equal values if a dictionary holds one value twice.
+    """
     if one.null_count != two.null_count or one.dictionary.null_count or two.dictionary.null_count:
         return False
     if not len(one.dictionary):
@@ -155,7 +158,7 @@ def _same_by_dictionary(one: Any, two: Any) -> bool:
 
 
 def _memory(array: Any) -> tuple[Any, ...]:
-    """Where an array's rows lie: equal for the same rows of the same memory only."""
+    """Where the rows of an array lie in memory. Two arrays have equal places only if they are the same rows of the same memory."""
     arrow = array.type
     inner: list[Any] = []
     if isinstance(arrow, pa.BaseExtensionType):

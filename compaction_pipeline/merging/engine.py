@@ -11,10 +11,10 @@ from compaction_pipeline.merging.kernel import merge_task
 
 
 class InProcessMergeEngine:
-    """Merges in this process, one task after the other; needs no Spark."""
+    """Merges in this process, one task after the other. It needs no Spark."""
 
     def ready(self) -> None:
-        """Always."""
+        """Do nothing: this process is always ready."""
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         shared = SharedDeletes()
@@ -22,4 +22,4 @@ class InProcessMergeEngine:
             yield merge_task(task, layout, file_io, shared)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine holds no resources."""

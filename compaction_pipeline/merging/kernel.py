@@ -1,8 +1,11 @@
-"""Merges the files of one CompactionTask: a function of files, run in a Spark Python worker or in this process.
+"""Merges the files of one CompactionTask. It runs in a Python worker of Spark, or in this process.
 
-The rows of the inputs, projected to the plan's schema, minus the rows that the task's deletes delete, become new files;
-or (CONVERT) the rows that some deletes delete become position-delete files. A failure is a result whose `error` says why in
-words, and what the attempt wrote is deleted. Before it answers, the kernel checks its own laws (see MergeResult).
+- MERGE reads the inputs in the plan's schema, leaves out the rows that the task's deletes delete, and writes the rest as new files.
+- CONVERT writes position-delete files for the rows that some of the deletes delete.
+- DROP_DELETES reads and writes nothing.
+
+The kernel checks its own laws before it answers (see `MergeResult`). A failure is a result whose `error` gives the reason; the files
+that the attempt wrote are then deleted.
 """
 
 from __future__ import annotations
@@ -56,9 +59,10 @@ def merge_task(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> MergeResult:
-    """Do one attempt of a task, a few minutes long at most while the store is busy. Never raises: a failure is a result with `error`.
+    """Do one attempt of a task. It never raises: a failure is a result with `error`.
 
-    `shared` holds what tasks before this one have read of delete files, and takes what this one reads; it counts as its memory.
+    A busy store is tried again for a few minutes. `shared` holds delete files that earlier tasks of this process have read, and takes
+    those that this task reads. Its bytes count as memory of this task.
     """
     started = time.monotonic()
     shared = shared if shared is not None else SharedDeletes()
@@ -74,14 +78,14 @@ def merge_task(
         keys = sum(delete.record_count for delete in task.work.deletes)
         result = _failed(task, f"out of memory at delete set of {keys} keys; raise the memory of the Spark worker ({error})")
     except Exception as error:
-        # The boundary to Spark: whatever went wrong belongs to this attempt alone and must reach its record in words.
+        # This is the boundary to Spark. Any error fails this attempt alone, and its text must reach the attempt's record.
         result = _failed(task, f"{type(error).__name__}: {error}")
     if result.error is not None:
         files.delete_written()
         shared.clear()
     files.close()
     peak_bytes = before + memory.peak_bytes()
-    # What was kept for this task's own use is not the next one's.
+    # The next task must not count memory that Arrow keeps for this one.
     pa.default_memory_pool().release_unused()
     duration_ms = int((time.monotonic() - started) * 1000)
     return replace(result, duration_ms=duration_ms, peak_memory_bytes=peak_bytes)
@@ -111,7 +115,7 @@ def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: Ou
     try:
         return _merge_inputs(task, shape, files, names, shared, copies=True)
     except DamagedPages:
-        # Decoding every row tells which file is damaged, in words; or that only a checksum is.
+        # Decode every row instead. This names the damaged file, or shows that only a checksum is wrong.
         files.delete_written()
         return _merge_inputs(task, shape, files, names, shared, copies=False)
 
@@ -129,11 +133,12 @@ def _merge_inputs(
     progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01))
     router = RowRouter(task, shape, schema)
     sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
-    # A filter is made of values: where a column gets one, rows are decoded and encoded, never copied as bytes.
+    # A bloom filter is made of values. A table that asks for one has its rows decoded and encoded; no bytes are copied.
     copied = router.passes_through and not filters_of(shape.layout.properties, leaves(schema))
     if copied and router.partition is not None:
         read = CopyProof()
-        # Spark declares columns of expressions without NULL as required, whatever the table says. Their bytes fit only the like.
+        # Spark declares a column as required when its expression cannot be NULL, even if it is optional in the table. The bytes of such a
+        # column can be copied only into a column that is required too.
         written = _with_required(schema, reader.never_null(work.inputs, schema))
         writer = Assembler(files, written, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.partition, read)
         limits = CopyLimits.of(work.target_size_bytes, writer.limit_bytes) if copies else CopyLimits.nothing()
@@ -159,7 +164,7 @@ def _merge_rows(
     router: RowRouter,
     sizing: FileSizing,
 ) -> MergeResult:
-    """Row by row: rows that are sorted, or that go to several partitions."""
+    """Merge row by row. Rows that are sorted, or that go to several partitions, need this."""
     work = task.work
     schema = shape.schemas[task.schema_id]
     seen = SeenBatches()
@@ -188,7 +193,7 @@ def _merge_rows(
                     rows_read += batch.num_rows
                     deleted = gone.among(batch.num_rows, positional, equal)
                     keep = None if deleted is None else ~deleted
-                    # Digested before the rows are filtered, assembled or sorted: a mistake of any of these shows.
+                    # The digest is taken before rows are filtered, assembled or sorted, so that it shows a mistake in each of these.
                     read.add(projected, keep)
                     progress.rows_seen += batch.num_rows
                     kept = projected if keep is None else projected.filter(pa.array(keep))
@@ -214,7 +219,7 @@ def _result(
 
 
 def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:
-    """The result, or a failed one when it breaks a law: what was kept was not what was written."""
+    """The result itself, or a failed result when it breaks a law: the rows that were written must be the rows that were kept."""
     deleted = result.rows_deleted_by_position + result.rows_deleted_by_equality
     expected = deleted if conversion else result.rows_read - deleted
     if expected != result.rows_written or result.rows_written != result.digest_written.rows:

@@ -1,4 +1,4 @@
-"""How much memory a merge took: peak resident size of this process minus what it had before."""
+"""Measures and limits the memory of a merge: the peak resident size of this process, minus its resident size before the merge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 TIGHT_BYTES = 256 * 1024 * 1024
-"""Below this bound Arrow's own allocator would take most of it: it keeps segments of tens of MiB per thread."""
+"""Arrow's own allocator keeps segments of tens of MiB for each thread. A task with less memory than this would give most of it to them."""
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -19,7 +19,10 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 @contextmanager
 def tight_allocation(memory_bytes: int) -> Iterator[None]:
-    """Under a tight bound allocate from the system, which gives back what is freed; what was set before is set again."""
+    """Let Arrow allocate from the system while a task has little memory: the system gives back what is freed.
+
+    The allocator that was set before is set again at the end.
+    """
     if memory_bytes >= TIGHT_BYTES:
         yield
         return
@@ -32,22 +35,23 @@ def tight_allocation(memory_bytes: int) -> Iterator[None]:
 
 
 PURGE_DELAY_MS = 10_000
-"""How long Arrow's allocator keeps what is freed, in Spark's workers: to take it again costs a fault a page."""
+"""How long Arrow's allocator keeps freed memory in Spark's workers. To take it from the system again costs one page fault for each page."""
 
 
 def release_while_tight() -> None:
-    """Give back what was freed, where a bound is tight; a roomy one has the room until the task's end."""
+    """Give freed memory back to the system, if the task has little memory. Other tasks keep it until they end."""
     pool = pa.default_memory_pool()
     if pool.backend_name == "system":
         pool.release_unused()
 
 
 class PeakMemory:
-    """Measured from its creation on. On Linux the kernel's high-water mark is reset first; elsewhere it is the process's own."""
+    """Measures the peak since it was created. On Linux it resets the kernel's high-water mark first; elsewhere the mark counts since the
+    process began."""
 
     def __init__(self) -> None:
         with suppress(OSError):
-            # 5: reset the peak resident set size (proc(5)); without permission the mark of the whole process stands.
+            # 5 resets the peak resident set size (proc(5)). Without permission the mark of the whole process is used.
             _CLEAR.write_text("5")
         self._before = _linux("VmRSS") or _peak()
 

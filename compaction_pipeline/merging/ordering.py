@@ -1,8 +1,8 @@
-"""Sorts rows by an Iceberg sort order, in memory or, when they are too many, by runs on local disk that are merged.
+"""Sorts rows by an Iceberg sort order: in memory, or in sorted runs on local disk that are merged at the end.
 
-Order is the spec's: NULL first or last as the field says, floats −0.0 < 0.0 and NaN above all, text and bytes by unsigned
-bytes. The runs are Arrow IPC files and a merge compares only key columns, so that values of every type stay bit for bit
-what they were (an SQL engine's external sort would fold −0.0, NaN and UUIDs into its own types).
+The order is the spec's. NULL comes first or last, as the field says. Of floats, −0.0 comes before 0.0, and NaN comes last. Text and
+bytes are compared by unsigned bytes. The runs are Arrow IPC files, and a merge compares only key columns, so values of every type
+keep their bits. (The external sort of an SQL engine would turn −0.0, NaN and UUIDs into values of its own types.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EMIT_ROWS = 65_536
 
 @dataclass(frozen=True)
 class SortKey:
-    """One field of a sort order: how its key is computed from a batch, and where NULL and high values go."""
+    """One field of a sort order. `of` computes its key from a batch."""
 
     of: Callable[[Any], Any]
     descending: bool
@@ -35,7 +35,7 @@ class SortKey:
 
 
 def sort_keys(order: SortOrder, schema: Schema) -> list[SortKey] | None:
-    """The keys of an order over rows of this schema; None when it is empty or its columns are not there (any more)."""
+    """The keys of an order over rows of this schema. None if the order is empty, or if the schema lacks one of its columns."""
     keys = []
     for field in order.fields:
         path = column_path(schema, field.source_id)
@@ -54,7 +54,7 @@ def sort_keys(order: SortOrder, schema: Schema) -> list[SortKey] | None:
 
 
 def _sortable(array: Any) -> Any:
-    """An array that Arrow sorts as the spec orders it."""
+    """The values of an array in a form that Arrow sorts as the spec wants."""
     arrow = array.type
     if isinstance(arrow, pa.BaseExtensionType):
         return _sortable(array.storage)
@@ -68,21 +68,21 @@ def _sortable(array: Any) -> Any:
         return array
     doubles = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
     bits = np.where(np.isnan(doubles), np.int64(0x7FF8000000000000), doubles.view(np.int64))
-    # Negative doubles order backwards by their bits; flipping all but the sign makes integers order as the values do.
+    # The bits of negative doubles are in reverse order. With all bits but the sign flipped, the integers have the order of the values.
     ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     return pa.array(ordered, pa.int64(), mask=mask)
 
 
 def sorted_indices(table: Any, keys: Sequence[SortKey]) -> Any:
-    """The order of a table's rows; stable. The table must be of one chunk."""
+    """The row numbers of a table in sorted order. Equal rows keep their order. Each column of the table must be one chunk."""
     batch = table.to_batches()[0] if isinstance(table, pa.Table) else table
     columns: dict[str, Any] = {}
     by: list[tuple[str, str]] = []
     for number, key in enumerate(keys):
         values = key.of(batch)
         if values.null_count:
-            # Arrow knows one place of NULL for all keys; a rank of its own says it per key.
+            # Arrow puts NULL in the same place for all keys. A column of its own says for each key where NULL goes.
             columns[f"null{number}"] = pc.cast(values.is_null(), pa.int8())
             by.append((f"null{number}", "descending" if key.nulls_first else "ascending"))
         columns[f"key{number}"] = values
@@ -91,9 +91,9 @@ def sorted_indices(table: Any, keys: Sequence[SortKey]) -> Any:
 
 
 class Sorter:
-    """Takes batches and gives them back sorted. Holds at most about `limit_bytes`, twice while it sorts.
+    """Takes batches and gives them back sorted. It holds about `limit_bytes` at most, and twice as much while it sorts.
 
-    With `spill` False a sorter that reaches its limit gives up: `gave_up` is then True and rows come back as they came.
+    Without `spill`, a sorter that reaches its limit gives up: `gave_up` becomes True, and rows come back in the order in which they came.
     """
 
     def __init__(self, schema: Any, keys: Sequence[SortKey], limit_bytes: int, *, spill: bool) -> None:
@@ -108,7 +108,7 @@ class Sorter:
         self.gave_up = False
 
     def add(self, batch: Any) -> Iterator[Any]:
-        """Take a batch; gives back rows only once the sorter gave up."""
+        """Take a batch. Rows come back here only after the sorter gave up."""
         if self.gave_up:
             yield batch
             return
@@ -124,7 +124,7 @@ class Sorter:
             self._held, self._held_bytes = [], 0
 
     def finish(self) -> Iterator[Any]:
-        """The rows that were not given back yet, sorted."""
+        """The rows that have not come back yet, sorted."""
         if not self._runs:
             yield from self._sorted_held()
             return
@@ -161,7 +161,7 @@ class Sorter:
         block_bytes = self._limit_bytes // len(self._runs)
         runs = [_Run(path, block_bytes) for path in self._runs]
         try:
-            # Every run is filled, not only up to the first that has rows: a run left out would be merged too late.
+            # Every run is filled before each step. A run that was left out would be merged too late.
             while filled := [run for run in runs if run.fill()]:
                 yield from self._merge_step(filled)
         finally:
@@ -174,7 +174,8 @@ class Sorter:
         ranks = np.empty(len(indices), dtype=np.int64)
         ranks[indices] = np.arange(len(indices))
         ends = np.cumsum([run.held.num_rows for run in runs])
-        # What a run has not shown yet sorts behind its last row shown; up to the first of these last rows all is known.
+        # The rows that are still on disk sort after the last row that their run holds in memory. So all rows up to the first of these
+        # last rows are in their final order.
         open_ends = [int(ranks[end - 1]) for run, end in zip(runs, ends, strict=True) if not run.exhausted]
         count = min(open_ends) + 1 if open_ends else len(indices)
         chosen = indices[:count]
@@ -193,7 +194,7 @@ class _Run:
         self._reader = pa.ipc.open_file(self._file)
         self._block_bytes = block_bytes
         self._next = 0
-        # Not `empty_table`, which cannot make a UUID inside of a struct, list or map.
+        # `empty_table` cannot make a UUID inside a struct, list or map.
         self.held = pa.Table.from_batches([], self._reader.schema)
 
     @property
@@ -201,7 +202,7 @@ class _Run:
         return bool(self._next >= self._reader.num_record_batches)
 
     def fill(self) -> bool:
-        """Read on until the block is full; False when the run is at its end and nothing is held."""
+        """Read on until the block is full. Returns False if the run is at its end and no rows are held."""
         parts = [self.held]
         held_bytes = self.held.nbytes
         while not self.exhausted and (held_bytes < self._block_bytes or not self.held.num_rows):

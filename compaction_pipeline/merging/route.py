@@ -1,4 +1,4 @@
-"""Where kept rows go: through the table's sort order where there is one, then to the partition that they belong to."""
+"""Routes the rows that are kept: it sorts them if the table has a sort order, then sends each row to its partition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from compaction_pipeline.merging.writing.transforms import column_path, partitio
 
 
 class RowWriter(Protocol):
-    """What takes the rows in the end."""
+    """Takes the rows in the end."""
 
     sort_order_id: int | None
 
@@ -44,17 +44,17 @@ class RowRouter:
         self.sort_column_ids: frozenset[int] = frozenset()
         if keys is not None and order is not None:
             self.sort_column_ids = frozenset(field.source_id for field in order.fields)
-            # A FULL promises the order whatever the size; smaller work sorts only what fits.
+            # A FULL promises the order whatever its size. A MINOR or MAJOR sorts only what fits its memory.
             self._sorter = Sorter(arrow_schema(schema.fields), keys, task.memory_bytes // 6, spill=work.type is CompactionType.FULL)
 
     @property
     def partition(self) -> Partition | None:
-        """The one partition of all rows, None where they are split."""
+        """The one partition of all rows. None if they are split over several."""
         return self._partition
 
     @property
     def passes_through(self) -> bool:
-        """Rows go to one partition as they come: nothing looks into their columns on the way."""
+        """Whether all rows go to one partition in the order in which they come, so that no column has to be looked into."""
         return self._sorter is None and self._partition is not None
 
     def add(self, batch: Any, writer: RowWriter) -> None:
@@ -66,7 +66,7 @@ class RowRouter:
             self._write(back, writer)
 
     def finish(self, writer: RowWriter) -> None:
-        """Route what was held back to be sorted."""
+        """Route the rows that were held back to be sorted."""
         if self._sorter is None:
             return
         if not self._sorter.gave_up:
@@ -88,7 +88,7 @@ class RowRouter:
 
 
 def _common_partition(task: CompactionTask) -> Partition | None:
-    """The partition of all inputs when they are of the output's spec and of one partition, else None: rows are then split."""
+    """The one partition of all inputs, if they have the partition spec of the output. None otherwise: the rows are then split."""
     partitions = {(file.spec_id, file.partition) for file in task.work.inputs}
     if len(partitions) == 1 and next(iter(partitions))[0] == task.work.output_spec_id:
         return next(iter(partitions))[1]
@@ -119,19 +119,19 @@ class PartitionSplit:
                     f"rows cannot be moved to partition spec {spec.spec_id}: field {field.name!r} ({field.transform}) cannot be computed "
                     "from the columns of the plan's schema; plan the node again"
                 )
-            # The type that manifests give the value: of the current schema, where the column may have been promoted.
+            # Manifests give the value the type of the newest schema. The column may have been promoted since the plan's schema.
             kind = field.transform.result_type(shape.newest_with(field.source_id).find_field(field.source_id).field_type)
             self._fields.append((field.name, kind, _column(path, transform)))
 
     def parts(self, batch: Any) -> Iterator[tuple[Partition, Any]]:
-        """(Partition, its rows in their order) of a batch."""
+        """Each partition of a batch with its rows, in their order."""
         codes = np.zeros(batch.num_rows, dtype=np.int64)
         columns = []
         for _, _, of in self._fields:
             encoded = _storage(of(batch)).dictionary_encode(null_encoding="encode")
             columns.append(encoded)
             codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
-            # Codes stay small: they number the combinations that occur.
+            # The codes are numbered again, so that they stay small: there are as many as combinations of values that occur.
             codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
         for code in range(int(codes.max()) + 1 if len(codes) else 0):
             rows = np.flatnonzero(codes == code)

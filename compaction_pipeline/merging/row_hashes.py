@@ -1,8 +1,8 @@
-"""A 64-bit hash of each row, chained over (field id, null flag, value) of every leaf, lists and maps with their lengths.
+"""Hashes each row to 64 bits. The hash is chained over (field id, null flag, value) of every leaf, and over the lengths of lists and maps.
 
-Each step is a bijection of the value for a given chain, so one changed value always changes the hash of its row. Columns are views of
-Arrow's memory and are absorbed some thousand rows at a time, so that what a step makes stays in the CPU's cache: a pass over a column
-costs a quarter of a nanosecond per value there, and passes are what this module saves.
+For a given chain each step is a bijection of the value, so one changed value always changes the hash of its row. Columns are views of
+Arrow's memory. The module takes them in steps of some thousand rows, so that the arrays of a step stay in the CPU's cache. There a
+pass over a column costs a quarter of a nanosecond for each value, and the number of passes decides the cost of the whole.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CHAIN = np.uint64(0x9E3779B97F4A7C15)
 _NULL = np.uint64(0xA4093822299F31D0)
 _FIELD = 0xD1342543DE82EF95
 MASK_64 = (1 << 64) - 1
-# Rows per step: a step's arrays stay in the CPU's cache.
+# The rows of one step. Its arrays stay in the CPU's cache.
 STEP_ROWS = 16384
-# Numbers of dictionary values are half as wide and looked up once: fewer, longer steps are faster.
+# Numbers of dictionary values are half as wide and are looked up once, so fewer and longer steps are faster.
 NUMBER_ROWS = 4 * STEP_ROWS
-# Texts of at least so many words are rare enough to be hashed together whatever their lengths.
+# Texts of at least this many words are rare. They are hashed together, whatever their lengths are.
 _LONG_TEXT_WORDS = 12
 _SHIFT_IN, SHIFT_A, SHIFT_B = np.uint64(29), np.uint64(32), np.uint64(31)
 _SIXTY_FOUR = np.uint64(64)
@@ -34,13 +34,13 @@ _TAIL_MASKS = np.array([(1 << 8 * length) - 1 for length in range(8)], dtype=np.
 
 
 def filled_indices(array: Any) -> NDArray[Any]:
-    """The numbers of dictionary values, 0 where a row is NULL."""
+    """The number of each row's value in the dictionary; 0 if the row is NULL."""
     indices: NDArray[Any] = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
     return indices
 
 
 def column_ids(schema: Any) -> list[int]:
-    """The field ids of a schema's columns at the top; of a column without one its number."""
+    """The field ids of a schema's top-level columns. A column without an id is named by its place."""
     return [field_id(field) or index for index, field in enumerate(schema)]
 
 
@@ -57,7 +57,7 @@ def hash_columns(columns: Iterable[tuple[int, Any]], length: int, seed: int = 0)
 
 
 def mix(words: Words, factor: Any, shift: Any) -> None:
-    """Mix hashes in place: a product, then xor with their own upper bits."""
+    """Mix hashes in place: multiply them, then XOR them with their own upper bits."""
     np.multiply(words, factor, out=words)
     words ^= words >> shift
 
@@ -68,17 +68,17 @@ def _absorb(chain: Words, values: Words, factor: Any = _CHAIN) -> None:
 
 
 class ChainedHashes:
-    """Columns of equally many rows; `hashes` chains a stretch of their rows."""
+    """Columns that have the same number of rows. `hashes` chains a range of these rows."""
 
     def __init__(self, columns: Iterable[tuple[int, Any]], seed: int = 0) -> None:
         self._seed = np.uint64(seed & MASK_64)
-        # The column's id is in its factor, which must be odd for a step to be a bijection.
+        # The factor of a column is made from its id. It must be odd, because only then is a step a bijection.
         self._columns = [
             (_column(array, number), np.uint64((number * _FIELD + 0x452821E638D01377) & MASK_64 | 1)) for number, array in columns
         ]
 
     def hashes(self, start: int, stop: int) -> Words:
-        """An array of its own: the caller may change it."""
+        """The hashes of rows `start` to `stop`, in a new array that the caller may change."""
         chain = np.full(stop - start, self._seed, dtype=np.uint64)
         for column, factor in self._columns:
             column.absorb(chain, start, stop, factor)
@@ -86,17 +86,20 @@ class ChainedHashes:
 
 
 class _Column(ABC):
-    """A view of an Arrow array whose rows can be absorbed a stretch at a time."""
+    """A view of an Arrow array. Ranges of its rows can be absorbed into a chain of hashes."""
 
     def __init__(self, array: Any) -> None:
         self.missing = missing_rows(array)
 
     @abstractmethod
     def parts(self, start: int, stop: int) -> Sequence[Words]:
-        """The words of each row, the first of all rows, then the second; not to be changed, undefined in a NULL's place."""
+        """The words of each row: an array with the first word of all rows, then one with the second, and so on.
+
+        The caller must not change them. The words of a row that is NULL are undefined.
+        """
 
     def absorb(self, chain: Words, start: int, stop: int, factor: Any) -> None:
-        """Absorb a stretch of rows. A NULL's place is taken by a constant that is added behind the step, not inside as a value is."""
+        """Absorb a range of rows into `chain`. For a NULL, a constant is added after the step, where no value can have the same effect."""
         missing = None if self.missing is None else self.missing[start:stop]
         for words in self.parts(start, stop):
             _absorb(chain, words if missing is None else np.where(missing, np.uint64(0), words), factor)
@@ -105,7 +108,7 @@ class _Column(ABC):
 
 
 def missing_rows(array: Any) -> NDArray[np.bool_] | None:
-    """Which rows are NULL; None when no row is."""
+    """Which rows are NULL. None if no row is."""
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
@@ -134,7 +137,7 @@ def _column(array: Any, number: int) -> _Column:
 
 
 def _bits(array: Any) -> NDArray[Any]:
-    """Fixed-width values as their bits (so −0.0 ≠ 0.0 and every NaN is itself)."""
+    """The bits of fixed-width values. So −0.0 differs from 0.0, and a NaN equals only a NaN with the same bits."""
     buffer = array.buffers()[1]
     if buffer is None:
         return np.zeros(len(array), dtype=np.uint64)
@@ -151,7 +154,7 @@ class _Numbers(_Column):
 
 
 class _Fixed(_Column):
-    """Decimals and fixed-length bytes: as many words as they are long."""
+    """Decimals and fixed-length bytes. Each value is as many words as its length needs."""
 
     def __init__(self, array: Any) -> None:
         super().__init__(array)
@@ -175,12 +178,15 @@ class _Fixed(_Column):
 
 
 class _Dictionary(_Column):
-    """Hashes the values once and finds each row's by its number: the same words as of the values themselves."""
+    """A dictionary array. Each value of the dictionary is hashed once, and a row finds its hash by the number of its value.
+
+    The words are the same as those of an array of plain values.
+    """
 
     def __init__(self, array: Any, number: int) -> None:
         super().__init__(array)
         count = len(array.dictionary)
-        # One word more: where all rows are NULL, the dictionary may be empty.
+        # A word is appended, because the dictionary may be empty if all rows are NULL.
         self._words = [np.append(words, np.uint64(0)) for words in _column(array.dictionary, number).parts(0, count)]
         self._indices = filled_indices(array)
 
@@ -200,7 +206,10 @@ class _Struct(_Column):
 
 
 class _List(_Column):
-    """Hash of a list or map: its length, then its elements' hashes in order (place by place, over the lists that are that long)."""
+    """Hash of a list or map: its length, then the hashes of its elements in order.
+
+    All first elements are absorbed together, then all second ones, and so on. Shorter lists drop out on the way.
+    """
 
     def __init__(self, array: Any, inner: Sequence[tuple[int, Any]]) -> None:
         super().__init__(array)
@@ -244,7 +253,7 @@ def _lengths(offsets: NDArray[Any], missing: NDArray[np.bool_] | None, start: in
 
 
 class _Texts(_Column):
-    """Hash of a text: its length, its whole 8-byte words in order, then the bytes left over."""
+    """Hash of a text: its length, its whole 8-byte words in order, then the bytes that are left."""
 
     def __init__(self, array: Any) -> None:
         super().__init__(array)
@@ -259,12 +268,12 @@ class _Texts(_Column):
             return [lengths.astype(np.uint64)]
         start_word = low >> 3
         words = _aligned_words(self._data, start_word, high)
-        # Narrow offsets stay narrow here: half the memory per pass. What is left is small: a stretch of some thousand texts.
+        # Offsets of 32 bits keep their width: a pass over them needs half the memory. The differences are small, as a step has few texts.
         position = offsets[:-1] - offsets.dtype.type(start_word << 3)
         shortest, longest = int(lengths.min()) >> 3, int(lengths.max()) >> 3
         if shortest == longest or shortest >= _LONG_TEXT_WORDS:
             return [_texts(words, position, lengths, min(shortest, _LONG_TEXT_WORDS))]
-        # Texts of equally many words are hashed together: no text drops out on the way, so nothing is gathered anew per word.
+        # Texts with the same number of words are hashed together. No text drops out on the way, so no array is gathered again per word.
         count = np.minimum(lengths >> 3, _LONG_TEXT_WORDS)
         hashes = np.empty(len(lengths), dtype=np.uint64)
         for kind in np.flatnonzero(np.bincount(count)):
@@ -274,9 +283,9 @@ class _Texts(_Column):
 
 
 def _texts(words: Words, position: NDArray[Any], lengths: NDArray[Any], count: int) -> Words:
-    """Hashes of texts of `count` whole words each (of at least so many, where it is the limit); `position` in bytes."""
+    """Hashes of texts that have `count` whole words each, or at least that many if `count` is the limit. `position` is in bytes."""
     hashes = lengths.astype(np.uint64)
-    # A word that begins anywhere is joined from two aligned ones; all words of one text are shifted alike.
+    # A word may begin at any byte, so it is joined from two aligned words. All words of one text are shifted by the same number of bits.
     index = (position >> 3).astype(np.int64)
     right = ((position & 7) << 3).astype(np.uint64)
     left = _SIXTY_FOUR - right
@@ -291,23 +300,23 @@ def _texts(words: Words, position: NDArray[Any], lengths: NDArray[Any], count: i
         following = words[min(place, last) :].take(index, mode="clip")
         _absorb(hashes, _joined(here, following, right, left))
         here = following
-    # Clipped: behind the last word of all there is nothing that a mask would keep.
+    # The index is clipped: the mask below keeps nothing that lies behind the last word.
     tail = _joined(here, words[min(count + 1, last) :].take(index, mode="clip"), right, left)
-    # The bytes behind the text's end are its neighbour's.
+    # The bytes behind the end of a text belong to the next text.
     tail &= _TAIL_MASKS.take(lengths & 7)
     _absorb(hashes, tail)
     return hashes
 
 
 def _absorb_full_words(hashes: Words, words: Words, index: NDArray[np.int64], right: Words, left: Words, full: NDArray[np.int64]) -> None:
-    """Absorb the whole words of every string, place by place; `hashes` is changed."""
+    """Absorb the whole words of every text: all first words, then all second ones, and so on. It changes `hashes`."""
     active: NDArray[np.int64] | None = None
     chain, place = hashes, 0
     longest, shortest = int(full.max()), int(full.min())
     here = words[index] if longest else words
     while place < longest:
         if place >= shortest:
-            # Strings that ended drop out; the rest go on in arrays of their own.
+            # Texts that have ended drop out. The others go on in smaller arrays.
             going = np.flatnonzero(full > place)
             if active is not None:
                 hashes[active] = chain
@@ -324,13 +333,13 @@ def _absorb_full_words(hashes: Words, words: Words, index: NDArray[np.int64], ri
 
 def _joined(here: Words, following: Words, right: Words, left: Words) -> Words:
     low = here >> right
-    # NumPy's shift by 64 gives 0, as it must where a word begins at an aligned one.
+    # If a word begins at an aligned word, the shift is by 64 bits. NumPy's result is then 0, as it must be.
     low |= following << left
     return low
 
 
 def _aligned_words(buffer: Any, start_word: int, end: int) -> Words:
-    """The buffer's bytes from `start_word` × 8 to `end` as words, one word of padding behind."""
+    """The bytes of the buffer from `start_word` × 8 to `end` as words, with one more word of padding at the end."""
     count = -(-end // 8) - start_word
     if buffer.size >= (start_word + count + 1) * 8 and buffer.address % 8 == 0:
         return np.frombuffer(buffer, dtype="<u8", count=count + 1, offset=start_word * 8)
