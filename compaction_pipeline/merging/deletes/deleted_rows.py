@@ -1,4 +1,4 @@
-"""Which rows of a batch are deleted: one rule for merges, copies and conversions."""
+"""Decides which rows of a batch are deleted. Merges, copies and conversions all use this one rule."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Mask = NDArray[np.bool_]
 
 @dataclass(slots=True)
 class DeletedRows:
-    """Counts deleted rows; a row that is deleted by position and by equality counts as deleted by position."""
+    """Counts deleted rows. A row that is deleted by position and by equality counts as deleted by position."""
 
     by_position: int = 0
     by_equality: int = 0
 
     def among(self, rows: int, positional: Mask | None, equal: Mask | None) -> Mask | None:
-        """The deleted ones of so many rows, None when there is none. The masks are as long; None marks no row."""
+        """The deleted rows among `rows` rows; None if there are none. Each mask has `rows` entries; a mask of None marks no row."""
         if positional is None and equal is None:
             return None
         deleted = np.zeros(rows, dtype=bool)

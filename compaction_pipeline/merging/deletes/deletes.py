@@ -1,11 +1,14 @@
-"""Which rows of a task's inputs are deleted, by position or by equality, by the spec's rules.
+"""Finds the rows of a task's inputs that are deleted, by position or by equality, with the rules of the spec.
 
-Equality is Java's: NULL equals NULL, NaN equals NaN, −0.0 does not equal 0.0. Columns are found by id, also those renamed or
-dropped since. A key set that fits 80 % of the task's memory is built once per process and handed on to the tasks behind this one
-(`shared_deletes`). Of keys that do not fit, or that are many for a task which may be the only one to ask for them, first those are
-left out that no row of the task can have: a filter of the rows' hashes tells, and writers delete in the whole table while a task
-holds a few of its files. Sets that are then still estimated at more are not held at all: keys and rows are parted by hash on local
-disk, each part is joined in turn, and what is kept is one bit per row.
+Equality is that of Iceberg's Java library: NULL equals NULL, NaN equals NaN, and −0.0 does not equal 0.0. Columns are found by their ids,
+so they may have been renamed or dropped since the delete was written.
+
+Three ways lead from delete files to deleted rows. The first that fits the task's memory is used:
+
+1. All keys go into one set. The process keeps it for its next tasks (`shared_deletes`).
+2. Only keys that a row of the task may have go into a set. A filter of the rows' hashes finds them. This also saves time when there are
+   many keys and no other task is known to need them: writers delete in the whole table, and a task holds only a few of its files.
+3. Keys and rows are split by hash into parts on local disk. Each part is joined in turn, and one bit for each row is kept.
 """
 
 from __future__ import annotations
@@ -33,16 +36,16 @@ from compaction_pipeline.merging.reading.evolution import Projection
 from compaction_pipeline.merging.reading.read import DataReader, OpenFile, TableShape
 
 ONE_PASS_SHARE = 0.8
-"""Delete sets estimated at most at this share of the task's memory are held whole."""
+"""Delete sets that are estimated to take at most this share of the task's memory are held whole."""
 _MANY_KEYS = 65_536
-"""Fewer keys are cheaper put into a set than told apart by a pass over the rows."""
+"""Up to this number of keys, building a set of all is cheaper than passing over the rows first."""
 _POSITIONS_SHARE = 4
-"""One in so many parts of the memory for deletes is what position deletes of many data files may take."""
+"""Position deletes of many data files may take this fraction (1/4) of the memory for deletes."""
 
 
 @dataclass(frozen=True)
 class _Probe:
-    """A key set to ask for one file, and the projection that finds its key columns there."""
+    """A key set to look up for one file, and the projection that finds its key columns in that file."""
 
     columns: KeyColumns
     projection: Projection
@@ -51,7 +54,7 @@ class _Probe:
 
 
 class FileMasks:
-    """The deleted rows of one input, batch by batch."""
+    """Tells which rows of one input are deleted, batch by batch."""
 
     def __init__(self, positional: Bits | None, equal: Bits | None, probes: Sequence[_Probe]) -> None:
         self._positional = positional
@@ -60,7 +63,10 @@ class FileMasks:
         self.projections = [probe.projection for probe in probes]
 
     def deleted(self, position: int, batch: Any) -> tuple[Mask | None, Mask | None]:
-        """(Deleted by position, deleted by equality) of a batch of the file's own columns; None: no row is."""
+        """The rows of a batch that are deleted by position, and those deleted by equality. None means that no row is.
+
+        The batch holds the file's own columns.
+        """
         positional, equal = self.marked(position, batch.num_rows)
         for probe in self._probes:
             found = _probed(probe, batch)
@@ -68,7 +74,7 @@ class FileMasks:
         return positional, equal
 
     def marked(self, position: int, rows: int) -> tuple[Mask | None, Mask | None]:
-        """What `deleted` says of rows without looking into them: the deletes that `projections` are needed for do not count."""
+        """The part of `deleted` that needs no columns. It leaves out the deletes for which `projections` have to be read."""
         positional = self._positional.part(position, rows) if self._positional is not None else None
         equal = self._equal.part(position, rows) if self._equal is not None else None
         return positional, equal
@@ -82,14 +88,14 @@ def _probed(probe: _Probe, batch: Any) -> Mask:
     return found
 
 
-# Equality deletes that share their field ids and reach (one partition of one spec, or all of the table).
+# Equality deletes that have the same field ids and the same reach: one partition of one spec, or the whole table.
 _Scope = tuple[tuple[int, ...], object]
 
 
 class TaskDeletes:
-    """All deletes of one task; `of` gives the masks of one input.
+    """All deletes of one task. `of` gives the masks of one input.
 
-    `only` names the delete files that count (a conversion's); all of the task's by default.
+    `only` names the delete files that count, for a conversion. By default all delete files of the task count.
     """
 
     def __init__(
@@ -121,7 +127,7 @@ class TaskDeletes:
         wanted = {scope: self._key_files(scope) for scope in self._files}
         whole = kept_for_others(counted, limit // _POSITIONS_SHARE)
         asked_before = shared.begin(list(wanted.values()), whole.values(), limit)
-        # What the tasks before have read is not opened again.
+        # Files that earlier tasks have read are not opened again.
         known = {path for path, file in whole.items() if shared.positions(file) is not None}
         known |= {file.path for each in wanted.values() if shared.key_set(each.kind) is not None for file in each.files}
         applied = {delete.path: delete for deletes in self._applied.values() for delete in deletes if delete.path not in known}
@@ -132,7 +138,7 @@ class TaskDeletes:
     def _find_keys(self, wanted: Mapping[_Scope, KeyFiles], asked_before: Collection[Hashable], limit: int) -> None:
         kept = {scope: keys for scope, each in wanted.items() if (keys := self._shared.key_set(each.kind)) is not None}
         fits = sum(self._estimated_bytes(scope) for scope in wanted if scope not in kept) + self._shared.nbytes <= limit
-        # What finds the keys of the next scope needs memory beside the sets that are held.
+        # Finding the keys of the next scope needs memory beside the sets that are already held.
         self._left_bytes = (limit if fits else limit // 2) - self._shared.nbytes
         for scope, deletes in self._files.items():
             if scope in kept:
@@ -149,13 +155,13 @@ class TaskDeletes:
 
     def _key_files(self, scope: _Scope) -> KeyFiles:
         layout = self._shape.layout
-        # All that the keys of a file follow from, beside the file.
+        # The keys of a file depend on the file and on these values.
         kind = (layout.location, scope, repr(self._columns[scope[0]]), layout.properties.get("schema.name-mapping.default"))
         oldest = min(file.data_sequence_number for file in self._reached(scope))
         return KeyFiles(kind, frozenset(DeleteFile.of(delete) for delete in self._files[scope]), oldest)
 
     def of(self, file: LiveFile, opened: OpenFile) -> FileMasks:
-        """The deleted rows of an input that is being read."""
+        """The deleted rows of an input that is open."""
         return FileMasks(self._positions.get(file.path), self._equal.get(file.path), self._probes(file, opened, self._keys))
 
     def _probes(self, file: LiveFile, opened: OpenFile, keys: Mapping[_Scope, KeySet]) -> list[_Probe]:
@@ -190,7 +196,7 @@ class TaskDeletes:
     # ---- by equality
 
     def _key_batches(self, scope: _Scope) -> Iterator[tuple[list[Any], NDArray[np.int64]]]:
-        """(Canonical key columns, sequence of each key) of every batch of a scope's delete files."""
+        """The canonical key columns and the sequence number of each key, for every batch of a scope's delete files."""
         columns = self._columns[scope[0]]
         for delete in self._files[scope]:
             with self._reader.open(delete) as opened:
@@ -199,7 +205,7 @@ class TaskDeletes:
                     yield columns.canonical(projection.arrays(batch)), np.full(batch.num_rows, delete.data_sequence_number, dtype=np.int64)
 
     def _row_batches(self, scope: _Scope, file: LiveFile) -> Iterator[tuple[list[Any], int, int]]:
-        """(Canonical key columns, position of the first row, number of rows) of every batch of an input."""
+        """The canonical key columns, the position of the first row and the number of rows, for every batch of an input."""
         columns = self._columns[scope[0]]
         with self._reader.open(file) as opened:
             projection = self._reader.projection(opened, file, columns.fields)
@@ -214,12 +220,15 @@ class TaskDeletes:
 
     def _hold(self, scope: _Scope, keys: KeySet, size: int) -> None:
         self._left_bytes -= size
-        # Without a key there is nothing to ask the rows for.
+        # An empty set needs no look at the rows.
         if len(keys):
             self._keys[scope] = keys
 
     def _find_by_rows(self, scope: _Scope, reached: Sequence[LiveFile], limit: int) -> None:
-        """Keep the keys that rows may have: as a set, or, where even these are too many for it, marked as bits of the rows."""
+        """Keep only the keys that a row of the task may have.
+
+        They are held as a set. If even these are too many for a set, the deleted rows are found now and held as bits.
+        """
         with tempfile.TemporaryDirectory(prefix="compaction-deletes-") as folder:
             kept = PartedRows(Path(folder) / "kept.arrow", 1, limit // 10)
             estimated = self._keep_keys_of_rows(scope, self._filter_of(scope, reached, limit // 8), kept)
@@ -237,7 +246,7 @@ class TaskDeletes:
         return rows
 
     def _keep_keys_of_rows(self, scope: _Scope, rows: HashFilter, kept: PartedRows) -> int:
-        """Spool the keys whose hash some row has; what a set of them is estimated to take."""
+        """Write the keys whose hash some row has to local disk. Returns the estimated bytes of a set of them."""
         count = size = 0
         for arrays, sequences in self._key_batches(scope):
             chosen = np.flatnonzero(rows.may_hold(hashes_of(arrays, len(sequences), _PART_SEED)))
@@ -252,7 +261,7 @@ class TaskDeletes:
     def _mark_by_parts(
         self, scope: _Scope, reached: Sequence[LiveFile], kept: PartedRows, parts: int, folder: Path, chunk_bytes: int
     ) -> None:
-        """Find the rows that a large delete set deletes: keys and rows parted by hash on disk, then part against part."""
+        """Find the rows that a large delete set deletes: split keys and rows by hash on disk, then compare part with part."""
         keys = PartedRows(folder / "keys.arrow", parts, chunk_bytes)
         for batch in kept.part(0):
             keys.add(batch, _part_codes(batch.columns[:-1], batch.num_rows, parts))

@@ -1,8 +1,8 @@
 """Keys of equality deletes: their columns in a canonical form, and exact sets of them.
 
-Canonical: numbers, dates and times as 64-bit integers, floats as the bits of a double with one NaN, all else as bytes. So equal
-bytes mean equal values by Java's rules, whatever was promoted in between. A set finds candidates by a 64-bit hash and then
-compares the values themselves: a row is never deleted for a hash.
+In the canonical form numbers, dates and times are 64-bit integers, floats are the bits of a double (with one NaN), and everything else is
+bytes. So equal bytes mean equal values by Java's rules, even if a type was promoted in between. A set finds candidates by a 64-bit hash and
+then compares the values themselves. An equal hash alone never deletes a row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from compaction_pipeline.merging.reading.read import TableShape
 from compaction_pipeline.merging.row_hashes import hash_columns
 
 _NAN_BITS = 0x7FF8000000000000
-# Bytes per key beside its columns: hash, sequence, the index's slots, and the copies while it is built.
+# Bytes that a key takes beside its columns: its hash, its sequence, the slots of the index, and the copies that exist while the set is
+# built.
 _KEY_OVERHEAD_BYTES = 120
 _FILTER_BYTES = 16 * 1024 * 1024
 _FILTER_STEP = 65_536
@@ -31,9 +32,10 @@ _FILTER_STEP = 65_536
 
 @dataclass(frozen=True)
 class KeyColumns:
-    """The columns of one set of `equality_ids`: fields to project from any file (one per id) and where the value is inside.
+    """The columns of one set of `equality_ids`. `fields` are the top-level fields to read from a file, one for each id, and `paths` lead to
+    the value inside each field.
 
-    A whole struct may be a key: two are equal when both are NULL, or neither is and all their fields are equal.
+    A whole struct may be a key. Two structs are equal if both are NULL, or if neither is and all their fields are equal.
     """
 
     ids: tuple[int, ...]
@@ -42,23 +44,24 @@ class KeyColumns:
 
     @classmethod
     def of(cls, ids: tuple[int, ...], shape: TableShape) -> KeyColumns:
-        """Find the columns in the newest schemas that have them: an equality column may be dropped since."""
+        """Find the columns in the newest schemas that have them, because an equality column may have been dropped since."""
         found = [_key_field(number, shape.newest_with(number)) for number in ids]
         return cls(ids, tuple(field for field, _ in found), tuple(path for _, path in found))
 
     def canonical(self, arrays: Sequence[Any]) -> list[Any]:
-        """Canonical values of the projected arrays, in the order of the ids; of a struct whether it is there, then its fields."""
+        """The canonical values of the projected arrays, in the order of the ids. A struct gives a column that says whether it is NULL, then
+        its fields."""
         values = (pc.struct_field(array, list(path)) if path else array for array, path in zip(arrays, self.paths, strict=True))
         return [column for value in values for column in _flat(value)]
 
     def estimated_bytes(self, records: int, file_size_bytes: int) -> int:
-        """What a set of a delete file's keys is estimated to take in memory; compressed text is taken to expand threefold."""
+        """How many bytes of memory a set of a delete file's keys is estimated to take. Compressed text is assumed to expand threefold."""
         columns = sum(_columns(field.field_type) for field in self.fields)
         return records * (_KEY_OVERHEAD_BYTES + 16 * columns) + 2 * 3 * file_size_bytes
 
 
 def _key_field(number: int, schema: Schema) -> tuple[NestedField, tuple[int, ...]]:
-    """The top-level field that holds the id, cut down to the way there and optional throughout, and that way."""
+    """The top-level field that holds the id, and the path to it. The field is reduced to this path, and all of it is optional."""
     for top in schema.fields:
         way = _way(top, number)
         if way is not None:
@@ -78,7 +81,7 @@ def _way(field: NestedField, number: int) -> tuple[NestedField, tuple[int, ...]]
 
 
 def _comparable(field: NestedField, number: int) -> NestedField:
-    """The field, and all that it holds, as optional ones. Raises MergeRefused for a list or map: Iceberg compares none."""
+    """The field with everything in it made optional. Raises MergeRefused for a list or map, because Iceberg does not compare these."""
     kind = field.field_type
     if isinstance(kind, StructType):
         return _optional(field, StructType(*(_comparable(child, number) for child in kind.fields)))
@@ -103,12 +106,12 @@ def _flat(array: Any) -> Iterator[Any]:
 
 
 def _optional(field: NestedField, kind: PrimitiveType | StructType) -> NestedField:
-    # A file may lack a column that a later schema requires: for a comparison it is then NULL.
+    # A file may lack a column that a later schema requires. For a comparison such a column is NULL.
     return NestedField(field.field_id, field.name, kind, required=False, initial_default=field.initial_default)
 
 
 def canonical(array: Any) -> Any:
-    """An array as int64 or binary, equal where Java's comparison says equal."""
+    """The values of an array as int64 or binary. They are equal if Java's comparison says that the values are equal."""
     arrow = array.type
     types = pa.types
     if isinstance(arrow, pa.BaseExtensionType):
@@ -134,18 +137,18 @@ def canonical(array: Any) -> Any:
 
 
 def hashes_of(columns: Sequence[Any], length: int, seed: int) -> NDArray[np.uint64]:
-    """Hashes of canonical keys."""
+    """The hashes of canonical keys."""
     return hash_columns(enumerate(columns), length, seed)
 
 
 class HashFilter:
-    """Tells most hashes that were not added from those that were: one bit of many says that a hash may be in, or is not.
+    """A Bloom filter with one bit for each hash. It tells for most hashes that they were not added.
 
-    At least 16 bits for each of the `expected` hashes, but at most `most_bytes` in all.
+    It has at least 16 bits for each of the `expected` hashes, but takes at most `most_bytes`.
     """
 
     def __init__(self, expected: int, most_bytes: int) -> None:
-        # A power of two: the highest bits of a hash are its place.
+        # The number of bits is a power of two, because the highest bits of a hash say which bit is its own.
         bits = min((16 * max(expected, 4) - 1).bit_length(), (8 * max(most_bytes, 8)).bit_length() - 1)
         self._shift = np.uint64(64 - bits)
         self._bits = np.zeros(1 << bits >> 3, dtype=np.uint8)
@@ -154,14 +157,15 @@ class HashFilter:
         for start in range(0, len(hashes), _FILTER_STEP):
             slots = hashes[start : start + _FILTER_STEP] >> self._shift
             places, bits = (slots >> np.uint64(3)).view(np.int64), slots.astype(np.uint8) & np.uint8(7)
-            # One bit after the other: a byte may be named twice then, while `bitwise_or.at` would take five times as long.
+            # Each of the eight bits is set in a step of its own. Within a step a byte may occur twice, and `bitwise_or.at` would take five
+            # times as long.
             places = places[np.argsort(bits, kind="stable")]
             ends = np.cumsum(np.bincount(bits, minlength=8))
             for bit, named in enumerate(np.split(places, ends[:-1])):
                 self._bits[named] |= np.uint8(1 << bit)
 
     def add_sorted(self, hashes: NDArray[np.uint64]) -> None:
-        """`add` of ascending hashes, which is faster."""
+        """The same as `add`, but faster. The hashes must be in ascending order."""
         for start in range(0, len(hashes), _FILTER_STEP):
             slots = hashes[start : start + _FILTER_STEP] >> self._shift
             places = (slots >> np.uint64(3)).view(np.int64)
@@ -174,7 +178,7 @@ class HashFilter:
         return self._bits.nbytes
 
     def may_hold(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """False only for hashes that were never added."""
+        """For each hash: False means that it was never added, True that it may have been."""
         slots = hashes >> self._shift
         there: NDArray[np.bool_] = (self._bits.take((slots >> np.uint64(3)).view(np.int64)) & _bit(slots)) != 0
         return there
@@ -186,7 +190,7 @@ def _bit(slots: NDArray[np.uint64]) -> NDArray[np.uint8]:
 
 
 class KeySetBuilder:
-    """Collects keys with the sequence of the delete file that holds them."""
+    """Collects keys, each with the sequence number of the delete file that holds it."""
 
     def __init__(self) -> None:
         self._columns: list[list[Any]] = []
@@ -197,7 +201,7 @@ class KeySetBuilder:
         self._sequences.append(sequences)
 
     def build(self) -> KeySet:
-        """The set; the builder's own copies are let go."""
+        """Build the set. The builder then releases its own copies."""
         if not self._columns:
             return KeySet([], np.empty(0, dtype=np.int64))
         count = len(self._columns[0])
@@ -212,25 +216,29 @@ class KeySetBuilder:
 
 
 def _joined(arrays: list[Any]) -> Any:
-    # 32-bit offsets hold 2 GiB of text; a larger set of keys needs 64-bit ones.
+    # Offsets of 32 bits can address 2 GiB of text. A larger set of keys needs offsets of 64 bits.
     if pa.types.is_binary(arrays[0].type) and sum(array.nbytes for array in arrays) > 1 << 30:
         arrays = [array.cast(pa.large_binary()) for array in arrays]
     return pa.concat_arrays(arrays)
 
 
 class KeySet:
-    """Distinct keys in the order of their hashes, each with the highest sequence of a delete that holds it. Takes over `columns`."""
+    """Distinct keys in the order of their hashes. Each has the highest sequence number of a delete that holds it.
+
+    The set takes over `columns` and changes the list.
+    """
 
     def __init__(self, columns: list[Any], sequences: NDArray[np.int64], seed: int = 0) -> None:
         while (distinct := _distinct(columns, sequences, seed)) is None:
-            # Two different keys of one hash: another seed parts them.
+            # Two different keys have one hash. Another seed gives them different hashes.
             seed += 1
         chosen, self._hashes, self._sequences = distinct
         self._seed = seed
         for number, column in enumerate(columns):
             columns[number] = column.take(pa.array(chosen))
         self._columns = columns
-        # The highest bits of a hash say where it stands, give or take a few places; there are as many stretches as keys, or twice.
+        # The highest bits of a hash say roughly where it stands in the sorted hashes. There are as many ranges as keys, or up to twice as
+        # many.
         bits = max(len(chosen).bit_length(), 1)
         self._shift = np.uint64(64 - bits)
         counts = np.bincount((self._hashes >> self._shift).view(np.int64), minlength=1 << bits)
@@ -250,12 +258,13 @@ class KeySet:
         return numbers + sum(int(column.nbytes) for column in self._columns)
 
     def matches(self, columns: Sequence[Any], length: int, sequence: int | NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Rows (canonical columns) that the keys delete; `sequence` is the data sequence of their file, or of each row's."""
+        """Which rows the keys delete. `columns` are canonical, and `sequence` is the data sequence number of the rows' file, or of each
+        row."""
         found = np.zeros(length, dtype=bool)
         if not len(self) or not length:
             return found
         hashes = hashes_of(columns, length, self._seed)
-        # Most rows are deleted by nothing: a look into a small filter is far cheaper than one into the keys.
+        # Most rows are not deleted. To ask a small filter first is far cheaper than to look into the keys.
         rows = np.flatnonzero(self._filter.may_hold(hashes))
         at, there = self._found(hashes[rows])
         older_than = sequence[rows] if isinstance(sequence, np.ndarray) else sequence
@@ -266,7 +275,7 @@ class KeySet:
         return found
 
     def _found(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(Place of each hash among the keys', whether it is there)."""
+        """The place of each hash among the keys' hashes, and whether it is there."""
         last = len(self._hashes) - 1
         at = self._starts[(hashes >> self._shift).view(np.int64)].astype(np.int64)
         for _ in range(self._longest):
@@ -282,7 +291,10 @@ _Distinct = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]
 
 
 def _distinct(columns: Sequence[Any], sequences: NDArray[np.int64], seed: int) -> _Distinct | None:
-    """(A row that stands for each distinct key, its hash, the key's highest sequence), by hash; None when the hash is not one to one."""
+    """For each distinct key, in the order of the hashes: one row that holds it, its hash, and its highest sequence number.
+
+    None if two different keys have one hash.
+    """
     length = len(sequences)
     hashes = hashes_of(columns, length, seed)
     order = np.argsort(hashes, kind="stable")
@@ -300,7 +312,7 @@ def _distinct(columns: Sequence[Any], sequences: NDArray[np.int64], seed: int) -
 
 
 def _equal(left: Sequence[Any], rows: NDArray[np.int64], right: Sequence[Any], keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether row rows[i] of `left` equals row keys[i] of `right`, NULL equal to NULL."""
+    """Whether row `rows[i]` of `left` equals row `keys[i]` of `right`, for each i. NULL equals NULL."""
     same = np.ones(len(rows), dtype=bool)
     for a, b in zip(left, right, strict=True):
         one, other = a.take(pa.array(rows)), b.take(pa.array(keys))

@@ -1,7 +1,7 @@
-"""Rows deleted by position: one bit per row of each data file of a task.
+"""Finds rows that are deleted by position, and holds one bit for each row of a data file.
 
-A delete file of one data file is read by the task that merges that. One of many data files is read once, whole, and kept for the
-tasks behind this one; where it is too large for that, only its row groups that may name a file of the task are read.
+A delete file of one data file is read by the task that merges this data file. A delete file of many data files is read whole, once, and
+kept for the next tasks of the process. If it is too large for that, only those of its row groups are read that may name a file of the task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POSITION_FIELD = NestedField(2147483545, "pos", LongType(), required=True)
 POSITION_DELETE_SCHEMA = Schema(PATH_FIELD, POSITION_FIELD)
 """The columns of a position-delete file (spec: "Position Delete Files")."""
 _POSITION_BYTES = 40
-"""What a position takes in memory while its file is read whole."""
+"""How many bytes of memory a position takes while its file is read whole."""
 
 
 class Bits:
@@ -38,7 +38,7 @@ class Bits:
         self._bytes = np.zeros(-(-rows // 8), dtype=np.uint8)
 
     def set(self, positions: NDArray[np.int64]) -> None:
-        """Set these rows; positions outside of the file are none of its rows."""
+        """Set the bits of these rows. Positions that lie outside of the file are ignored."""
         inside = positions[(positions >= 0) & (positions < self.rows)]
         np.bitwise_or.at(self._bytes, inside >> 3, np.left_shift(1, inside & 7).astype(np.uint8))
 
@@ -51,7 +51,7 @@ class Bits:
 
 
 def kept_for_others(deletes: Iterable[LiveFile], limit_bytes: int) -> dict[str, DeleteFile]:
-    """By path the delete files that are read whole, those of many data files, if all of them fit the limit."""
+    """The delete files to read whole, by path: those of many data files, if all of them together fit the limit."""
     many = [each for each in deletes if each.content is FileContent.POSITION_DELETES and each.referenced_data_file is None]
     fit = sum(each.record_count for each in many) * _POSITION_BYTES <= limit_bytes
     return {each.path: DeleteFile.of(each) for each in many} if fit else {}
@@ -64,7 +64,10 @@ def deleted_positions(
     whole: Mapping[str, DeleteFile],
     shared: SharedDeletes,
 ) -> dict[str, Bits]:
-    """The deleted rows by the path of the input. `applied` are the deletes that apply to each input, `whole` is of `kept_for_others`."""
+    """The deleted rows of each input, by its path.
+
+    `applied` holds the deletes that apply to each input, and `whole` comes from `kept_for_others`.
+    """
     applies: dict[str, list[str]] = defaultdict(list)
     files: dict[str, LiveFile] = {}
     for path, deletes in applied.items():
@@ -99,7 +102,7 @@ def _whole(reader: DataReader, delete: LiveFile, known: DeleteFile, shared: Shar
 
 
 def _named(reader: DataReader, delete: LiveFile, wanted: Sequence[str] | None) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """(Path, positions) of these data files, or of all, several times for one path."""
+    """Paths with their positions: of the `wanted` data files, or of all if it is None. A path may come several times."""
     only = set(wanted) if wanted is not None else None
     with reader.open(delete, keep_dictionaries=True) as opened:
         projection = reader.projection(opened, delete, [PATH_FIELD, POSITION_FIELD], keep_dictionaries=True)
@@ -112,7 +115,7 @@ def _named(reader: DataReader, delete: LiveFile, wanted: Sequence[str] | None) -
 
 
 def _by_path(named: Any, positions: NDArray[np.int64], only: set[str] | None) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """The positions of a batch by their path; `named` is a dictionary array, whose NULLs name nothing."""
+    """The positions of a batch, by their path. `named` is a dictionary array; a NULL in it names no file."""
     codes = named.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     order = None
     if len(codes) > 1 and (codes[1:] < codes[:-1]).any():
@@ -126,7 +129,7 @@ def _by_path(named: Any, positions: NDArray[np.int64], only: set[str] | None) ->
 
 
 def _stretches(opened: OpenFile, column: str, wanted: set[str]) -> Iterator[range]:
-    """The row groups that may name one of these paths, by the bounds in the file's footer, neighbours together."""
+    """The row groups that may name one of these paths, by the bounds in the file's footer. Adjacent groups are one range."""
     metadata = opened.parquet.metadata
     place = opened.schema.get_field_index(column)
     begin = 0
@@ -143,5 +146,5 @@ def _stretches(opened: OpenFile, column: str, wanted: set[str]) -> Iterator[rang
 def _may_name(statistics: Any, wanted: set[str]) -> bool:
     if statistics is None or not statistics.has_min_max or not isinstance(statistics.min, str) or not isinstance(statistics.max, str):
         return True
-    # Texts compare by code points, as their bytes in UTF-8 do.
+    # Python compares text by code points. Its UTF-8 bytes have the same order.
     return any(statistics.min <= path <= statistics.max for path in wanted)

@@ -1,10 +1,10 @@
-"""What tasks of one process hand on to each other: delete files that were read, so that a set of keys is built once per worker.
+"""Delete files that one task of a process has read, kept for its next tasks. So a worker builds a set of keys only once.
 
-A table's files never change, so a file's path and size stand for what it holds. Nothing is found under a wrong name: a key set is
-kept with the table, the columns, the reach of its deletes, and every file in it with its sequence. A task may use a set of more
-files than its own, if each of the others is too old to delete anything from the task's inputs; then it deletes the very same rows.
+The files of a table never change, so the path and the size of a file stand for its content. A key set is kept under the name of everything
+that it depends on: the table, the columns, the reach of its deletes, and each file in it with its sequence number. A task may also use a
+set with more files than its own, if each additional file is too old to delete any row of the task's inputs. The result is the same.
 
-Each task lets go what it cannot use itself before it holds anything new, and counts what it uses as its own memory.
+Before a task holds anything new, it releases what it cannot use. What it uses counts as its own memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from compaction_pipeline.merging.deletes.keys import KeySet
 
 @dataclass(frozen=True)
 class DeleteFile:
-    """A delete file by what its content follows from; the sequence is that of its manifest entry."""
+    """A delete file, identified by the values that its content depends on. `sequence` is the sequence number of its manifest entry."""
 
     path: str
     size: int
@@ -35,10 +35,10 @@ class DeleteFile:
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """Equality-delete files whose keys a task asks for.
+    """The equality-delete files whose keys a task asks for.
 
-    `kind`: table, columns and reach; two sets of one kind differ by their files only. `oldest`: the least sequence of the task's
-    inputs that they reach.
+    `kind` stands for the table, the columns and the reach; two sets of one kind can differ only in their files. `oldest` is the lowest
+    sequence number of the task's inputs that the deletes reach.
     """
 
     kind: Hashable
@@ -46,13 +46,13 @@ class KeyFiles:
     oldest: int
 
     def served_by(self, files: frozenset[DeleteFile]) -> bool:
-        """Whether a set of these files deletes the same rows from the task's inputs."""
-        # A delete reaches rows of a lower sequence only, and a key counts with the highest sequence of a file that holds it.
+        """Whether a set of the keys of `files` deletes the same rows from the task's inputs."""
+        # A delete reaches only rows with a lower sequence number. A key has the highest sequence number of all files that hold it.
         return self.files <= files and all(other.sequence <= self.oldest for other in files - self.files)
 
 
 PathPositions = Mapping[str, NDArray[np.int64]]
-"""Positions by the path of their data file."""
+"""Positions, by the path of their data file."""
 
 
 @dataclass
@@ -63,16 +63,16 @@ class _Kept:
 
 @dataclass
 class SharedDeletes:
-    """Belongs to one thread of one process, which runs a task after the other."""
+    """Belongs to one thread of one process. This thread runs one task after the other."""
 
     _sets: dict[Hashable, _Kept] = field(default_factory=dict)
     _positions: dict[DeleteFile, PathPositions] = field(default_factory=dict)
     _asked: frozenset[tuple[Hashable, frozenset[DeleteFile]]] = frozenset()
 
     def begin(self, wanted: Sequence[KeyFiles], positions: Collection[DeleteFile], limit_bytes: int) -> frozenset[Hashable]:
-        """Let go all that a task cannot use, or everything where the rest takes more than `limit_bytes`.
+        """Release everything that the task cannot use. If the rest takes more than `limit_bytes`, release everything.
 
-        Returns the kinds of the sets that a task before this one asked for, too: the next one most likely will.
+        Returns the kinds of sets that the task before this one asked for too. The next task will most likely ask for them again.
         """
         self._sets = {each.kind: self._sets[each.kind] for each in wanted if self._serves(each)}
         self._positions = {file: self._positions[file] for file in positions if file in self._positions}
@@ -93,16 +93,16 @@ class SharedDeletes:
         return sets + sum(each.nbytes for kept in self._positions.values() for each in kept.values())
 
     def key_set(self, kind: Hashable) -> KeySet | None:
-        """The set of that kind which the task that has begun can use."""
+        """The set of this kind, if the current task can use it."""
         kept = self._sets.get(kind)
         return kept.keys if kept is not None else None
 
     def keep_key_set(self, wanted: KeyFiles, keys: KeySet) -> None:
-        """Keep the set of exactly these files."""
+        """Keep the set of keys of exactly these files."""
         self._sets[wanted.kind] = _Kept(wanted.files, keys)
 
     def positions(self, file: DeleteFile) -> PathPositions | None:
-        """All positions of a delete file."""
+        """All positions of a delete file. None if they are not kept."""
         return self._positions.get(file)
 
     def keep_positions(self, file: DeleteFile, positions: PathPositions) -> None:
@@ -110,5 +110,5 @@ class SharedDeletes:
         self._positions[file] = positions
 
     def clear(self) -> None:
-        """Let go everything."""
+        """Release everything."""
         self._sets, self._positions = {}, {}

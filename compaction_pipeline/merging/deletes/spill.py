@@ -1,4 +1,4 @@
-"""Rows parted by hash on local disk, so that each part can be held in memory in turn (a grace hash join's first half)."""
+"""Splits rows by hash into parts on local disk, so that each part can be held in memory in turn (the first half of a grace hash join)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compaction_pipeline.core.errors import MergeFailed
 
 
 class PartedRows:
-    """One Arrow file: each chunk that was collected is written as one record batch per part."""
+    """One Arrow file. Rows are collected into chunks, and each chunk is written as one record batch for each part."""
 
     def __init__(self, path: Path, parts: int, chunk_bytes: int) -> None:
         self._path = path
@@ -28,7 +28,7 @@ class PartedRows:
         self._writer: Any = None
 
     def add(self, batch: Any, codes: NDArray[np.int64]) -> None:
-        """Take rows; `codes` says the part of each."""
+        """Take rows. `codes` holds the number of each row's part."""
         self._held.append(batch)
         self._codes.append(codes)
         self._held_bytes += batch.nbytes + codes.nbytes
@@ -36,7 +36,7 @@ class PartedRows:
             self._write_chunk()
 
     def finish(self) -> None:
-        """Write what is still held. Parts can be read afterwards."""
+        """Write the rows that are still held. Parts can be read afterwards."""
         if self._held:
             self._write_chunk()
         if self._writer is not None:
@@ -64,7 +64,7 @@ class PartedRows:
         for start, end in pairwise(bounds.tolist()):
             rows = table.take(pa.array(order[start:end])).combine_chunks().to_batches()
             if len(rows) > 1:
-                # Text beyond 2 GiB: a part is one batch, and no key may be left out.
+                # The text of a part is more than 2 GiB. A part must be one batch, and no key may be left out.
                 raise MergeFailed(
                     f"{end - start} rows of a delete set do not fit one Arrow batch; lower 'compaction.task.memory' below 16 GiB"
                 )

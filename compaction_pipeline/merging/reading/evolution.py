@@ -1,8 +1,8 @@
 """Projects the columns of a data file to an Iceberg schema, by field id (spec: "Column Projection", "Schema Evolution").
 
-Invariant: a column is found by its id only, whatever its name or place; a promotion that the spec does not know is an error
-in words, never a cast. Nested structs, lists and maps are projected inside. Source types are those that PyArrow reads from
-Parquet; target types are `arrow_schema` of the Iceberg schema.
+Invariant: a column is found only by its id, whatever its name or place. A type change that the spec does not allow is an error, never a
+cast. Structs, lists and maps are projected inside, too. Source types are those that PyArrow reads from Parquet; target types are
+`arrow_schema` of the Iceberg schema.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from compaction_pipeline.merging.single_values import internal_value
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
-"""Text as PyArrow reads it from dictionary-encoded columns on request."""
+"""The type in which PyArrow reads dictionary-encoded text, if asked to."""
 Convert = Callable[[Any], Any]
-"""An Arrow array of the source type → the same rows as an array of the target type."""
+"""Turns an Arrow array of the source type into an array of the target type with the same rows."""
 
 _SIMPLE: Mapping[type[IcebergType], Any] = {
     BooleanType: pa.bool_(),
@@ -64,7 +64,7 @@ _SIMPLE: Mapping[type[IcebergType], Any] = {
 
 
 def arrow_type(iceberg_type: IcebergType) -> Any:
-    """The Arrow type that a column of an Iceberg v2 type is merged and written as; field ids ride in nested fields' metadata."""
+    """The Arrow type in which a column of an Iceberg v2 type is merged and written. Nested fields carry their ids in their metadata."""
     if isinstance(iceberg_type, StructType):
         return pa.struct([arrow_field(field) for field in iceberg_type.fields])
     if isinstance(iceberg_type, ListType):
@@ -89,12 +89,12 @@ def arrow_field(field: NestedField) -> Any:
 
 
 def arrow_schema(fields: Iterable[NestedField]) -> Any:
-    """The Arrow schema that rows of these Iceberg fields are merged and written as."""
+    """The Arrow schema in which rows of these Iceberg fields are merged and written."""
     return pa.schema([arrow_field(field) for field in fields])
 
 
 def field_id(field: Any) -> int | None:
-    """The Iceberg id of an Arrow field as Parquet carries it, None without one."""
+    """The Iceberg id that an Arrow field carries from Parquet. None if it carries none."""
     if not field.metadata or FIELD_ID_KEY not in field.metadata:
         return None
     value = int(field.metadata[FIELD_ID_KEY])
@@ -102,7 +102,7 @@ def field_id(field: Any) -> int | None:
 
 
 def children(arrow: Any) -> list[Any]:
-    """The nested fields of an Arrow type: those of a struct, a list's element, a map's key and value."""
+    """The nested fields of an Arrow type: the fields of a struct, the element of a list, or the key and value of a map."""
     if pa.types.is_struct(arrow):
         return [arrow.field(index) for index in range(arrow.num_fields)]
     if _is_list(arrow):
@@ -118,9 +118,9 @@ def has_ids(fields: Iterable[Any]) -> bool:
 
 
 def identified(schema: Any, name_mapping: NameMapping | None, path: str) -> Any:
-    """The file's Arrow schema with field ids: its own, or those of the name mapping where it has none at all.
+    """The file's Arrow schema with field ids: its own ids or, if it has none at all, those of the name mapping.
 
-    Raises MergeFailed for a file without ids on a table without a name mapping: guessing by position could mix columns up.
+    Raises MergeRefused for a file without ids in a table without a name mapping. Guessing columns by their position could mix them up.
     """
     if has_ids(schema):
         return schema
@@ -148,7 +148,8 @@ def _with_id(field: Any, mapping: Sequence[MappedField], name: str) -> Any:
 
 @dataclass(frozen=True)
 class _Column:
-    """One target column: taken from source column `name` by `convert`, or (name None) the constant, None for NULL."""
+    """One target column. It is source column `name`, changed by `convert`. If `name` is None it is `constant`, and a constant of None is
+    NULL."""
 
     name: str | None
     convert: Convert
@@ -157,14 +158,16 @@ class _Column:
 
 
 class Projection:
-    """Turns record batches of one file into rows of the target fields; compiled once per file."""
+    """Turns record batches of one file into rows of the target fields. It is compiled once for each file."""
 
     def __init__(
         self, source: Any, fields: Sequence[NestedField], constants: Mapping[int, Any], path: str, *, keep_dictionaries: bool = False
     ) -> None:
-        """`source` is the file's schema with ids (`identified`), `constants` Arrow scalars by field id for columns that it may lack.
+        """`source` is the file's schema with ids (`identified`). `constants` are Arrow scalars by field id, for columns that the file may
+        lack.
 
-        With `keep_dictionaries` text that is read as Arrow dictionaries stays so (`schema` says it); else it is decoded.
+        With `keep_dictionaries`, text that is read as Arrow dictionaries stays in this form, and `schema` says so. Without it, it is
+        decoded.
         """
         by_id = {field_id(field): field for field in source if field_id(field) is not None}
         self._columns = [
@@ -203,7 +206,7 @@ class Projection:
 
 
 def constant(iceberg_type: IcebergType, value: Any) -> Any:
-    """An Arrow scalar (of the storage type, for a UUID) of a single-value JSON (spec, appendix D); None for NULL."""
+    """The Arrow scalar of a single-value JSON (spec, appendix D). None for NULL. For a UUID the scalar has the storage type."""
     if value is None:
         return None
     if not isinstance(iceberg_type, PrimitiveType):
@@ -231,7 +234,7 @@ def _repeated(column: _Column, length: int) -> Any:
 
 
 def _nulls(arrow: Any, length: int) -> Any:
-    """NULLs of a type; those of a struct stand over values of its required fields, which Arrow wants even there."""
+    """NULLs of a type. In a struct that is NULL, required fields get some value, because Arrow wants one even there."""
     if not pa.types.is_struct(arrow):
         return pa.nulls(length, arrow)
     inner = [_nulls(child.type, length) if child.nullable else _any_value(child.type, length) for child in children(arrow)]
@@ -331,15 +334,18 @@ def _map(source: Any, target: MapType, where: str) -> Convert:
 
 
 def _unless_already(source: Any, wanted: Any, convert: Convert) -> Convert:
-    """`convert`, but only for arrays that are not of the wanted type yet, nested ids included: a name mapping gives ids to
-    the schema, not to the arrays, and the digest and the writer go by the arrays' own."""
+    """`convert`, skipped for arrays that already have the wanted type, nested ids included.
+
+    The types of arrays are compared, not the type of the schema: a name mapping gives ids only to the schema, and the digest and the writer
+    use the ids of the arrays.
+    """
     if not source.equals(wanted, check_metadata=True):
         return convert
     return lambda array: array if array.type.equals(wanted, check_metadata=True) else convert(array)
 
 
 def _offsets(array: Any) -> tuple[Any, int, int]:
-    """Offsets of a list or map from 0, NULL where the list is, and the range of child values that they span."""
+    """The offsets of a list or map, counted from 0 and NULL where the list is NULL, and the range of child values that they cover."""
     offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     low, high = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     mask = None
@@ -363,7 +369,7 @@ def _primitive(source: Any, target: Any, where: str) -> Convert:
 
 
 def _promotable(source: Any, target: Any) -> bool:
-    """The spec's promotions, and other spellings of the same type that a Parquet file may use."""
+    """Conversions for the spec's promotions, and for other Parquet forms of the same type."""
     types = pa.types
     if types.is_null(source):
         return True
@@ -392,7 +398,7 @@ def _not_promotable(source: Any, target: object, where: str) -> MergeFailed:
 
 
 def name_mapping_of(properties: Mapping[str, str]) -> NameMapping | None:
-    """The table's `schema.name-mapping.default`, None when unset."""
+    """The table's `schema.name-mapping.default`. None if it is not set."""
     text = properties.get("schema.name-mapping.default")
     return None if not text else NameMapping.model_validate_json(text)
 

@@ -1,6 +1,6 @@
-"""Opens, creates and deletes a table's files, and says in words what went wrong with which file.
+"""Opens, creates and deletes the files of a table. Its errors say what is wrong, and with which file.
 
-Files on a local disk are opened by path; everything else through PyIceberg's public FileIO, S3 through one that saves requests.
+Files on a local disk are opened by path. All others are opened by PyIceberg's public FileIO; for S3, by one that saves requests.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LOOK_BYTES = 1024 * 1024
 
 
 class FileAccess:
-    """A table's files. `written` are the paths created so far, in order.
+    """The files of a table. `written` holds the paths that were created so far, in order.
 
-    On an object store a small file is read once, whole, ahead of its turn; `memory_bytes` is the task's bound, of which a sixteenth
-    holds such files. Call `close` at the end.
+    Small files on an object store are read whole, once, before they are needed. `memory_bytes` is the limit of the task, and a sixteenth of
+    it holds such files. Call `close` at the end.
     """
 
     def __init__(self, file_io: Mapping[str, str], location: str, memory_bytes: int = 1 << 30) -> None:
@@ -42,26 +42,26 @@ class FileAccess:
 
     @property
     def io(self) -> FileIO:
-        """The FileIO of the table's location, made when first needed."""
+        """The FileIO of the table's location. It is made at the first use."""
         if self._io is None:
-            # A FileIO that somebody chose is honoured.
+            # If somebody chose a FileIO, it is used.
             self._io = load_file_io(self._properties, self._location) if _is_chosen(self._properties) else ObjectFileIO(self._properties)
         return self._io
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
-        """Announce files that will be read, (path, bytes) each: those that are small are fetched side by side."""
+        """Announce files that will be read, as (path, bytes). Small ones are fetched in parallel."""
         self._ahead.expect((path, size) for path, size in files if self._local(path) is None)
 
     @contextmanager
     def parquet(
         self, path: str, size: int | None = None, *, read_ahead_bytes: int = 0, dictionaries: Callable[[Any], list[str]] | None = None
     ) -> Iterator[tuple[Any, Any]]:
-        """An open `pyarrow.parquet.ParquetFile` and the stream that it reads. Raises MergeFailed when the file is missing, unreadable
-        or not Parquet.
+        """An open `pyarrow.parquet.ParquetFile`, and the stream that it reads. Raises MergeFailed when the file is missing, unreadable or
+        not Parquet.
 
-        `size`: bytes of the file as its manifest says; without it the store is asked.
-        `read_ahead_bytes` > 0 streams column chunks through buffers of that size in place of reading each whole.
-        `dictionaries` chooses from the file the columns that are read as Arrow dictionaries.
+        `size` is the number of bytes that the manifest names; without it the store is asked. With `read_ahead_bytes` > 0, column chunks are
+        streamed through buffers of that size and not read whole. `dictionaries` chooses the columns of the file that are read as Arrow
+        dictionaries.
         """
         with in_words(f"file {path}", "footer unreadable", path):
             source = self._opened(path, size)
@@ -71,7 +71,7 @@ class FileAccess:
                 try:
                     file = pq.ParquetFile(source, **options)
                 except (OSError, pa.ArrowException):
-                    # A manifest may tell a wrong size; the store knows.
+                    # The manifest may name a wrong size. The store knows the true one.
                     known = None if size is None or self._local(path) is not None else self.size(path)
                     if known in (None, size):
                         raise
@@ -106,7 +106,7 @@ class FileAccess:
 
     @contextmanager
     def output(self, path: str) -> Iterator[Any]:
-        """An open stream that creates the file at `path`; closed at the end."""
+        """An open stream that creates the file at `path`. It is closed at the end."""
         with in_words(f"new file {path}", "cannot be created"):
             self.written.append(path)
             local = self._local(path)
@@ -114,22 +114,22 @@ class FileAccess:
                 os.makedirs(os.path.dirname(local), exist_ok=True)
                 stream: Any = pa.OSFile(local, "wb")
             else:
-                # Its name is random: to ask whether it is taken would be a request for nothing.
+                # The name is random, so a request that asks whether it is taken would be wasted.
                 stream = self.io.new_output(path).create(overwrite=isinstance(self.io, ObjectFileIO))
         try:
             yield stream
         finally:
-            # What is still buffered is written now: a full disk may show only here.
+            # Write what is still buffered. A full disk may show only here.
             with in_words(f"new file {path}", "cannot be written"):
                 stream.close()
 
     def size(self, path: str) -> int:
-        """Bytes of a file on storage."""
+        """The number of bytes of a file on storage."""
         local = self._local(path)
         return os.path.getsize(local) if local is not None else len(self.io.new_input(path))
 
     def look_again(self, path: str) -> None:
-        """Read a file afresh, every byte of it. Raises what the first look raised, or something else; returns when the file is sound."""
+        """Read every byte of a file again. Returns when the file is sound; raises when it is not, maybe another error than the first time."""
         self._ahead.forget(path)
         with self.parquet(path, read_ahead_bytes=_LOOK_BYTES) as (file, _), in_words(f"file {path}", "unreadable", path):
             rows = sum(batch.num_rows for batch in file.iter_batches(_LOOK_ROWS, use_threads=False))
@@ -137,7 +137,7 @@ class FileAccess:
                 raise OSError(f"its footer says {file.metadata.num_rows} rows, but {rows} could be read")
 
     def delete_written(self) -> None:
-        """Delete what was created; what cannot be deleted is found by name later."""
+        """Delete the files that were created. Those that cannot be deleted are found by their names later."""
         for path in self.written:
             with suppress(Exception):
                 local = self._local(path)
@@ -148,11 +148,11 @@ class FileAccess:
         self.written.clear()
 
     def close(self) -> None:
-        """Let go of what was read ahead."""
+        """Release the files that were read ahead."""
         self._ahead.close()
 
     def _local(self, path: str) -> str | None:
-        # A FileIO that somebody chose is honoured for local files too.
+        # If somebody chose a FileIO, it is used for local files too.
         if _is_chosen(self._properties):
             return None
         if path.startswith("/"):
@@ -169,8 +169,8 @@ def _is_chosen(properties: Mapping[str, str]) -> bool:
 def in_words(what: str, otherwise: str, path: str | None = None) -> Iterator[None]:
     """Turn an error of storage or Arrow into MergeFailed: `<what>: <reason>`.
 
-    `path`: the file that is being read. One that is absent or damaged is then FileUnreadable. A store that is busy is StoreBusy, one
-    that does not let us in MergeDenied.
+    `path` is the file that is being read. If it is absent or damaged, the error is FileUnreadable. The error of a busy store is StoreBusy,
+    and that of a store that denies access is MergeDenied.
     """
     try:
         yield
@@ -185,7 +185,7 @@ def in_words(what: str, otherwise: str, path: str | None = None) -> Iterator[Non
 def _failure(error: BaseException, what: str, otherwise: str, path: str | None) -> MergeFailed:
     kind = storage_failure(error)
     text = str(error)
-    # Arrow quotes the bytes that it could not read.
+    # Arrow's message quotes the bytes that it could not read.
     first = "".join(one if one.isprintable() else "�" for one in text.splitlines()[0]) if text else ""
     first = first or type(error).__name__
     if is_waiting(kind):

@@ -1,4 +1,4 @@
-"""One attempt of a task against a store that is busy, and a second look before a file is called lost or damaged."""
+"""Repeats an attempt while the store is busy, and reads a file a second time before it is called lost or damaged."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from compaction_pipeline.merging.reading.file_access import FileAccess
 
 TRIES = 8
 LONGEST_SECONDS = 180.0
-"""No try begins later; the pauses between tries double up to 30 s, and each is random below that."""
+"""No try begins later than this. Pauses between tries are random; their upper limit doubles up to 30 s."""
 _LONGEST_PAUSE_SECONDS = 30.0
 
 _Result = TypeVar("_Result")
 
 
 def patiently(work: Callable[[], _Result], files: FileAccess, sleep: Callable[[float], None]) -> _Result:
-    """Do the work, again while the store is busy. What a try wrote is deleted before the next.
+    """Do the work, and do it again while the store is busy. What a try has written is deleted before the next try.
 
-    Raises MergeFailed as the work does; FileUnreadable only becomes advice to restore or delete the file, or FileGone, after a second look.
+    Raises MergeFailed as the work does. FileUnreadable becomes FileGone, or MergeFailed with the advice to restore or delete the file, only
+    after a second look.
     """
 
     def once() -> _Result:

@@ -1,4 +1,4 @@
-"""Streams the rows of a data file, projected to the output schema, within a bound of memory."""
+"""Streams the rows of a data file, projected to the output schema, within a limit of memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIN_BATCH_ROWS = 256
 
 @dataclass(frozen=True)
 class TableShape:
-    """A layout's JSON texts, parsed: schemas, specs and name mapping of the table that a task belongs to."""
+    """The parsed JSON texts of a layout: schemas, specs and name mapping of the task's table."""
 
     layout: TableLayout
     schemas: Mapping[int, Schema]
@@ -43,7 +43,7 @@ class TableShape:
         )
 
     def newest_with(self, number: int) -> Schema:
-        """The newest schema that has the field: the current one, else the latest that had it before it was dropped."""
+        """The current schema if it has the field, otherwise the latest schema that had it before it was dropped."""
         current = self.layout.schema_id
         for schema_id in sorted(self.schemas, key=lambda each: (each == current, each), reverse=True):
             if number in self.schemas[schema_id].field_ids:
@@ -51,7 +51,7 @@ class TableShape:
         raise MergeRefused(f"field id {number} is in no schema of the table's metadata; its type cannot be told")
 
     def partition_constants(self, file: LiveFile) -> Mapping[int, Any]:
-        """Values of identity partition columns by source field id: they stand in for columns that a file lacks."""
+        """The values of identity partition columns, by source field id. They are used for columns that a file lacks."""
         spec = self.specs[file.spec_id]
         constants = {}
         for field, value in zip(spec.fields, file.partition, strict=True):
@@ -63,9 +63,9 @@ class TableShape:
 
 @dataclass
 class OpenFile:
-    """A data file that is being read: its rows, batch by batch, in several projections at once.
+    """A data file that is being read. It gives its rows batch by batch, in several projections at once.
 
-    Of a large object at most `held_bytes` of a row group are fetched ahead, in few requests.
+    At most `held_bytes` of a row group of a large object are fetched ahead, in few requests.
     """
 
     path: str
@@ -77,7 +77,8 @@ class OpenFile:
     held_bytes: int = 0
 
     def batches(self, projections: Sequence[Projection], groups: range | None = None) -> Iterator[tuple[int, Any]]:
-        """(Position of the first row, record batch of the file's own columns that the projections need), of some row groups or all."""
+        """Batches of some row groups, or of all: the position of the first row, and a record batch of the file's columns that the
+        projections need."""
         metadata = self.parquet.metadata
         chosen = range(metadata.num_row_groups) if groups is None else groups
         position = first = sum(metadata.row_group(number).num_rows for number in range(chosen.start))
@@ -93,7 +94,7 @@ class OpenFile:
 
     def _batches(self, projections: Sequence[Projection], groups: list[int] | None) -> Iterator[Any]:
         names = sorted({name for projection in projections for name in projection.source_columns})
-        # Nothing of the file is wanted but its number of rows: its first column tells.
+        # Only the number of rows is wanted. The first column tells it.
         names = names or self.schema.names[:1]
         every = None if len(names) == len(self.schema.names) else names
         if self.held_bytes == 0 or not isinstance(self.source, RangedFile):
@@ -104,13 +105,13 @@ class OpenFile:
             yield from self.parquet.iter_batches(self._batch_rows(), row_groups=[number], columns=every, use_threads=False)
 
     def hold(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Fetch these (start, length) of a large object ahead, in few requests, if they are not too much to hold."""
+        """Fetch these ranges (start, length) of a large object ahead, in few requests, unless they are too many bytes to hold."""
         if self.held_bytes and isinstance(self.source, RangedFile):
             with in_words(f"file {self.path}", "unreadable", self.path):
                 self.source.hold(spans, self.held_bytes)
 
     def _spans(self, number: int, names: frozenset[str]) -> list[tuple[int, int]]:
-        """(Start, length) in the file of a row group's chunks that belong to these top-level columns."""
+        """The ranges (start, length) of a row group's chunks that belong to these top-level columns."""
         group = self.parquet.metadata.row_group(number)
         tops = [field.name for field in self.schema for _ in _leaf_ids(field)]
         every = len(tops) != group.num_columns
@@ -119,17 +120,17 @@ class OpenFile:
     def _batch_rows(self) -> int:
         metadata = self.parquet.metadata
         unpacked = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-        # Dictionary pages count once in the footer and once per row in memory.
+        # A dictionary page counts once in the footer, but its values take memory once for each row.
         row_bytes = max(16 * metadata.num_columns, 2 * unpacked // max(self.rows, 1))
         return int(max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, self.batch_bytes // row_bytes)))
 
     @property
     def never_null(self) -> frozenset[int]:
-        """Ids of the primitive columns at the top that the file itself declares as required."""
+        """The ids of the primitive top-level columns that the file itself declares as required."""
         schema = self.parquet.schema
         if len(schema) != len(self.schema):
             return frozenset()
-        # As `Projection` finds them: of two columns of one id the last counts.
+        # `Projection` finds columns in the same way: if two columns have one id, the last one counts.
         by_id = {field_id(each): number for number, each in enumerate(self.schema)}
         return frozenset(each for each, number in by_id.items() if each is not None and schema.column(number).max_definition_level == 0)
 
@@ -147,7 +148,7 @@ class OpenFile:
 
 
 class DataReader:
-    """Opens data and delete files of one task."""
+    """Opens the data files and delete files of one task."""
 
     def __init__(self, files: FileAccess, shape: TableShape, memory_bytes: int) -> None:
         self._files = files
@@ -159,14 +160,16 @@ class DataReader:
         self._files.expect((file.path, file.file_size_bytes) for file in files)
 
     def open(self, file: LiveFile, *, keep_dictionaries: bool = False) -> _Opened:
-        """A context manager that gives the OpenFile; checks that the file holds the rows that its manifest entry says.
+        """A context manager that gives the OpenFile. It checks that the file has as many rows as its manifest entry says.
 
-        `keep_dictionaries`: text of few values is read as Arrow dictionaries: far cheaper to read, digest and write again.
+        With `keep_dictionaries`, text with few distinct values is read as Arrow dictionaries. These are far cheaper to read, to digest and
+        to write again.
         """
         return _Opened(self._files, self._shape, file, self._memory_bytes, keep_dictionaries)
 
     def never_null(self, files: Sequence[LiveFile], schema: Schema) -> frozenset[int]:
-        """Ids of the schema's optional columns that every one of these files declares as required; opens as few of them as tell."""
+        """The ids of the schema's optional columns that every one of these files declares as required. It opens only as many files as
+        needed."""
         found = frozenset(field.field_id for field in schema.fields if field.optional and field.field_type.is_primitive)
         for file in files:
             if not found:
@@ -176,7 +179,7 @@ class DataReader:
         return found
 
     def projection(self, opened: OpenFile, file: LiveFile, fields: Sequence[NestedField], *, keep_dictionaries: bool = False) -> Projection:
-        """The file's columns as these fields."""
+        """The projection of the file's columns to these fields."""
         constants = self._shape.partition_constants(file) if file.is_data else {}
         return Projection(opened.schema, fields, constants, file.path, keep_dictionaries=keep_dictionaries)
 
@@ -186,7 +189,7 @@ class _Opened:
         self._shape = shape
         self._file = file
         self._memory_bytes = memory_bytes
-        # A file whose column chunks could not all be held at once is streamed through small buffers.
+        # If the column chunks of a file could not all be held at once, the file is streamed through small buffers.
         streamed = file.file_size_bytes > memory_bytes // 8
         self._held_bytes = 0 if streamed else memory_bytes // 8
         self._context = files.parquet(
@@ -227,7 +230,7 @@ def chunk_span(chunk: Any) -> tuple[int, int]:
 
 
 def _few_values(parquet: Any) -> list[str]:
-    """Top-level text columns whose dictionaries are small: their pages take at most 12 bits a value."""
+    """Top-level text columns with small dictionaries: their pages take at most 12 bits for each value."""
     metadata = parquet.metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     if not groups or metadata.num_columns != len(parquet.schema_arrow.names):

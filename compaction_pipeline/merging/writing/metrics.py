@@ -1,7 +1,7 @@
-"""Column metrics of a written file, as its manifest entry carries them (spec: `data_file`, appendix D).
+"""Column metrics of a written file, in the form in which its manifest entry carries them (spec: `data_file`, appendix D).
 
-Bounds and null counts are correctness, not only pruning: readers skip equality deletes by them. So a count is exact or
-absent, and a bound is a true bound. Modes are the table's `write.metadata.metrics.*`, resolved as Iceberg's Java code does.
+Readers skip equality deletes because of bounds and null counts, so a wrong one revives rows. A count is therefore exact or absent, and a
+bound is a true bound. The modes are the table's `write.metadata.metrics.*`, resolved as in Iceberg's Java code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 
 @dataclass(frozen=True)
 class Leaf:
-    """A primitive column of a schema: its id, Iceberg name, path in Parquet and whether a list or map repeats it."""
+    """A primitive column of a schema. `name` is its name in Iceberg; `repeated` says whether it lies inside a list or map."""
 
     field_id: int
     name: str
@@ -52,7 +52,7 @@ class Leaf:
 
 
 def leaves(schema: Schema) -> list[Leaf]:
-    """The primitive columns in the order of a Parquet file's columns."""
+    """The primitive columns, in the order in which a Parquet file has them."""
     return [leaf for each in schema.fields for leaf in _leaves(each, each.name, each.name, False)]
 
 
@@ -72,20 +72,20 @@ def _leaves(each: NestedField, name: str, path: str, repeated: bool) -> Iterator
 
 @dataclass(frozen=True)
 class MetricsModes:
-    """What is kept per column: nothing (None), counts (0), or bounds cut to that many characters or bytes."""
+    """What is kept of each column: nothing (None), counts (0), or bounds of at most this many characters or bytes."""
 
     by_id: Mapping[int, int | None]
 
     @classmethod
     def of(cls, schema: Schema, properties: Mapping[str, str], sort_column_ids: frozenset[int] = frozenset()) -> MetricsModes:
-        """Resolve `write.metadata.metrics.*`; raises MergeFailed for a mode that does not exist."""
+        """Resolve `write.metadata.metrics.*`. Raises MergeFailed for a mode that does not exist."""
         prefix = "write.metadata.metrics."
         default = properties.get(prefix + "default")
         limit = int(properties.get(prefix + "max-inferred-column-defaults", DEFAULT_INFERRED_COLUMNS))
         modes: dict[int, int | None] = {}
         for index, leaf in enumerate(leaves(schema)):
             key = f"{prefix}column.{leaf.name}"
-            # Without a default of the table only the first columns get metrics: very wide tables would drown in them.
+            # If the table sets no default, only the first columns get metrics, because those of a very wide table would be too many.
             inferred = default or (DEFAULT_MODE if index < limit else "none")
             mode = _mode(properties.get(key, inferred), key)
             if leaf.field_id in sort_column_ids and key not in properties and not mode:
@@ -107,7 +107,7 @@ def _mode(text: str, key: str) -> int | None:
 
 @dataclass
 class ColumnMetrics:
-    """Metrics by field id; bounds in hex of the spec's binary single-value serialization."""
+    """Metrics by field id. Bounds are the hex text of the spec's binary single-value serialization."""
 
     column_sizes: dict[int, int] = field(default_factory=dict)
     value_counts: dict[int, int] = field(default_factory=dict)
@@ -119,7 +119,8 @@ class ColumnMetrics:
 
 
 def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes, nans: Mapping[int, int]) -> ColumnMetrics:
-    """Metrics of a file that was just written, from its Parquet footer and from `nans`, its counts of NaN by field id (`NanCounter`)."""
+    """The metrics of a file that was just written. They come from its Parquet footer, and from `nans`, its number of NaN by field id
+    (`NanCounter`)."""
     metrics = ColumnMetrics(nan_value_counts=dict(nans))
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     metrics.split_offsets = sorted(chunk_start(group.column(0)) for group in groups) if metadata.num_columns else []
@@ -140,12 +141,12 @@ def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes, nans
 
 
 def may_have_bounds(kind: IcebergType, nans: int | None) -> bool:
-    """Whether a file may claim bounds for a column of this type that holds so many NaN; None when nobody counted them.
+    """Whether a file may claim bounds for a column of this type with this number of NaN. `nans` is None if nobody counted them.
 
-    Java skips an equality delete when the bounds of its values lie outside of the bounds of a data file's column.
+    Java skips an equality delete if the bounds of its values lie outside of the bounds of the data file's column.
 
-    - Bounds leave NaN out. With bounds, a delete of NaN would no longer reach the rows that are NaN.
-    - Parquet orders UUIDs by unsigned bytes, and Java as two signed numbers. Java would skip deletes because of true bounds.
+    - Bounds leave NaN out. If the column had bounds, a delete of NaN would no longer reach the rows that are NaN.
+    - Parquet orders UUIDs by unsigned bytes, and Java as two signed numbers. Java would skip deletes because of bounds that are true.
     """
     if isinstance(kind, (FloatType, DoubleType)):
         return nans == 0
@@ -158,8 +159,8 @@ def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], st
         for chunk, each in zip(chunks, statistics, strict=True)
         if each is None or not each.has_null_count or each.null_count < chunk.num_values
     ]
-    # A row group that holds values but no bounds (all NaN, longer than Parquet's limit, or copied from a file without) leaves
-    # the file without.
+    # If a row group holds values but no bounds, the file gets none. This is so if all values are NaN, if they are longer than Parquet's
+    # limit, or if the row group was copied from a file without bounds.
     if not present or any(each is None or not each.has_min_max for each in present):
         return
     low = min((_raw(leaf.type, each.min_raw) for each in present), key=lambda pair: pair[0])
@@ -186,10 +187,10 @@ def _upper(kind: PrimitiveType, value: bytes, width: int) -> bytes | None:
 
 
 def _above(text: str) -> bytes | None:
-    """The least text of at most its length that is above every text with this start; None when there is none."""
+    """The lowest text that is above every text with this beginning, and not longer than it. None if there is no such text."""
     for end in range(len(text), 0, -1):
         following = ord(text[end - 1]) + 1
-        # Surrogates are no characters: UTF-8 has no bytes for them.
+        # Surrogates are no characters, and UTF-8 has no bytes for them.
         following = _AFTER_SURROGATES if following == _FIRST_SURROGATE else following
         if following <= sys.maxunicode:
             return (text[: end - 1] + chr(following)).encode()
@@ -197,7 +198,7 @@ def _above(text: str) -> bytes | None:
 
 
 def _raw(kind: PrimitiveType, raw: Any) -> tuple[Any, bytes]:
-    """(A value to compare by, its binary single-value serialization) of a raw Parquet statistic."""
+    """A raw Parquet statistic as a value to compare by, and as its binary single-value serialization."""
     if isinstance(kind, DecimalType):
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
         length = max(1, (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1)
@@ -219,7 +220,7 @@ def _is_four_bytes(kind: PrimitiveType) -> bool:
 
 
 class NanCounter:
-    """Counts NaN per float column; Parquet's footer does not know them."""
+    """Counts NaN in float columns, because Parquet's footer does not."""
 
     def __init__(self, schema: Schema, modes: MetricsModes) -> None:
         self._paths = [(leaf.field_id, path) for leaf, path in _float_paths(schema) if modes.by_id.get(leaf.field_id) is not None]
@@ -227,7 +228,7 @@ class NanCounter:
 
     @property
     def columns(self) -> frozenset[int]:
-        """Top-level columns that have to be decoded to count."""
+        """The top-level columns that have to be decoded for the counts."""
         return frozenset(path[0] for _, path in self._paths)
 
     def add(self, batch: Any) -> None:
@@ -266,7 +267,7 @@ def _paths(kind: IcebergType, number: int, path: tuple[int, ...]) -> Iterator[tu
 
 def _nans(array: Any, path: tuple[int, ...]) -> int:
     if array.null_count == len(array):
-        # Arrow cannot flatten these where a UUID is inside.
+        # Arrow cannot flatten such an array if a UUID is inside.
         return 0
     if not path:
         return int(pc.sum(pc.is_nan(array)).as_py() or 0)

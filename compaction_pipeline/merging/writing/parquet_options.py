@@ -31,7 +31,7 @@ class ParquetOptions:
     @classmethod
     def of(cls, properties: Mapping[str, str], *, deletes: bool = False) -> ParquetOptions:
         def read(name: str, default: str) -> str:
-            # Delete files have properties of their own that fall back on those of data files.
+            # Delete files have properties of their own. Where these are not set, those of data files count.
             data = properties.get(f"write.parquet.{name}", default)
             return properties.get(f"write.delete.parquet.{name}", data) if deletes else data
 
@@ -76,9 +76,10 @@ def parquet_writer(
     filters: Mapping[str, Mapping[str, float]] | None = None,
     levels: Mapping[str, int] | None = None,
 ) -> Any:
-    """A `pyarrow.parquet.ParquetWriter` that writes what the Iceberg spec asks for; its footer is appended to `footers`.
+    """A `pyarrow.parquet.ParquetWriter` that follows the Iceberg spec. It appends its footer to `footers`.
 
-    `filters` are PyArrow's `bloom_filter_options`: `ndv` and `fpp` by path in Parquet. `levels`: by path the level of every column.
+    `filters` are PyArrow's `bloom_filter_options`: `ndv` and `fpp` by path in Parquet. `levels` are the compression levels of all columns,
+    by path.
     """
     return pq.ParquetWriter(
         stream,
@@ -89,11 +90,11 @@ def parquet_writer(
         data_page_size=options.page_bytes,
         dictionary_pagesize_limit=options.dictionary_bytes,
         store_schema=False,
-        # The next merge copies pages only where a checksum proves them.
+        # The next merge copies only pages that a checksum proves.
         write_page_checksum=True,
         store_decimal_as_integer=True,
         write_statistics=True,
         metadata_collector=footers,
-        # Older releases of PyArrow do not know the option.
+        # Older releases of PyArrow lack this option.
         **({"bloom_filter_options": filters} if filters else {}),
     )

@@ -66,7 +66,7 @@ class FileEnds:
         self.bytes_per_row = max(file_bytes / max(rows, 1), _LEAST_BYTES_PER_ROW)
 
     def cut(self, rows: int, taken_bytes: float) -> int | None:
-        """How many of the next `rows` still go into the open file, which ends behind them; None when all do and it goes on."""
+        """How many of the next `rows` still go into the open file before it ends. None if all of them do, and the file does not end yet."""
         room = max(1, self._rows_to_target(taken_bytes))
         return None if rows < room or self._leaves_a_fragment(rows - room) else room
 
@@ -75,7 +75,8 @@ class FileEnds:
         return self._rows_to_target(taken_bytes) <= 1
 
     def ends_before(self, rows: int, file_bytes: float, taken_bytes: float) -> bool:
-        """Whether an open file ends before rows of `file_bytes` that cannot be cut: less than half of them would fit the target."""
+        """Whether the open file ends before a row group of `file_bytes`, which cannot be cut. It does if less than half of the row group
+        would fit."""
         return self._sizing.target - taken_bytes < file_bytes / 2 and not self._leaves_a_fragment(rows)
 
     def _rows_to_target(self, taken_bytes: float) -> int:
@@ -86,5 +87,6 @@ class FileEnds:
 
 
 def rows_to_hold(rows: int, row_bytes: float, room_bytes: float) -> int:
-    """How many of the next `rows` (at least 1) are held before a row group is full: the row that fills it belongs to it."""
+    """How many of the next `rows` fill a row group that has room for `room_bytes`. It is at least 1: the row that fills the group belongs
+    to it."""
     return min(rows, max(1, int(room_bytes / max(row_bytes, 1.0)) + 1))

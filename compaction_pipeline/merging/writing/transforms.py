@@ -1,7 +1,7 @@
-"""Iceberg's partition transforms over Arrow arrays, and the partition values that they give.
+"""Iceberg's partition transforms on Arrow arrays, and the partition values that they give.
 
-Results are the spec's internal values (days, months, hours as integers; timestamps in microseconds), computed at once over
-an array where numpy can, and by PyIceberg's public transforms over the distinct values elsewhere.
+Results are the internal values of the spec: days, months and hours are integers, timestamps are microseconds. NumPy computes whole arrays
+where it can. Elsewhere PyIceberg's public transforms compute each distinct value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNITS: dict[type[Any], str] = {YearTransform: "Y", MonthTransform: "M", DayTran
 
 
 def column_path(schema: Schema, number: int) -> tuple[int, ...] | None:
-    """Places of a primitive field from the top, through structs only; None when it is not there."""
+    """The path of places that leads to a primitive field, through structs only. None if there is no such path."""
 
     def search(fields: tuple[Any, ...]) -> tuple[int, ...] | None:
         for index, field in enumerate(fields):
@@ -51,7 +51,7 @@ def column_path(schema: Schema, number: int) -> tuple[int, ...] | None:
 
 
 def transformed(transform: Transform[Any, Any], source: IcebergType) -> Callable[[Any], Any] | None:
-    """The transform as a function of Arrow arrays; None for one that this version does not know."""
+    """The transform as a function of Arrow arrays. None for a transform that this version does not know."""
     if isinstance(transform, UnknownTransform):
         return None
     if isinstance(transform, IdentityTransform):
@@ -80,11 +80,11 @@ def _with_nulls(values: Any, array: Any, arrow: Any) -> Any:
 
 
 def _calendar(array: Any, unit: str) -> Any:
-    """Years, months or days since 1970 of dates or timestamps, rounded down."""
+    """The years, months or days since 1970 of dates or timestamps, rounded down."""
     if pa.types.is_date(array.type):
         days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
     else:
-        # By days: the lowest number of microseconds is a moment like any other, but "no moment" to numpy.
+        # Timestamps are turned into days first: the lowest number of microseconds is a valid moment, but NumPy takes it for "no moment".
         days = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // _MICROS_PER_DAY
     moments = days.astype("datetime64[D]")
     return _with_nulls(moments.astype(f"datetime64[{unit}]").astype(np.int64).astype(np.int32), array, pa.int32())
@@ -116,5 +116,5 @@ def partition_value(name: str, kind: IcebergType, scalar: Any) -> PartitionValue
     """A partition field's value, an Arrow scalar, as the table's own manifests would give it."""
     if scalar is None or not scalar.is_valid:
         return PartitionValue(name, str(kind), None)
-    # Only the number of a moment is asked for: Python has no date for some of them.
+    # Only the number of a moment is used, because Python has no date for some moments.
     return PartitionValue(name, str(kind), single_value(kind, scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()))

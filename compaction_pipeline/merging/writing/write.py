@@ -1,9 +1,9 @@
-"""Writes a task's rows as Parquet data files of about the target size, partition by partition, with their metrics.
+"""Writes the rows of a task as Parquet data files of about the target size, partition by partition, with their metrics.
 
-Invariant: every row handed in is digested as it goes to the Parquet writer (a batch untouched since it was read, by its
-identity), and is in exactly one file. Field ids, compression and sizes are the table's; a column is dictionary-encoded only
-where the files that were merged were (that, and zstd level 1 where the table sets no level, is what makes a merge cheap: see
-the measurements in the design).
+Invariant: every row that is handed in is in exactly one file, and in the digest. The digest is taken when the row goes to the Parquet
+writer; a batch that is unchanged since it was read keeps its digest. Field ids, compression and sizes are those of the table. A column is
+dictionary-encoded only if at least half of the files that were merged encode it so. This, and zstd level 1 where the table sets no level,
+make a merge cheap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Pro
 
 
 class DataWriter:
-    """Takes record batches of the output schema; `finish` gives the files."""
+    """Takes record batches of the output schema. `finish` gives the files."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class DataWriter:
         if writer is None:
             writer = self._partitions[partition] = _PartitionWriter(self, partition)
         writer.add(batch)
-        # Many partitions at once share one buffer: the fullest gives up its rows first.
+        # All partitions share one buffer. When it is full, the partition with the most bytes writes its rows first.
         while sum(each.buffered_bytes for each in self._partitions.values()) > self.sizing.buffer:
             max(self._partitions.values(), key=lambda each: each.buffered_bytes).flush()
 
@@ -77,7 +77,7 @@ class DataWriter:
         return tuple(self.outputs)
 
     def abort(self) -> None:
-        """Let go of open files without finishing them; the caller deletes what was written."""
+        """Release open files without finishing them. The caller deletes what was written."""
         for writer in self._partitions.values():
             writer.abandon()
 
@@ -88,7 +88,7 @@ class DataWriter:
 
 
 class _PartitionWriter:
-    """One partition's rows: buffered, written as row groups, rolled into files of the target size."""
+    """The rows of one partition. They are buffered, written as row groups, and split into files of the target size."""
 
     def __init__(self, owner: DataWriter, partition: Partition) -> None:
         self._owner = owner
@@ -113,7 +113,7 @@ class _PartitionWriter:
 
     def _hold(self, batch: Any) -> None:
         limit = self._owner.sizing.held_bytes(self._owner.options.row_group_bytes)
-        # A batch that is held whole keeps the digest that it was read with: better a row group a little smaller than the limit.
+        # A batch that is held whole keeps its digest. So a row group may end a little below its limit, to avoid cutting a batch.
         if batch.nbytes <= limit // 4 and self.buffered_bytes + batch.nbytes > limit:
             self.flush()
         while batch.num_rows:
@@ -131,7 +131,7 @@ class _PartitionWriter:
         return written + self._buffered_rows * self._ends.bytes_per_row
 
     def flush(self) -> None:
-        """Write what is held as one row group."""
+        """Write the held rows as one row group."""
         if not self._buffer:
             return
         table, parts = self._assembled(), self._buffer
@@ -142,18 +142,18 @@ class _PartitionWriter:
         self._owner.digest.add_assembled(table, parts)
         self._owner.rows += table.num_rows
         self._ends.learn(self._file.position(), self._file.rows)
-        # The allocator keeps what a row group took; within a tight bound of memory it must give it back.
+        # The allocator would keep the memory of the row group. If the task has little memory, it must give it back.
         release_while_tight()
 
     def _assembled(self) -> Any:
-        """The held batches as one table; a column that some batches hold as dictionaries and others not is decoded."""
+        """The held batches as one table. If only some batches hold a column as dictionaries, the column is decoded."""
         columns, fields = [], []
         for index, field in enumerate(self._owner.arrow):
             begun_plain = self._file is not None and not pa.types.is_dictionary(self._file.schema.field(index).type)
             columns.append(rejoined([batch.column(index) for batch in self._buffer], field, plain=begun_plain))
             fields.append(field.with_type(columns[-1].type))
         table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-        # A file that was begun with dictionaries goes on with them.
+        # A column that began with dictionaries in this file goes on with them.
         return table if self._file is None or table.schema == self._file.schema else table.cast(self._file.schema)
 
     def _roll(self) -> None:
@@ -228,7 +228,7 @@ class _OpenOutput:
         )
 
     def abandon(self) -> None:
-        # A writer that failed (disk full) fails again on close; the file goes anyway.
+        # A writer that failed, for example because the disk is full, fails again when it is closed. The caller deletes the file anyway.
         for close in (self._writer.close, self._stack.close):
             try:
                 close()
@@ -237,10 +237,10 @@ class _OpenOutput:
 
 
 def rejoined(arrays: Sequence[Any], field: Any, *, plain: bool = False) -> Any:
-    """Arrays as the chunks of one column; decoded where only some are dictionaries, or with `plain`."""
+    """Join arrays as the chunks of one column. They are decoded if only some of them are dictionaries, or with `plain`."""
     encoded = [pa.types.is_dictionary(array.type) for array in arrays]
     if all(encoded) and not plain:
-        # The Parquet writer gives up on dictionaries that change within a row group.
+        # The Parquet writer stops using a dictionary that changes within a row group, so all chunks get the same one.
         return pa.chunked_array(arrays).unify_dictionaries()
     decoded = [array.dictionary_decode() if is_encoded else array for array, is_encoded in zip(arrays, encoded, strict=True)]
     return pa.chunked_array(decoded, field.type)
