@@ -1,9 +1,9 @@
-"""Writes a task's rows as Parquet files whose column chunks are bytes of the sources wherever they can be.
+"""Writes the rows of a task as Parquet files whose column chunks are bytes of the sources wherever this is possible.
 
-Rows come as segments: consecutive rows of one source, each column as the bytes of its pages or decoded. A row group is made of as
-many segments as fit, column by column: bytes are put one behind the other, decoded columns encoded by Arrow in memory and their
-bytes taken. A row's place is the same in every column, and both sides of the proof hold it. Whole row groups that are large enough go
-straight to the file.
+Rows come as segments. A segment is consecutive rows of one source, and holds each column as the bytes of its pages or decoded. As many
+segments as fit make a row group, column by column: bytes are put one behind the other, and decoded columns are encoded by Arrow in memory.
+A row has the same place in every column, and both sides of the proof include this place. A row group of a source that is large enough goes
+to the file whole.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from compaction_pipeline.merging.writing.parquet_options import MIB, ParquetOpti
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 from compaction_pipeline.merging.writing.write import rejoined
 
-# Per column, of rows that are encoded before their row group is full: three pages of the usual size. The start of an encoder costs as
-# much as a page.
+# Decoded rows of this many bytes in each column are encoded before their row group is full: three pages of the usual size. To start an
+# encoder costs as much as to encode a page.
 _AHEAD_BYTES = 3 * MIB
 
 
 class Assembler:
-    """Takes segments and row groups of one partition; `finish` gives the files.
+    """Takes segments and row groups of one partition. `finish` gives the files.
 
-    `source` is the reading side's proof: what is encoded here is a source of bytes as well. `digest` is the writing side's.
+    `source` is the proof of the reading side: columns that are decoded here are added to it. `digest` is the proof of the writing side.
     """
 
     def __init__(
@@ -83,14 +83,12 @@ class Assembler:
         self._held_bytes = 0
         self._held_unpacked_bytes = 0
         self._held_file_bytes = 0.0
-        # By leaf, for the row group that is collected: the next one's values may be others.
+        # The best level of each leaf, for the row group that is being collected. The values of the next one may differ.
         self._best_levels: dict[int, int] = {}
         self._file: AssembledFile | None = None
         self._ends = FileEnds(sizing, progress)
         self.limit_bytes = sizing.held_bytes(self.options.row_group_bytes)
         """Bytes of memory in which a row group is collected."""
-
-    # ---- taking rows
 
     def add(self, segment: Segment) -> None:
         """Put a segment's rows into a file."""
@@ -112,7 +110,7 @@ class Assembler:
                 self._roll()
 
     def add_row_group(self, rows: int, chunks: Sequence[Chunk], data: Sequence[Iterable[memoryview]], nans: Mapping[int, int]) -> None:
-        """Put a whole row group into a file as it is; `data` gives each leaf's bytes in turn."""
+        """Put a whole row group into a file without changing its bytes. `data` gives the bytes of each leaf in turn."""
         self._roll_before(rows, sum(chunk.length for chunk in chunks))
         number = self._verbatim
         self._verbatim += 1
@@ -136,25 +134,23 @@ class Assembler:
         return tuple(self.outputs)
 
     def abort(self) -> None:
-        """Let go of the open file without finishing it; the caller deletes what was written."""
+        """Release the open file without finishing it. The caller deletes what was written."""
         if self._file is not None:
             self._file.abandon()
-
-    # ---- sizes
 
     def _taken_bytes(self) -> float:
         written = self._file.position if self._file is not None else 0
         return written + self._held_file_bytes
 
     def _roll_before(self, rows: int, file_bytes: float) -> None:
-        """Begin another file when these rows, which cannot be cut, are nearer to the target there."""
+        """Begin another file if rows that cannot be cut would exceed the target of this one too far."""
         begun = self._file is not None or bool(self._held)
         if begun and self._ends.ends_before(rows, file_bytes, self._taken_bytes()):
             self._flush()
             self._roll()
 
     def _hold_cut(self, segment: Segment) -> None:
-        """Hold decoded rows, cut where a row group is full."""
+        """Hold decoded rows. They are cut where a row group is full."""
         while segment.rows:
             rows = rows_to_hold(segment.rows, segment.held_bytes / segment.rows, self.limit_bytes - self._held_bytes)
             first, segment = segment.split(rows) if rows < segment.rows else (segment, Segment(0, 0.0))
@@ -162,7 +158,7 @@ class Assembler:
 
     def _hold(self, segment: Segment) -> None:
         full = self._held_bytes + segment.held_bytes > self.limit_bytes
-        # Pages that compress well would else make row groups that readers cannot hold.
+        # Pages that compress well would otherwise make row groups that are too large for readers.
         wide = self._held_unpacked_bytes + segment.unpacked_bytes > self.options.row_group_bytes
         if self._held and segment.pieces and (full or wide):
             self._flush()
@@ -178,19 +174,21 @@ class Assembler:
             self._flush()
 
     def _plain_part(self, segment: Segment) -> Part | None:
-        """The part whose columns get no dictionary, of a segment that is decoded in whole."""
+        """The part of a decoded segment whose columns get no dictionary. None if the segment has no such part."""
         dictionaries = self.dictionary_columns()
         if segment.pieces or not segment.can_be_cut:
             return None
         return next((part for part in segment.parts if not any(self.wants_dictionary(top, dictionaries) for top in part.columns)), None)
 
     def wants_dictionary(self, top: int, dictionaries: frozenset[int]) -> bool:
-        """Whether a top-level column has one of these leaves."""
+        """Whether one of the leaves of a top-level column gets a dictionary."""
         return any(leaf in dictionaries for leaf in self.kind.template.columns[top].leaves)
 
     def _encode_ahead(self) -> None:
-        """Encode the columns without a dictionary of the last decoded rows now: they are still in the CPU's cache, and their pages are
-        smaller to hold than they are."""
+        """Encode those columns of the last decoded rows that get no dictionary, before their row group is full.
+
+        Now they are still in the CPU's cache, and their pages take less memory than they do.
+        """
         ahead, self._ahead = self._ahead, SegmentsAhead()
         dictionaries = self.dictionary_columns()
         if not ahead.columns or any(self.wants_dictionary(top, dictionaries) for top in ahead.columns):
@@ -201,8 +199,6 @@ class Assembler:
         pieces, nans = _Group(self, plain, self._next_row + self._held_rows - rows).ahead(ahead.columns, self.digest)
         rest = tuple(part for segment in segments for part in segment.parts if part.columns != ahead.columns)
         self._held[-ahead.segments :] = [Segment(rows, sum(segment.file_bytes for segment in segments), pieces, rest, nans)]
-
-    # ---- row groups
 
     def _opened(self) -> AssembledFile:
         if self._file is None:
@@ -221,15 +217,15 @@ class Assembler:
     def _learn(self) -> None:
         assert self._file is not None
         self._ends.learn(self._file.position, self._file.rows)
-        # The allocator keeps what a row group took; within a tight bound of memory it must give it back.
+        # The allocator would keep the memory of the row group. If the task has little memory, it must give it back.
         release_while_tight()
 
     def _flush(self) -> None:
-        """Write what is held as one row group."""
+        """Write the held rows as one row group."""
         if not self._held:
             return
         if any(segment.pieces for segment in self._held):
-            # Beside pages each column would be encoded by itself.
+            # Encode them together now. Beside columns of bytes, each would be encoded by itself.
             self._encode_ahead()
         file = self._opened()
         segments, self._held, self._ahead = self._held, [], SegmentsAhead()
@@ -252,12 +248,12 @@ class Assembler:
         self._learn()
 
     def dictionary_columns(self) -> frozenset[int]:
-        """Leaves that are dictionary-encoded where they are encoded anew."""
+        """The leaves that get a dictionary where they are encoded again."""
         voted = self._progress.dictionary_columns()
         return frozenset(number for number, leaf in enumerate(self.kind.leaves) if leaf.field_id in voted)
 
     def _levels(self, table: Any, columns: Sequence[int], positions: Sequence[int], dictionaries: frozenset[int]) -> dict[str, int]:
-        """The compression level by path of these leaves; none where the table sets one."""
+        """The compression levels of these leaves, by path. Empty if the table sets a level."""
         if not self.options.levels_are_free:
             return {}
         for top, column in zip(columns, table.columns, strict=True):
@@ -267,7 +263,7 @@ class Assembler:
         return {self.kind.leaves[number].parquet_path: self._best_levels[number] for number in positions}
 
     def encoded(self, table: Any, columns: Sequence[int], dictionaries: frozenset[int], first: int) -> dict[int, Piece]:
-        """A piece per leaf of these top-level columns, encoded by Arrow; `first` is the number of the first row."""
+        """Encode these top-level columns with Arrow: a piece for each leaf. `first` is the number of the first row in the task."""
         positions = [number for number, leaf in enumerate(self.kind.template.leaves) if leaf.top in columns]
         paths = [self.kind.leaves[number].parquet_path for number in positions if number in dictionaries]
         sink = pa.BufferOutputStream()
@@ -287,14 +283,14 @@ class Assembler:
 
 
 class _Group:
-    """The columns of one row group, out of its segments."""
+    """Makes the columns of one row group from its segments."""
 
     def __init__(self, owner: Assembler, segments: Sequence[Segment], first: int) -> None:
         self._owner = owner
         self._segments = list(segments)
         self._first = first
         self._dictionaries = owner.dictionary_columns()
-        # What Arrow was given for each decoded part: by part, then by column, (number of the first row, array).
+        # The array that Arrow was given for each decoded part, and the number of its first row: by part, then by column.
         self._handed: dict[int, dict[int, tuple[int, Any]]] = {}
 
     def pieces(self, nans: NanCounter, source: CopyProof, digest: CopyProof) -> list[list[Piece]]:
@@ -319,7 +315,7 @@ class _Group:
         return [pieces for top in range(count) for pieces in found[top]]
 
     def _decode(self, top: int, source: CopyProof, digest: CopyProof) -> None:
-        """Decode a column of the segments that hold it as bytes: most files have a dictionary for it, so the new one gets one."""
+        """Decode a column that some segments hold as bytes. Most files have a dictionary for it, so the new file gets one too."""
         owner = self._owner
         copied = [number for number, segment in enumerate(self._segments) if top in segment.pieces]
         groups = [(self._segments[number].rows, self._segments[number].pieces[top]) for number in copied]
@@ -345,7 +341,7 @@ class _Group:
         return [(part, part.batch.column(part.columns.index(top))) for part in segment.parts if top in part.columns]
 
     def ahead(self, columns: Sequence[int], digest: CopyProof) -> tuple[dict[int, tuple[Piece, ...]], dict[int, dict[int, int]]]:
-        """(Pieces, counts of NaN) by column of segments that hold these columns decoded, and nothing else."""
+        """Encode segments that hold only these columns, decoded. Returns the pieces and the number of NaN by column."""
         owner = self._owner
         nans = {top: NanCounter(owner.kind.schema, owner.kind.modes) for top in columns}
         encoded = self._encoded_together(columns, nans)
@@ -354,7 +350,7 @@ class _Group:
         return pieces, {top: dict(each.counts) for top, each in nans.items() if top in each.columns}
 
     def _encoded_together(self, columns: Sequence[int], nans: Mapping[int, NanCounter]) -> dict[int, Piece]:
-        """Columns that no segment holds as bytes, as one encoded table."""
+        """Encode columns that no segment holds as bytes, as one table."""
         fields, chunked = [], []
         for top in columns:
             found = [pair for segment in self._segments for pair in self._arrays(segment, top)]
@@ -368,7 +364,7 @@ class _Group:
         return self._owner.encoded(table, columns, self._dictionaries, self._first)
 
     def _side_by_side(self, top: int, nans: NanCounter) -> list[list[Piece]]:
-        """A column of bytes; what is decoded between them is encoded without a dictionary."""
+        """Make a column that some segments hold as bytes. The decoded rows between them are encoded without a dictionary."""
         owner = self._owner
         arrow = owner.arrow.field(top)
         placed: list[list[Piece]] = [[] for _ in owner.kind.template.columns[top].leaves]
@@ -395,7 +391,7 @@ class _Group:
         return placed
 
     def _hand(self, top: int, first: int, parts: Sequence[Part], column: Any) -> None:
-        """Note what stands for each part in a column that Arrow encodes, and at which row."""
+        """Note which array of an encoded column stands for each part, and at which row."""
         for part, array in zip(parts, column.chunks, strict=True):
             self._handed.setdefault(id(part), {})[top] = (first, array)
             first += len(array)

@@ -1,4 +1,4 @@
-"""A Parquet file that is put together from column chunks; what went to the stream must be what its footer says."""
+"""Writes a Parquet file from column chunks, and checks that its footer describes the bytes that went to the stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from compaction_pipeline.merging.writing.metrics import Leaf, MetricsModes, NanC
 
 @dataclass(frozen=True)
 class FileKind:
-    """What the new files of a task have in common."""
+    """The properties that all new files of a task share."""
 
     template: Template
     schema: Schema
@@ -36,7 +36,7 @@ class FileKind:
 
 
 class AssembledFile:
-    """A data file that is being put together. What went to the stream is noted, and must be what the footer says in the end."""
+    """A data file that is being written. It notes what goes to the stream, and compares this with the footer in the end."""
 
     def __init__(self, kind: FileKind, files: FileAccess, path: str) -> None:
         self.path = path
@@ -47,12 +47,12 @@ class AssembledFile:
         self._stack = ExitStack()
         self._stream = self._stack.enter_context(files.output(path))
         self.groups: list[Struct] = []
-        # (Rows, (start, length, values) of each chunk) of each row group, as they went to the stream.
+        # The rows of each row group, and (start, length, values) of each of its chunks, as they went to the stream.
         self.log: list[tuple[int, list[tuple[int, int, int]]]] = []
         self.write(MAGIC)
 
     def write(self, data: Any, before: int = 0) -> int:
-        """Put bytes into the stream; the checksum of what went there, going on from the one given."""
+        """Write bytes to the stream. Returns their checksum, continued from the checksum `before`."""
         with in_words(f"new file {self.path}", "cannot be written"):
             self._stream.write(data)
         self.position += len(data)
@@ -67,7 +67,7 @@ class AssembledFile:
             self.nans.counts[number] += count
 
     def close(self) -> OutputFile:
-        """Write the footer, read it back as PyArrow sees it, and compare it with what went to the stream."""
+        """Write the footer, read it back with PyArrow, and compare it with what went to the stream."""
         end = file_end(self._kind.template, self.groups)
         self.write(end)
         with in_words(f"new file {self.path}", "cannot be written"):
@@ -104,13 +104,13 @@ class AssembledFile:
             raise MergeFailed(f"new file {self.path}: its footer does not describe what was written; nothing of it is used")
 
     def abandon(self) -> None:
-        # A stream that failed (disk full) fails again on close; the file goes anyway.
+        # A stream that failed, for example because the disk is full, fails again when it is closed. The caller deletes the file anyway.
         with suppress(Exception):
             self._stack.close()
 
 
 class GroupWriter:
-    """One row group of a file; its chunks are written one after the other."""
+    """Writes one row group of a file, one chunk after the other."""
 
     def __init__(self, file: AssembledFile, template: Template, rows: int) -> None:
         self._file = file
@@ -124,7 +124,7 @@ class GroupWriter:
         return self
 
     def chunk(self, leaf: int, sources: Sequence[Chunk]) -> ChunkWriter:
-        """A context manager that takes the bytes of a leaf's chunk, which are those of the sources."""
+        """A context manager that takes the bytes of one leaf. They are the bytes of the sources."""
         out = ChunkWriter(self._file)
         self._columns.append(moved_chunk(sources, self._template.leaves[leaf], self._template.codec, self._file.position))
         self._log.append((out.start, 0, sum(source.values for source in sources)))
@@ -145,7 +145,7 @@ class GroupWriter:
 
 
 class ChunkWriter:
-    """The bytes of one chunk on their way to the stream."""
+    """Passes the bytes of one chunk to the stream."""
 
     def __init__(self, file: AssembledFile) -> None:
         self.start = file.position

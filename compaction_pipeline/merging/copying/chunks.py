@@ -1,7 +1,8 @@
-"""Column chunks of a new file that are made of the bytes of others: one chunk moved, or data pages put one behind the other.
+"""Describes column chunks that are made of the bytes of other chunks: one chunk moved, or data pages put one behind the other.
 
-What the new footer says of such a chunk is true of all of its pages, or left out: page indexes, bloom filters and sizes of values
-go, statistics stay only where every source has them in the order that the spec defines. Sources: parquet.thrift.
+What the new footer says of such a chunk is true of all its pages; anything else is left out. Page indexes, bloom filters and sizes of
+values are left out always. Statistics stay only if every source has them in the order that the spec defines. Numbers of fields are those of
+parquet.thrift.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from compaction_pipeline.merging.copying.thrift import BINARY, I16, I32, I64, LI
 from compaction_pipeline.merging.writing.metrics import leaves
 
 CREATED_BY = b"compaction-pipeline version 1.0.0 (build copied)"
-"""Of the form that readers parse; they know no mistakes of this writer."""
+"""The form is one that readers parse. They know of no mistakes of this writer."""
 _CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 
 
 @dataclass(frozen=True)
 class LeafColumn:
-    """A leaf of the output: its Parquet type and path, and the Iceberg type by which its bounds compare."""
+    """A leaf of the output: its physical Parquet type, its path, and the Iceberg type by which its bounds are compared."""
 
     physical: int
     path: tuple[bytes, ...]
@@ -38,7 +39,7 @@ class LeafColumn:
 
 @dataclass(frozen=True)
 class Template:
-    """What all files of a task share: schema elements, columns and leaves, taken from an empty file that Arrow wrote."""
+    """What all files of a task share: schema elements, columns and leaves. They come from an empty file that Arrow wrote."""
 
     elements: tuple[Struct, ...]
     columns: tuple[Column, ...]
@@ -56,7 +57,7 @@ class Template:
 
 
 def _paths(elements: Sequence[Struct]) -> Iterator[tuple[int, tuple[bytes, ...]]]:
-    """(Physical type, path in the schema) of every leaf."""
+    """The physical type and the path in the schema of every leaf."""
     stack: list[tuple[tuple[bytes, ...], int]] = []
     path: tuple[bytes, ...] = ()
     left = field(elements[0], 5, 0)
@@ -75,7 +76,7 @@ def _paths(elements: Sequence[Struct]) -> Iterator[tuple[int, tuple[bytes, ...]]
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of one leaf for so many rows: `data` are the chunk's pages, in memory."""
+    """The bytes of one leaf for `rows` rows. `data` holds the pages of the chunk, in memory."""
 
     data: memoryview
     chunk: Chunk
@@ -83,14 +84,14 @@ class Piece:
 
 
 def footer_of(data: Any) -> tuple[Footer, memoryview]:
-    """(Footer, all bytes) of a Parquet file in memory that we have just written."""
+    """The footer and the bytes of a Parquet file in memory. Only for files that we have just written."""
     view = memoryview(data).cast("B")
     length = int.from_bytes(view[-8:-4], "little")
     return Footer.of(bytes(view[-8 - length : -8])), view
 
 
 def moved_chunk(sources: Sequence[Chunk], leaf: LeafColumn, codec: int, offset: int) -> Struct:
-    """The `ColumnChunk` of a new file whose bytes are those of the sources, one behind the other, from `offset` on."""
+    """The `ColumnChunk` of a new file. Its bytes are those of the sources, one behind the other, and begin at `offset`."""
     encodings = sorted(frozenset().union(*(source.encodings for source in sources)))
     meta: Struct = {
         1: (I32, leaf.physical),
@@ -131,7 +132,7 @@ def _statistics(sources: Sequence[Chunk], leaf: LeafColumn) -> Struct:
     counts = [field(statistics, 3) for _, statistics in found]
     if found and all(count is not None for count in counts):
         merged[3] = (I64, sum(counts))
-    # Chunks of NULLs only say nothing of the least and the greatest value.
+    # Chunks that hold only NULLs say nothing about the lowest and the highest value.
     bounded = [(source, each) for source, each in found if field(each, 3) != source.values]
     try:
         bounds = [_bounds(source, each, leaf) for source, each in bounded]
@@ -152,14 +153,14 @@ _Bound = tuple[Any, bytes, bool | None]
 
 def _bounds(source: Chunk, statistics: Struct, leaf: LeafColumn) -> tuple[_Bound, _Bound] | None:
     low, high = field(statistics, 6), field(statistics, 5)
-    # The deprecated `min` and `max` compare as their writer liked.
+    # Writers compared the deprecated `min` and `max` in different ways.
     if not source.typed_order or low is None or high is None:
         return None
     least, greatest = _comparable(leaf, low), _comparable(leaf, high)
     if isinstance(leaf.kind, (FloatType, DoubleType)):
         if math.isnan(least) or math.isnan(greatest):
             return None
-        # parquet.thrift: a zero bound may stand for both zeros.
+        # A bound of zero may stand for both zeros (parquet.thrift).
         least = low if least else struct.pack("<f" if leaf.physical == FLOAT else "<d", -0.0)
         greatest = high if greatest else struct.pack("<f" if leaf.physical == FLOAT else "<d", 0.0)
         low, high = least, greatest
@@ -170,7 +171,7 @@ def _bounds(source: Chunk, statistics: Struct, leaf: LeafColumn) -> tuple[_Bound
 
 
 def _comparable(leaf: LeafColumn, raw: bytes) -> Any:
-    """A value to compare by. Raises ValueError or struct.error for bytes that are none of the type."""
+    """A value to compare a raw bound by. Raises ValueError or struct.error for bytes that are not of the type."""
     physical = leaf.physical
     if physical in (INT32, INT64):
         return struct.unpack("<i" if physical == INT32 else "<q", raw)[0]
@@ -179,7 +180,7 @@ def _comparable(leaf: LeafColumn, raw: bytes) -> Any:
     if physical == BOOLEAN:
         return struct.unpack("<?", raw)[0]
     if isinstance(leaf.kind, StringType):
-        # A bound that some writer cut inside a character is none.
+        # A writer may have cut a bound inside a character. Such a bound is not used.
         raw.decode()
     if physical in (BYTE_ARRAY, FIXED):
         return int.from_bytes(raw, "big", signed=True) if isinstance(leaf.kind, DecimalType) else raw
@@ -187,7 +188,7 @@ def _comparable(leaf: LeafColumn, raw: bytes) -> Any:
 
 
 def row_group(columns: Sequence[Struct], rows: int, offset: int, number: int) -> Struct:
-    """A `RowGroup` of chunks that lie one behind the other from `offset` on."""
+    """A `RowGroup` of chunks that lie one behind the other and begin at `offset`."""
     metas = [field(column, 3) for column in columns]
     group: Struct = {
         1: (LIST, (STRUCT, list(columns))),
@@ -202,14 +203,14 @@ def row_group(columns: Sequence[Struct], rows: int, offset: int, number: int) ->
 
 
 def file_end(template: Template, groups: Sequence[Struct]) -> bytes:
-    """The footer of a file with these row groups, its length and the magic."""
+    """The end of a file with these row groups: its footer, the footer's length and the magic bytes."""
     meta: Struct = {
         1: (I32, 2),
         2: (LIST, (STRUCT, list(template.elements))),
         3: (I64, sum(field(group, 3) for group in groups)),
         4: (LIST, (STRUCT, list(groups))),
         6: (BINARY, CREATED_BY),
-        # TYPE_ORDER for every column: bounds are those of sources that say so too, or Arrow's.
+        # TYPE_ORDER for every column: all bounds come from Arrow, or from sources that declare this order.
         7: (LIST, (STRUCT, [{1: (STRUCT, {})} for _ in template.leaves])),
     }
     data = write_struct(meta)
@@ -217,7 +218,7 @@ def file_end(template: Template, groups: Sequence[Struct]) -> bytes:
 
 
 def in_memory(template: Template, columns: Sequence[int], groups: Sequence[tuple[int, Sequence[Piece]]]) -> Any:
-    """A Parquet file in memory of some of the top-level columns; each group is (rows, pieces of their leaves in order)."""
+    """A Parquet file in memory of some top-level columns. Each group holds its number of rows, and the pieces of its leaves in order."""
     positions = [number for number, leaf in enumerate(template.leaves) if leaf.top in columns]
     kept = Template(_elements_of(template, columns), (), tuple(template.leaves[number] for number in positions), template.codec)
     parts: list[Any] = [MAGIC]

@@ -1,8 +1,9 @@
-"""Parquet footers (parquet.thrift: `FileMetaData`) in the form that copying column chunks needs: what PyArrow does not tell or write.
+"""Parquet footers (parquet.thrift: `FileMetaData`) in the form that copying column chunks needs. PyArrow neither reads nor writes this
+form.
 
-A chunk's place and sizes are the footer's word; `Chunk.problem` and `checked_pages` distrust it. Pages are copied only where their
-writer's own checksum proves them: a damaged one must fail its file's task, and not become part of a new file. Names of columns do
-not count, field ids do.
+A footer may be wrong about the place and the sizes of a chunk; `Chunk.problem` and `checked_pages` check them. Pages are copied only if
+their writer's own checksum proves them. So a damaged page fails the task of its file, and does not become part of a new file. Columns are
+told apart by field ids, not by names.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ MAGIC = b"PAR1"
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
 DICTIONARY_ENCODINGS = frozenset({2, 8})
-# PLAIN, RLE, BIT_PACKED (old level runs), DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, BYTE_STREAM_SPLIT: each page stands for itself.
+# PLAIN, RLE, BIT_PACKED (old levels), DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, BYTE_STREAM_SPLIT. In these a page needs no other page.
 _PAGE_ENCODINGS = frozenset({0, 3, 4, 5, 6, 9})
 _VERBATIM_ENCODINGS = _PAGE_ENCODINGS | DICTIONARY_ENCODINGS
-# The longest page header that is looked for.
+# Longer page headers are not looked for.
 _HEADER_BYTES = 16 * 1024
 _WRITER = re.compile(r"(parquet-mr|parquet-cpp-arrow|parquet-cpp)(?: version (\d+)\.(\d+))?")
-# Before, sizes left out dictionary headers, pages of one encoding built on each other (PARQUET-246), compressed pages v2 said that they
-# are not (ARROW-10353), bounds of decimals were wrong (PARQUET-1655): readers mend that by `created_by`.
+# Older versions made mistakes: sizes left out dictionary headers, pages of one encoding depended on each other (PARQUET-246), compressed
+# pages of version 2 claimed to be uncompressed (ARROW-10353), and bounds of decimals were wrong (PARQUET-1655). Readers correct these by
+# `created_by`.
 _SOUND = {"parquet-mr": (1, 10), "parquet-cpp-arrow": (4, 0), "parquet-cpp": (1 << 30, 0)}
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """One leaf column of one row group: `start` and `length` in bytes, dictionary page included."""
+    """One leaf column of one row group. `start` and `length` are in bytes and include the dictionary page."""
 
     meta: Struct
     start: int
@@ -44,7 +46,7 @@ class Chunk:
 
     @classmethod
     def of(cls, column: Struct, *, typed_order: bool) -> Chunk:
-        """From a `ColumnChunk`. Raises ValueError where it is encrypted or says too little."""
+        """Make it from a `ColumnChunk`. Raises ValueError if the chunk is encrypted or lacks a field that is needed."""
         meta: Struct = field(column, 3, {})
         if any(number not in meta for number in (1, 4, 5, 6, 7, 9)):
             raise ValueError("a column chunk's sizes are not in the footer")
@@ -65,7 +67,7 @@ class Chunk:
         return field(self.meta, 11, 0) > 0 or bool(self.encodings & DICTIONARY_ENCODINGS)
 
     def problem(self, codec: int, rows: int, file_size: int, *, flat: bool) -> str | None:
-        """Why the chunk cannot be copied as it is, None when it can."""
+        """Why the chunk cannot be copied as it is. None if it can be copied."""
         if self.apart:
             return "encrypted, or in another file"
         if field(self.meta, 4) != codec:
@@ -80,14 +82,14 @@ class Chunk:
 
     @property
     def pages_stand_alone(self) -> bool:
-        """No dictionary: the chunk's data pages may be put behind those of another chunk."""
+        """Whether the chunk's data pages may be put behind those of another chunk. This needs a chunk without a dictionary."""
         pages = field(self.meta, 13, ())
         return not self.has_dictionary and self.encodings <= _PAGE_ENCODINGS and all(field(page, 1) != DICTIONARY_PAGE for page in pages)
 
 
 @dataclass(frozen=True)
 class Group:
-    """A row group; `first` is the position of its first row in the file."""
+    """A row group. `first` is the position of its first row in the file."""
 
     number: int
     first: int
@@ -97,7 +99,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Column:
-    """A top-level column: its id as the file itself carries it, its leaves, and its shape, names apart."""
+    """A top-level column: its id in the file, its leaves, and its shape without names."""
 
     field_id: int | None
     leaves: tuple[int, ...]
@@ -107,7 +109,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Footer:
-    """A file's footer. `elements` are its schema elements as they stand there."""
+    """The footer of a file. `elements` are its schema elements, unchanged."""
 
     elements: tuple[Struct, ...]
     orders: tuple[bool, ...]
@@ -117,7 +119,8 @@ class Footer:
 
     @classmethod
     def of(cls, data: bytes) -> Footer:
-        """From the bytes of a `FileMetaData`. Raises ValueError when they are none, or describe what cannot be copied at all."""
+        """Make it from the bytes of a `FileMetaData`. Raises ValueError if they are damaged, or describe a file of which nothing can be
+        copied."""
         try:
             return cls._of(read_struct(data)[0])
         except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -140,7 +143,7 @@ class Footer:
 
     @property
     def trustworthy(self) -> bool:
-        """False of writers whose mistakes readers mend by the writer's name, which a copy does not carry."""
+        """Whether readers read this file without correcting mistakes by its writer's name. A copy would not carry that name."""
         found = _WRITER.match(self.created_by)
         return found is None or (found[2] is not None and (int(found[2]), int(found[3])) >= _SOUND[found[1]])
 
@@ -169,7 +172,7 @@ def _end(elements: Sequence[Struct], at: int) -> int:
 
 
 def _shape(subtree: Sequence[Struct]) -> list[Any]:
-    # Type, length, repetition, children and annotation; of nested ones the id too (the top one's may come from a name mapping).
+    # Type, length, repetition, children and annotation. Nested elements add their id; the id of the top one may come from a name mapping.
     return [
         (
             *(field(element, number) for number in (1, 2, 3)),
@@ -186,7 +189,7 @@ def _annotation(element: Struct) -> Any:
     if logical is not None:
         return logical
     converted = field(element, 6)
-    # Only those that mean one logical type whatever the writer: UTF8, MAP, LIST, DATE, DECIMAL.
+    # Only those that mean the same logical type for every writer: UTF8, MAP, LIST, DATE, DECIMAL.
     if converted in (0, 1, 3, 6):
         return {{0: 1, 1: 2, 3: 3, 6: 6}[converted]: (STRUCT, {})}
     if converted == 5:
@@ -195,8 +198,11 @@ def _annotation(element: Struct) -> Any:
 
 
 def checked_pages(chunk: Chunk, data: memoryview) -> int:
-    """Walk a chunk's pages; the checksum of all its bytes. Raises ValueError unless they are data pages without a dictionary that fill
-    the chunk, hold as many values as the footer says, and are what their checksums say."""
+    """Check all pages of a chunk. Returns the checksum of all its bytes.
+
+    Raises ValueError unless they are data pages without a dictionary that fill the chunk, hold as many values as the footer says, and match
+    their checksums.
+    """
     at = values = whole = 0
     while at < len(data):
         start = at
@@ -218,7 +224,7 @@ def checked_pages(chunk: Chunk, data: memoryview) -> int:
 
 
 def checked_start(chunk: Chunk, data: memoryview) -> None:
-    """Look at a chunk's first page alone. Raises ValueError unless it is the dictionary where the footer has one, else a data page."""
+    """Check only the first page of a chunk. Raises ValueError unless it is the dictionary, if the footer names one, or else a data page."""
     header, at = read_struct(data)
     kind, _, length = _page(header)
     first_data = field(chunk.meta, 9)
@@ -231,11 +237,11 @@ def checked_start(chunk: Chunk, data: memoryview) -> None:
 
 
 class DamagedPages(Exception):
-    """Pages that were to be copied are not what their headers say: found when some were written already."""
+    """Pages that are being copied do not match their headers. Some of them have been written already."""
 
 
 def proven_pages(chunk: Chunk, parts: Iterable[memoryview]) -> Iterator[memoryview]:
-    """The bytes of a chunk as they are, after each was followed through pages and checksums. Raises DamagedPages."""
+    """Pass the bytes of a chunk on unchanged, and check its pages and their checksums on the way. Raises DamagedPages."""
     pending, left, found, wanted, values = b"", 0, 0, 0, 0
     for part in parts:
         at = 0
@@ -266,7 +272,7 @@ def proven_pages(chunk: Chunk, parts: Iterable[memoryview]) -> Iterator[memoryvi
 
 
 def _crc(header: Struct) -> int:
-    """The checksum that a page's writer gave it. Raises ValueError where it gave none: nothing would tell that it is damaged."""
+    """The checksum that the writer gave a page. Raises ValueError if it gave none, because then nothing would show a damage."""
     crc = field(header, 4)
     if not isinstance(crc, int):
         raise ValueError("a page without a checksum")
@@ -274,7 +280,7 @@ def _crc(header: Struct) -> int:
 
 
 def _page(header: Struct) -> tuple[int, Struct, int]:
-    """(Kind, the header of that kind, compressed length) of a page."""
+    """The kind of a page, the header of this kind, and the page's compressed length."""
     kind, length = field(header, 1), field(header, 3)
     page = field(header, {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}.get(kind, 0))
     if not isinstance(length, int) or length < 0 or not isinstance(page, dict) or not isinstance(field(page, 1), int):

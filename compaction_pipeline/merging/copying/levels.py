@@ -1,7 +1,7 @@
-"""The zstd level of a column whose table sets none: of the cheap levels the one that makes a sample of its values smallest.
+"""Chooses the zstd level of a column if the table sets none: of the cheap levels, the one that makes a sample of the values smallest.
 
-Level 1 looks for matches in numbers that have none: of identifiers, prices or times drawn at random its pages are larger than those
-of a faster level, and take half again as long to write. Which level is best is a matter of the values alone.
+Level 1 looks for matches. Random identifiers, prices or times have none: their pages are larger than at a faster level, and take half as
+long again to write. The best level depends on the values alone.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _FASTER_LEVELS = (-1, -2)
 _SAMPLE_BYTES = 64 * 1024
 _LEAST_BYTES = 4 * 1024
 _WIDEST_DECIMAL = 18
-"""Digits of a decimal that Parquet stores as a number of eight bytes."""
+"""Parquet stores a decimal of at most this many digits as a number of eight bytes."""
 
 
 def best_level(column: Any) -> int:
-    """The level for a column, a chunked array; the default where values are not all of four or eight bytes, or too few to tell."""
+    """The level for a column (a chunked array). It is the default if the values have other sizes than four or eight bytes, or are too few."""
     longest = max(column.chunks, key=len, default=None)
     if longest is None:
         return DEFAULT_LEVEL
@@ -32,7 +32,7 @@ def best_level(column: Any) -> int:
 
 
 def _sample(array: Any) -> bytes:
-    """Values from the middle of an array as Parquet's plain encoding has them; none of types that are not told apart here."""
+    """Values from the middle of an array, in Parquet's plain encoding. Empty for types that are not sampled."""
     arrow = array.type
     decimal = pa.types.is_decimal128(arrow) and 9 < arrow.precision <= _WIDEST_DECIMAL
     if not decimal and not (pa.types.is_primitive(arrow) and arrow.bit_width in (32, 64)):
@@ -44,5 +44,5 @@ def _sample(array: Any) -> bytes:
         return b""
     words = 2 if decimal else 1
     numbers = np.frombuffer(values.buffers()[1], dtype=f"<u{width}", count=words * (values.offset + len(values)))
-    # A decimal's number is the lower half of sixteen bytes.
+    # The number of a decimal is the lower half of its sixteen bytes.
     return numbers[words * values.offset :: words].tobytes()

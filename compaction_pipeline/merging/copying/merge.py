@@ -1,7 +1,7 @@
-"""Merges the files of a task whose rows stay in one partition and need no order: what no delete touches is copied as bytes.
+"""Merges the files of a task whose rows stay in one partition and need no order. What no delete touches is copied as bytes.
 
-Keys before values: whether equality deletes touch a row group is found from its key columns alone; only then its other columns are
-read, or its bytes copied. Rows that a delete touches are decoded, filtered and encoded beside the bytes of the others.
+Key columns come first: they alone tell whether equality deletes touch a row group. Only then are its other columns read, or its bytes
+copied. Row groups that a delete touches are decoded, filtered and encoded. One output may hold both.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from compaction_pipeline.merging.writing.metrics import NanCounter
 from compaction_pipeline.merging.writing.sizing import Progress
 
 Masks = tuple[Mask | None, Mask | None]
-# Once so many row groups in a row were touched, keys and values are read at once: the next are most likely touched too.
+# After this many touched row groups in a row, keys and values are read together, because the next ones are most likely touched too.
 _TOUCHED_IN_A_ROW = 3
 _LOOK_AGAIN = 16
 
 
 class CopyMerge:
-    """Reads the inputs of one task, in order, and hands them to an assembler. Counts are of rows."""
+    """Reads the inputs of one task in order, and hands them to an assembler. Counts are of rows."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class CopyMerge:
         self._looked_past = 0
 
     def merge(self, inputs: Sequence[LiveFile]) -> tuple[OutputFile, ...]:
-        """The files that hold the rows of the inputs."""
+        """Write the files that hold the rows of the inputs."""
         try:
             for file in inputs:
                 with self._reader.open(file, keep_dictionaries=True) as opened:
@@ -94,7 +94,7 @@ class CopyMerge:
         each.decode(range(begun, opened.parquet.metadata.num_row_groups))
 
     def _touched(self, each: _FileMerge, group: Group) -> tuple[bool, Masks | None]:
-        """(Whether a delete touches the row group, or may; its masks where they are known)."""
+        """Whether a delete touches the row group, or may touch it; and its masks if they are known."""
         if any(mask is not None and mask.any() for mask in each.masks.marked(group.first, group.rows)):
             return True, None
         if not each.masks.projections:
@@ -109,7 +109,7 @@ class CopyMerge:
         return touched, masks if touched else None
 
     def count(self, rows: int, kept: int) -> None:
-        """Note rows that were read, and how many of them stay."""
+        """Count rows that were read, and how many of them stay."""
         self.rows_read += rows
         self.progress.rows_seen += rows
         self.progress.rows_kept += kept
@@ -117,7 +117,7 @@ class CopyMerge:
 
 
 class _FileMerge:
-    """One input."""
+    """Merges one input."""
 
     def __init__(self, merge: CopyMerge, reader: DataReader, file: LiveFile, opened: OpenFile, masks: FileMasks) -> None:
         self.masks = masks
@@ -133,14 +133,12 @@ class _FileMerge:
         return self._reader.projection(self._opened, self._file, fields, keep_dictionaries=True)
 
     def probed(self, group: Group) -> Masks:
-        """Which rows of the group are deleted, from the key columns alone."""
+        """Find the deleted rows of the group from its key columns alone."""
         found = [self.masks.deleted(*each) for each in self._opened.batches(self.masks.projections, _only(group))]
         return _joined([positional for positional, _ in found]), _joined([equal for _, equal in found])
 
-    # ---- rows
-
     def decode(self, groups: range, known: Masks | None = None) -> None:
-        """Read rows, leave out the deleted ones. `known`: the masks of these row groups, where they were found already."""
+        """Read rows and leave out the deleted ones. `known` holds the masks of these row groups if they have been found already."""
         if not groups:
             return
         merge, start = self._merge, None
@@ -156,7 +154,7 @@ class _FileMerge:
     def _add_rows(self, projected: Any, keep: Mask | None) -> None:
         merge, first = self._merge, self._merge.next_row
         rows = projected if keep is None else kept_rows(projected, keep)
-        # Apart, since those without a dictionary are encoded first.
+        # Columns without a dictionary are a part of their own, because they are encoded first.
         parts = tuple(part_of(tops, rows.select(list(tops)), first, merge.read) for tops in self._by_dictionary() if tops)
         kept = projected.num_rows if keep is None else int(keep.sum())
         merge.count(projected.num_rows, kept)
@@ -170,10 +168,8 @@ class _FileMerge:
         wanted = [writer.wants_dictionary(top, dictionaries) for top in self._all]
         return tuple(top for top in self._all if not wanted[top]), tuple(top for top in self._all if wanted[top])
 
-    # ---- bytes
-
     def copy_whole(self, source: CopySource, group: Group) -> None:
-        """The row group as it is."""
+        """Copy the row group as it is."""
         merge = self._merge
         nans = NanCounter(merge.schema, merge.writer.kind.modes)
         floats = sorted(nans.columns)
@@ -189,7 +185,7 @@ class _FileMerge:
                 nans.add_column(top, array)
 
     def copy_columns(self, source: CopySource, group: Group, way: Way) -> None:
-        """A segment: the bytes of some columns, the others decoded."""
+        """Copy the bytes of some columns and decode the others. Both make one segment."""
         merge, first = self._merge, self._merge.next_row
         template = merge.writer.kind.template
         pieces: dict[int, tuple[Piece, ...]] = {}
@@ -208,7 +204,7 @@ class _FileMerge:
         merge.writer.add(Segment(group.rows, size, pieces, parts, nans))
 
     def _parts(self, group: Group, first: int, decoded: tuple[int, ...], counted: dict[int, NanCounter]) -> tuple[Part, ...]:
-        """The decoded columns; the NaN of the columns that are bytes are counted on the way."""
+        """Read the columns that are decoded. NaN in the columns that are copied are counted on the way."""
         if not decoded and not counted:
             return ()
         parts = []

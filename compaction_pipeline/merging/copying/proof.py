@@ -1,12 +1,12 @@
-"""The proof of a merge that copies bytes: what was read is compared with what is written, or both with a checksum.
+"""Proves a merge that copies bytes: what was read is compared with what is written, directly or by checksums.
 
-Rows of an output are put together by position across its columns, so every part of the proof holds the row's number in the task:
-a column's bytes or values that are lost, doubled, changed or stand at another row change the sum. The reading side adds what it
-took from the sources; the writing side what it handed to the encoder and to the file.
+The columns of an output row are joined by position, so every part of the proof includes the number of the row in the task. A column's bytes
+or values that are lost, doubled, changed or moved to another row change the sum. The reading side adds what it took from the sources. The
+writing side adds what it handed to the encoder and to the file.
 
-Bytes count by their checksums. Decoded rows count by their numbers, and the writing side counts only those that it found to be the
-rows that were read: the very same memory, which Arrow does not change once it is made, or the same values. That is exact, and
-cheaper than any hash of them. Rows that stay when others are deleted are picked a second time, by another way, before they count.
+Bytes are added by their checksums. Decoded rows are added by their numbers. The writing side adds a row only if it is the row that was
+read: the same memory, which Arrow never changes, or equal values. This is exact, and cheaper than a hash of the values. Rows that stay
+beside deleted rows are picked a second time in another way before they count.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _STEP_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ReadRows:
-    """A batch as it was read; `first` is the number in the task of its first row."""
+    """A batch as it was read. `first` is the number of its first row in the task."""
 
     batch: Any
     first: int
 
     def rows(self, first: int, count: int) -> Any:
-        """These rows by their numbers; none where the batch does not hold them all."""
+        """These rows by their numbers. Empty if the batch does not hold all of them."""
         start = first - self.first
         return self.batch.slice(start, count) if 0 <= start <= self.batch.num_rows - count else self.batch.slice(0, 0)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Decoded columns (numbers of top-level columns) of consecutive rows; `read` is what was read for them, to compare with."""
+    """Decoded columns (places of top-level columns) of consecutive rows. `read` is the batch as it was read, for the comparison."""
 
     columns: tuple[int, ...]
     batch: Any
@@ -57,7 +57,7 @@ class Part:
 
 
 class CopyProof:
-    """One side's sum. `value.rows` counts rows once, however many parts of them were added."""
+    """The sum of one side. `value.rows` counts each row once, even if several parts of it were added."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -69,21 +69,21 @@ class CopyProof:
         return Digest(self.rows, self._a, self._b)
 
     def add(self, digest: Digest) -> None:
-        """Add sums, not rows."""
+        """Add the sums of a digest. Its number of rows is not added."""
         self._a = (self._a + digest.sum_a) & _MASK
         self._b = (self._b + digest.sum_b) & _MASK
 
     def add_bytes(self, leaf: int, first: int, rows: int, length: int, checksum: int) -> None:
-        """Add the bytes of a leaf column that stand for `rows` rows from `first` on."""
+        """Add the bytes of a leaf column for `rows` rows that begin at number `first`."""
         self.add(_folded(leaf, first, rows, length, checksum))
 
     def add_verbatim(self, number: int, leaf: int, rows: int, length: int, checksum: int) -> None:
-        """Add one column of a row group that stays one: the task's `number`-th."""
+        """Add one column of a row group that moves whole. It is the `number`-th such row group of the task."""
         self.add(_folded(_VERBATIM - leaf, number, rows, length, checksum))
 
 
 def checksum(data: memoryview, before: int = 0) -> int:
-    """Of bytes, going on from those before."""
+    """The checksum of bytes, continued from the checksum `before`."""
     return isal_zlib.crc32(data, before)
 
 
@@ -99,19 +99,19 @@ def _row_token(ids: Sequence[int], row: int) -> tuple[int, int]:
 
 
 def _row_tokens(ids: Sequence[int], first: int, rows: int) -> Digest:
-    """Stands for rows of some columns; of two stretches that meet the sum is that of both together, however rows are cut."""
+    """A digest that stands for rows of some columns. The digests of two adjacent ranges add up to that of both, wherever rows are cut."""
     begin, end = _row_token(ids, first), _row_token(ids, first + rows)
     return Digest(0, (end[0] - begin[0]) & _MASK, (end[1] - begin[1]) & _MASK)
 
 
 def part_of(columns: tuple[int, ...], batch: Any, first: int, source: CopyProof) -> Part:
-    """A part that was just read: its rows are added to the reading side's proof."""
+    """A part that was just read. Its rows are added to the proof of the reading side."""
     source.add(_row_tokens(column_ids(batch.schema), first, batch.num_rows))
     return Part(columns, batch, ReadRows(batch, first))
 
 
 def handed_digest(part: Part, handed: Any, first: int) -> Digest:
-    """What the writing side may add for what it handed to the encoder: nothing unless these are the rows that were read."""
+    """What the writing side may add for rows that it handed to the encoder. It is zero unless these are the rows that were read."""
     expected = part.read.rows(first, handed.num_rows)
     if not same_rows(handed, expected) and _ordered_digest(handed) != _ordered_digest(expected):
         return Digest(0, 0, 0)
@@ -119,7 +119,7 @@ def handed_digest(part: Part, handed: Any, first: int) -> Digest:
 
 
 def kept_rows(batch: Any, keep: NDArray[np.bool_]) -> Any:
-    """The rows of a batch with `keep`, a batch. Raises DigestMismatch unless they are found a second time by another way."""
+    """The rows of a batch where `keep` is True. Raises DigestMismatch if a second way to pick them finds other rows."""
     kept = _filtered(batch, keep)
     if not are_kept(batch, keep, kept):
         raise DigestMismatch("the rows that stay beside deleted ones are not those that were read; nothing of it is used")
@@ -127,17 +127,17 @@ def kept_rows(batch: Any, keep: NDArray[np.bool_]) -> Any:
 
 
 def _filtered(batch: Any, keep: NDArray[np.bool_]) -> Any:
-    # Array by array: Arrow filters a whole batch by taking row numbers, which is the other way.
+    # Each array is filtered by itself. Arrow filters a whole batch by taking row numbers, and that is the second way.
     mask = pa.array(keep)
     return pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
 
 
 def are_kept(batch: Any, keep: NDArray[np.bool_], kept: Any) -> bool:
-    """Whether `kept` are the rows of a batch with `keep`, value by value, in their order."""
+    """Whether `kept` holds exactly the rows of a batch where `keep` is True, in their order."""
     numbers = pa.array(np.flatnonzero(keep))
     if len(keep) != batch.num_rows or kept.num_rows != len(numbers) or kept.schema != batch.schema:
         return False
-    # Arrow filters nested columns by taking, too: they are hashed.
+    # Arrow filters nested columns by taking row numbers, too, so these columns are hashed.
     nested = [number for number, field in enumerate(batch.schema) if children(field.type)]
     if nested and _ordered_digest(batch.select(nested), keep) != _ordered_digest(kept.select(nested)):
         return False
@@ -154,22 +154,22 @@ def _same_values(read: Any, numbers: Any, kept: Any) -> bool:
     if pa.types.is_dictionary(read.type):
         return bool(read.dictionary.equals(kept.dictionary)) and _same_values(read.indices, numbers, kept.indices)
     if pa.types.is_floating(read.type):
-        # By their bits: NaN is itself, and the zeros are two.
+        # Compare floats by their bits: a NaN equals itself, and the two zeros differ.
         bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[read.type.bit_width]
         read, kept = read.view(bits), kept.view(bits)
     step = _rows_per_step(read)
-    # All of the numbers are of rows (`are_kept`): Arrow need not look again.
+    # `are_kept` made sure that the numbers are inside, so Arrow need not check them again.
     taken = (pc.take(read, numbers.slice(start, step), boundscheck=False) for start in range(0, len(numbers), step))
     return all(rows.equals(kept.slice(start, step)) for start, rows in zip(range(0, len(numbers), step), taken, strict=True))
 
 
 def _rows_per_step(rows: Any) -> int:
-    """Rows of an array or batch that are looked at together: a second copy of wide ones would take as much memory as they do."""
+    """How many rows are compared at a time. A second copy of all rows would take as much memory as the rows themselves."""
     return max(1, _STEP_BYTES * len(rows) // max(rows.nbytes, 1)) if len(rows) else 1
 
 
 def _ordered_digest(batch: Any, keep: NDArray[np.bool_] | None = None) -> Digest:
-    """Digest of rows, those with `keep` only where given, together with their order."""
+    """A digest of rows and their order. If `keep` is given, only the rows where it is True count."""
     numbers = np.arange(batch.num_rows) if keep is None else np.cumsum(keep) - 1
     numbered = pa.RecordBatch.from_arrays(
         [*batch.columns, pa.array(numbers, pa.int64())], schema=batch.schema.append(pa.field("row", pa.int64()))

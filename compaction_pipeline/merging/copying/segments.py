@@ -1,4 +1,4 @@
-"""Segments of a row group on their way: rows or bytes of one file, and those that are held until the group is full."""
+"""Segments of a row group: rows or bytes of one file, held until the row group is full."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from compaction_pipeline.merging.copying.proof import Part
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive rows of one source. A top-level column is either in `pieces` (a piece per leaf) or in every one of `parts`.
+    """Consecutive rows of one source. A top-level column is either in `pieces` (one for each leaf), or in every one of `parts`.
 
-    `nans` are the NaN of the columns in `pieces`: by column, then by field id. `file_bytes` is what the rows take in the source.
+    `nans` counts the NaN of the columns in `pieces`, by column and then by field id. `file_bytes` is the size of the rows in the source.
     """
 
     rows: int
@@ -24,23 +24,23 @@ class Segment:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory."""
+        """The bytes of memory that the segment takes."""
         pages = sum(len(piece.data) for pieces in self.pieces.values() for piece in pieces)
         return pages + sum(int(part.batch.nbytes) for part in self.parts)
 
     @property
     def unpacked_bytes(self) -> int:
-        """Bytes of memory of a reader that decompressed the pages."""
+        """The bytes of memory that a reader needs after it has decompressed the pages."""
         pages = sum(piece.chunk.uncompressed for pieces in self.pieces.values() for piece in pieces)
         return pages + sum(int(part.batch.nbytes) for part in self.parts)
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether it is decoded in whole, every part with all of the rows."""
+        """Whether all columns are decoded, and every part holds all of the rows."""
         return not self.pieces and all(part.batch.num_rows == self.rows for part in self.parts)
 
     def split(self, rows: int) -> tuple[Segment, Segment]:
-        """The first rows and the others, of a segment that can be cut."""
+        """The first `rows` rows, and the others. Only for a segment that can be cut."""
         share = self.file_bytes / max(self.rows, 1)
         first = tuple(replace(part, batch=part.batch.slice(0, rows)) for part in self.parts)
         rest = tuple(replace(part, batch=part.batch.slice(rows)) for part in self.parts)
@@ -49,7 +49,7 @@ class Segment:
 
 @dataclass
 class SegmentsAhead:
-    """The last segments that are held, so far as they are decoded in whole and the same columns of all get no dictionary."""
+    """The last of the held segments, as far as they are decoded and the same columns of all of them get no dictionary."""
 
     columns: tuple[int, ...] = ()
     parts: list[Part] = field(default_factory=list)
@@ -60,7 +60,7 @@ class SegmentsAhead:
         return len(self.parts)
 
     def note(self, segment: Segment, plain: Part | None) -> None:
-        """Another segment is held; `plain` is its part without dictionaries."""
+        """Note another segment that is held. `plain` is its part that gets no dictionary."""
         columns = plain.columns if plain is not None else ()
         if columns != self.columns:
             self.columns, self.parts, self.held_bytes = columns, [], 0

@@ -1,7 +1,7 @@
-"""What of an input's row groups can be copied as bytes, and their bytes.
+"""Decides which bytes of an input can be copied, and reads them.
 
-A column is copied where its schema elements (names apart), codec and encodings are those of the output; a row group that is large
-enough moves as it is, dictionaries included, of a smaller one only columns whose pages stand alone.
+A column can be copied if its schema elements (names apart), its codec and its encodings are those of the output. A row group that is large
+enough moves whole, with its dictionaries. Of a smaller one only those columns are copied whose pages need no other page.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _TAIL_BYTES = 64 * 1024
 _HEADER_BYTES = 16 * 1024
 _STREAMED_BYTES = MIB
 _GAP_BYTES = 128 * 1024
-# Reading a byte of a footer takes as long as decoding about 25 of data.
+# Reading one byte of a footer takes as long as decoding about 25 bytes of data.
 _SMALL_FOOTER_BYTES = 16 * 1024
 _FOOTER_SHARE = 50
 
 
 @dataclass(frozen=True)
 class CopyLimits:
-    """Bytes from which a row group moves as it is, least bytes of a page that is worth keeping, and most bytes of a held row group."""
+    """Limits in bytes. A row group of at least `verbatim` moves whole. A page of at least `page` is worth keeping. A held row group takes
+    at most `held`."""
 
     verbatim: int
     page: int
@@ -43,25 +44,25 @@ class CopyLimits:
 
     @classmethod
     def nothing(cls) -> CopyLimits:
-        """Every row is decoded."""
+        """Limits with which every row is decoded."""
         return cls(sys.maxsize, sys.maxsize, 0)
 
     @classmethod
     def of(cls, target: int, held: int) -> CopyLimits:
-        """By the target size of a file: row groups of 8 MiB are healthy, those of 1/16 of a smaller target too."""
+        """Limits for a target file size. Row groups of 8 MiB move whole, or those of 1/16 of the target if this is less."""
         return cls(min(8 * MIB, max(target // 16, 1)), min(16 * 1024, max(target // 8192, 1)), held)
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a row group is copied: whole, or only these top-level columns, the others decoded."""
+    """How a row group is copied: whole, or only these top-level columns while the others are decoded."""
 
     whole: bool
     columns: tuple[int, ...]
 
 
 class CopySource:
-    """One input file."""
+    """The bytes of one input file that can be copied."""
 
     def __init__(self, opened: OpenFile, stream: ByteStream, footer: Footer, columns: Sequence[int | None], template: Template) -> None:
         self.groups = footer.groups
@@ -73,12 +74,12 @@ class CopySource:
 
     @classmethod
     def of(cls, opened: OpenFile, template: Template, ids: Sequence[int]) -> CopySource | None:
-        """None when nothing of the file can be copied. `ids` are those of the output's top-level columns."""
+        """None if nothing of the file can be copied. `ids` are the field ids of the output's top-level columns."""
         stream = ByteStream(opened.source, opened.path)
         try:
             footer = stream.footer()
         except ValueError:
-            # PyArrow reads it, or says in words why not.
+            # PyArrow will read the file, or say what is wrong with it.
             return None
         metadata = opened.parquet.metadata
         if (
@@ -101,13 +102,13 @@ class CopySource:
         return cls(opened, stream, footer, columns, template) if any(index is not None for index in columns) else None
 
     def chunks(self, group: Group, top: int) -> list[Chunk]:
-        """The chunks of one of the output's top-level columns, which the file has."""
+        """The file's chunks of one of the output's top-level columns. The file must have the column."""
         index = self._columns[top]
         assert index is not None
         return [group.chunks[leaf] for leaf in self._footer.columns[index].leaves]
 
     def way(self, group: Group, limits: CopyLimits) -> Way | None:
-        """How to copy a row group that no delete touches; None when it is decoded."""
+        """How to copy a row group that no delete touches. None if it is decoded."""
         total = sum(chunk.length for chunk in group.chunks)
         sound = [top for top, index in enumerate(self._columns) if index is not None and self._is_sound(group, top)]
         if group.rows and len(sound) == len(self._columns):
@@ -119,7 +120,7 @@ class CopySource:
         alone = [top for top in sound if all(_stands_alone(chunk, limits) for chunk in self.chunks(group, top))]
         copied = sum(chunk.length for top in alone for chunk in self.chunks(group, top))
         decoded = len(self._columns) - len(alone)
-        # Where most bytes are decoded anyway, rows are cheaper; and what is held must leave room for others.
+        # If most bytes are decoded anyway, decoding all rows is cheaper. And held segments must leave room for others.
         if not group.rows or 4 * copied < total or 2 * total > limits.held or 8 * group.rows * decoded > limits.held:
             return None
         return Way(False, tuple(alone))
@@ -140,12 +141,12 @@ class CopySource:
         return True
 
     def whole(self, group: Group) -> tuple[list[Chunk], list[Iterator[memoryview]]]:
-        """(Chunks, the bytes of each in small parts) of all of the output's leaves. A part lives until the next one."""
+        """The chunks of all leaves of the output, and the bytes of each in small parts. A part is valid only until the next one is read."""
         chunks = [chunk for top in range(len(self._columns)) for chunk in self.chunks(group, top)]
         return chunks, [proven_pages(chunk, self._stream.parts(chunk.start, chunk.length)) for chunk in chunks]
 
     def pages(self, group: Group, columns: Sequence[int]) -> dict[int, list[tuple[Chunk, memoryview, int]]]:
-        """(Chunk, its bytes, their checksum) of these top-level columns, without those whose pages are not what the footer says."""
+        """The chunks, bytes and checksums of these top-level columns. Columns whose pages do not match the footer are left out."""
         data = self._stream.ranges([(chunk.start, chunk.length) for top in columns for chunk in self.chunks(group, top)])
         found: dict[int, list[tuple[Chunk, memoryview, int]]] = {}
         for top in columns:
@@ -161,7 +162,7 @@ def _stands_alone(chunk: Chunk, limits: CopyLimits) -> bool:
 
 
 class ByteStream:
-    """The bytes of an input, beside PyArrow's reading of it."""
+    """Reads the bytes of an input, beside PyArrow."""
 
     def __init__(self, source: Any, path: str) -> None:
         self._source = source
@@ -172,7 +173,7 @@ class ByteStream:
             self.size = int(source.size() if self._arrow else source.seek(0, 2))
 
     def read(self, start: int, length: int) -> memoryview:
-        """These bytes, in one read. Raises MergeFailed where the file ends before."""
+        """These bytes, in one read. Raises FileUnreadable if the file ends before them."""
         with in_words(f"file {self._path}", "unreadable", self._path):
             self._source.seek(start)
             data = memoryview(self._source.read_buffer(length) if self._buffers else self._source.read(length)).cast("B")
@@ -186,7 +187,7 @@ class ByteStream:
         )
 
     def parts(self, start: int, length: int) -> Iterator[memoryview]:
-        """These bytes in order, in parts that live until the next one."""
+        """These bytes in order, in parts. A part is valid only until the next one is read."""
         if not self._arrow:
             while length:
                 data = self.read(start, min(length, 8 * _STREAMED_BYTES))
@@ -204,7 +205,7 @@ class ByteStream:
             start, length = start + count, length - count
 
     def ranges(self, spans: Sequence[tuple[int, int]]) -> dict[tuple[int, int], memoryview]:
-        """The bytes of each (start, length); spans that lie close together are one read."""
+        """The bytes of each (start, length). Ranges that lie close together are read at once."""
         found: dict[tuple[int, int], memoryview] = {}
         joined: list[tuple[int, int]] = []
         end = 0
@@ -219,7 +220,7 @@ class ByteStream:
         return found
 
     def footer(self) -> Footer:
-        """Raises ValueError where there is none."""
+        """The footer of the file. Raises ValueError if there is none that can be used."""
         if self.size < 12:
             raise ValueError("too small for a Parquet file")
         tail = self.read(max(self.size - _TAIL_BYTES, 0), min(self.size, _TAIL_BYTES))

@@ -1,7 +1,7 @@
 """Thrift's compact protocol (thrift-compact-protocol.md), as far as Parquet's footers and page headers need it.
 
-A struct is a dict of field id → (kind, value): the kind stays with the value, so that what was read can be written again as it was.
-Lists are (kind of the elements, list of values). Damaged bytes raise ValueError, never anything else.
+A struct is a dict of field id → (kind, value). The kind is kept, so that a struct can be written again as it was read. A list is (kind of
+its elements, list of values). Damaged bytes raise ValueError, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def field(struct: Struct, number: int, default: Any = None) -> Any:
-    """The value of a field, or the default where it is not set; a list without the kind of its elements."""
+    """The value of a field, or the default if it is not set. Of a list only the values are returned."""
     found = struct.get(number)
     if found is None:
         return default
@@ -22,7 +22,7 @@ def field(struct: Struct, number: int, default: Any = None) -> Any:
 
 
 def read_struct(data: bytes | memoryview, at: int = 0) -> tuple[Struct, int]:
-    """(The struct that begins at `at`, the place behind it). Raises ValueError where the bytes are none."""
+    """The struct that begins at `at`, and the place behind it. Raises ValueError if the bytes are not a struct."""
     try:
         return _struct(data, at, 0)
     except IndexError:
@@ -64,7 +64,7 @@ def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[An
     if kind in (LIST, SET):
         return _list(data, at, depth)
     if kind in (TRUE, FALSE):
-        # Elements of a list: 1 is true, whatever writers call the kind.
+        # For an element of a list the byte 1 is true, whichever of the two kinds the writer named.
         return data[at] == TRUE, at + 1
     if kind == BYTE:
         return data[at], at + 1
@@ -113,7 +113,7 @@ def _integer(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def write_struct(struct: Struct) -> bytes:
-    """The bytes of a struct, its fields in ascending order."""
+    """The bytes of a struct. Its fields are in ascending order."""
     out = bytearray()
     _write_struct(out, struct)
     return bytes(out)

@@ -129,7 +129,7 @@ class FileAccess:
         return os.path.getsize(local) if local is not None else len(self.io.new_input(path))
 
     def look_again(self, path: str) -> None:
-        """Read every byte of a file again. Returns when the file is sound; raises when it is not, maybe another error than the first time."""
+        """Read every byte of a file again. Returns if the file is sound. Otherwise it raises, maybe another error than the first time."""
         self._ahead.forget(path)
         with self.parquet(path, read_ahead_bytes=_LOOK_BYTES) as (file, _), in_words(f"file {path}", "unreadable", path):
             rows = sum(batch.num_rows for batch in file.iter_batches(_LOOK_ROWS, use_threads=False))
