@@ -1,1 +1,1 @@
-"""How our processes end when they are told to, whatever hangs. Standard library only: every command imports it."""
+"""Makes our processes end when they are told to, even if something hangs. Standard library only, because every command imports it."""

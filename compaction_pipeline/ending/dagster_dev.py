@@ -1,8 +1,8 @@
-"""Notices, inside a code server or a run worker of `dagster dev`, that `dagster dev` ends.
+"""Notices, in a code server or a run worker of `dagster dev`, that `dagster dev` is ending.
 
-Dagster tells them late, or never: its daemon first waits for ticks (up to 30 s), a code server stays until its runs are over, and a
-run worker outlives both. What shows the end early is that its webserver or its daemon is gone: it ends with either. Anywhere
-else than in `dagster dev` nothing is watched: there runs are meant to outlive the server that started them.
+Dagster tells these processes late or never. Its daemon first waits for ticks, for up to 30 s. A code server stays until its runs are over,
+and a run worker outlives both. The earliest sign is that the webserver or the daemon has ended, because `dagster dev` ends with either.
+Outside of `dagster dev` nothing is watched: there a run is meant to outlive the server that started it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from compaction_pipeline.ending.process_table import ProcessEntry, command_of, p
 log = logging.getLogger(__name__)
 
 MARK = "DAGSTER_IS_DEV_CLI"
-"""An environment variable that `dagster dev` sets for all of its processes."""
+"""`dagster dev` sets this environment variable for all of its processes."""
 GRACE_SECONDS = 8.0
-"""From then on, for a run worker and a code server: Dagster's webserver takes some seconds to end, and only then the end shows."""
+"""How long a run worker or a code server may still run after `dagster dev` was seen to end. That is seen only when Dagster's webserver has
+ended, which takes it some seconds."""
 _LOOK_SECONDS = 0.25
 _WHOSE_END_SHOWS_IT = ("dagster_webserver", "dagster._daemon")
 
@@ -37,18 +38,21 @@ _lock = threading.Lock()
 
 
 def ends_soon() -> threading.Event | None:
-    """Set as soon as the `dagster dev` around this process ends. None outside of it. The first call begins the watch."""
+    """An event that is set as soon as the `dagster dev` around this process ends. None outside of `dagster dev`.
+
+    The first call starts the watch.
+    """
     if MARK not in os.environ or sys.platform == "win32":
         return None
     with _lock:
-        # By process: a run worker may be a fork of a code server, and threads do not come along.
+        # One watch for each process: a run worker may be a fork of a code server, and threads are not copied by a fork.
         if os.getpid() not in _watched:
             _watched[os.getpid()] = _watch()
         return _watched[os.getpid()]
 
 
 def end_run_with_it() -> None:
-    """For a run worker: when `dagster dev` ends, interrupt the run as SIGTERM does, and end the process a while later."""
+    """For a run worker: when `dagster dev` ends, interrupt the run with SIGTERM, and end the process after `GRACE_SECONDS`."""
     event = ends_soon()
     if event is None:
         return
@@ -62,7 +66,7 @@ def end_run_with_it() -> None:
 
 
 def end_server_with_it() -> None:
-    """For a code server: when `dagster dev` ends, end a while later at most, but no sooner than the run workers that it started."""
+    """For a code server: when `dagster dev` ends, end the process after `GRACE_SECONDS`, but not before the run workers that it started."""
     event = ends_soon()
     if event is not None:
         _once_it_ends(event, "server-ends-with-dagster-dev", lambda: end_after(GRACE_SECONDS, 0, may_end=_has_no_workers))
@@ -73,7 +77,7 @@ def _has_no_workers() -> bool:
 
 
 def _once_it_ends(event: threading.Event, name: str, act: Callable[[], object]) -> None:
-    """Once in this process, under this name."""
+    """Call `act` when the event is set. This process waits only once under each name."""
     with _lock:
         if any(thread.name == name for thread in threading.enumerate()):
             return
@@ -86,11 +90,11 @@ def _once_it_ends(event: threading.Event, name: str, act: Callable[[], object]) 
 
 
 class Abandoned(Exception):
-    """Nobody waits for this work any more; it may go on in its thread, and be cut off anywhere."""
+    """Nobody waits for this work any more. It may go on in its thread, and may be cut off at any point."""
 
 
 def abandoned_when(event: threading.Event, work: Callable[[], T]) -> T:
-    """What `work` answers, or raises. Raises Abandoned as soon as the event is set, with `work` left alone in a thread of its own."""
+    """The result of `work`, or its error. Raises Abandoned as soon as the event is set; the work then goes on in a thread of its own."""
     if event.is_set():
         raise Abandoned
     ended = threading.Event()
@@ -133,7 +137,7 @@ def _watch() -> threading.Event:
 
 
 def whose_end_shows_it(me: int, table: Iterable[ProcessEntry], command: Callable[[int], str]) -> frozenset[int]:
-    """The webserver and the daemon that the nearest ancestor of `me` started which has any."""
+    """The process ids of the webserver and the daemon of `dagster dev`. They are children of the nearest ancestor of `me` that has any."""
     entries = [entry for entry in table if not entry.ended]
     parents: Mapping[int, int] = {entry.pid: entry.parent for entry in entries}
     ancestor = parents.get(me)

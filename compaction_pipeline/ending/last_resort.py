@@ -1,7 +1,7 @@
-"""The end of a process that does not come to its end by itself: a request that hangs, in a thread that nothing can interrupt.
+"""Ends a process that does not end by itself, for example because a request hangs in a thread that nothing can interrupt.
 
-A process may be cut off anywhere: leases end, attempts are returned, and a commit whose answer nobody noted is settled by the next
-process, which reads the table.
+It is safe to cut off a process anywhere. Its leases run out, its attempts go back to the queue, and the next process settles a commit with
+an unknown outcome by reading the table.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import time
 from collections.abc import Callable
 
 GRACE_SECONDS = 10.0
-"""From the request to end until the process is cut off: a commit on its way mostly has its answer by then."""
+"""The time between the request to end and the hard end. A commit that is on its way usually has its answer by then."""
 
 Exit = Callable[[int], object]
 
 
 def end_after(seconds: float, code: int, exit_now: Exit = os._exit, may_end: Callable[[], bool] = lambda: True) -> threading.Thread:
-    """End this process hard after so many seconds, and not before `may_end()`. Returns the thread that waits."""
+    """End this process hard after `seconds`, but not before `may_end()` is true. Returns the thread that waits."""
 
     def wait() -> None:
         time.sleep(seconds)
         while not may_end():
             time.sleep(0.5)
-        # Not through `sys.stderr`: whoever hangs may hold its lock.
+        # `sys.stderr` may be locked by the thread that hangs.
         said = (
             f"process {os.getpid()} was told to end and still waits after {seconds:.0f} s: it ends now; the next one settles what it did\n"
         )
@@ -41,15 +41,15 @@ def end_after(seconds: float, code: int, exit_now: Exit = os._exit, may_end: Cal
 
 
 def end_after_sigterm(seconds: float = GRACE_SECONDS, code: int = 128 + signal.SIGTERM, exit_now: Exit = os._exit) -> None:
-    """From now on SIGTERM ends this process after so many seconds at the latest, whoever handles it by then, and however.
+    """From now on SIGTERM ends this process after `seconds` at the latest, even if another handler receives it and does nothing.
 
-    Call it in the main thread. A process without a handler of its own ends at once, as ever.
+    Call it in the main thread. A process without a handler for SIGTERM still ends at once.
     """
     if sys.platform == "win32":
         return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    # Python writes the number of each signal here before it calls the handler, which may be one that waits.
+    # Python writes the number of each signal to this pipe before it calls the handler. The handler may be one that waits.
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""Which processes belong to one that we started: its descendants, and whoever shares a process group or session with them.
+"""Finds the processes that belong to one that we started: its descendants, and processes in the same group or session.
 
-A tree alone is not enough: a child whose parent died is adopted by init, and Spark puts its Python workers in a group of their
-own. So whoever was ever seen in the tree is remembered by its group.
+The tree of processes is not enough. A child whose parent died is adopted by init, and Spark puts its Python workers into a group of their
+own. So the caller remembers the group of every process that was once in the tree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ProcessEntry:
-    """One row of the process table. `session` is None where the system does not tell (macOS). `ended`: only its exit code is left."""
+    """One row of the process table. `session` is None if the system does not tell it (macOS). If `ended`, only the exit code is left."""
 
     pid: int
     parent: int
@@ -24,7 +24,7 @@ class ProcessEntry:
 
 
 def process_table() -> list[ProcessEntry]:
-    """Every process that we may see: from /proc, elsewhere from `ps`."""
+    """Every process that we may see. It is read from /proc, or from `ps` if there is no /proc."""
     proc = Path("/proc")
     if (proc / "self" / "stat").exists():
         entries = (_from_proc(folder) for folder in proc.iterdir() if folder.name.isdecimal())
@@ -37,7 +37,7 @@ def process_table() -> list[ProcessEntry]:
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process; empty when it has ended."""
+    """The command line of a process. Empty if it has ended."""
     arguments = Path("/proc") / str(pid) / "cmdline"
     if arguments.parent.parent.joinpath("self").exists():
         try:
@@ -49,15 +49,15 @@ def command_of(pid: int) -> str:
 
 def _from_proc(folder: Path) -> ProcessEntry | None:
     try:
-        # The command stands in parentheses and may hold spaces and parentheses itself: read behind the last one.
+        # The command stands in parentheses and may itself hold spaces and parentheses. What follows the last parenthesis is read.
         state, parent, group, session, *_ = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except (OSError, ValueError):
-        return None  # ended while we looked
+        return None  # It ended while we looked.
     return ProcessEntry(int(folder.name), int(parent), int(group), int(session), state in "ZX")
 
 
 def family(leader: int, table: Iterable[ProcessEntry], groups: frozenset[int] = frozenset()) -> list[ProcessEntry]:
-    """The running processes of `leader`, itself included; `groups` are process groups known to be its own from earlier looks."""
+    """The running processes of `leader`, itself included. `groups` are process groups that earlier looks found to be its own."""
     entries = [entry for entry in table if not entry.ended]
     members = {entry.pid: entry for entry in entries if entry.pid == leader or entry.session == leader or entry.group in {leader, *groups}}
     grown = True

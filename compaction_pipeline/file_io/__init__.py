@@ -1,1 +1,1 @@
-"""Reads and writes a table's files where each request counts: object stores. Knows neither tables nor merges."""
+"""Reads and writes files on object stores, where each request costs time. It knows neither tables nor merges."""

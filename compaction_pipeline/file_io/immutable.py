@@ -1,4 +1,4 @@
-"""Bytes of metadata files, kept by path: they never change, and one command reads the same manifest several times."""
+"""Keeps the bytes of metadata files in memory, by path. These files never change, and one command reads the same manifest several times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 HELD_BYTES = 32 * 1024 * 1024
-"""Most bytes that a process keeps; a file of more than an eighth of it is not kept."""
+"""A process keeps at most this many bytes. A file of more than an eighth of it is not kept."""
 _UNIQUE = re.compile(
     r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|snap-\d{15,}-|[0-9a-f]{12}-\d+-[0-9a-f]{8}-m\d+\.avro", re.IGNORECASE
 )
@@ -16,12 +16,12 @@ _METADATA = (".avro", ".metadata.json", ".metadata.json.gz", ".gz.metadata.json"
 
 
 def is_unique(path: str) -> bool:
-    """Whether a file's name holds a UUID, a snapshot's id or the name of one of our commits: no other file will ever have it."""
+    """Whether a file's name is never used again: it holds a UUID, the id of a snapshot, or the name of one of our commits."""
     return _UNIQUE.search(path.rsplit("/", 1)[-1]) is not None
 
 
 class ImmutableFiles:
-    """The files read last, within a bound of bytes. Only metadata files whose names are unique are kept."""
+    """Keeps the files that were read last, up to a number of bytes. Only metadata files with unique names are kept."""
 
     def __init__(self, held_bytes: int = HELD_BYTES) -> None:
         self._limit = held_bytes
@@ -30,7 +30,7 @@ class ImmutableFiles:
         self._lock = Lock()
 
     def get(self, bucket: object, path: str) -> Any | None:
-        """The bytes of a file of this bucket, where they are kept."""
+        """The bytes of a file of this bucket. None if they are not kept."""
         with self._lock:
             data = self._held.get((bucket, path))
             if data is not None:
@@ -49,7 +49,7 @@ class ImmutableFiles:
                 self._drop(next(iter(self._held)))
 
     def forget(self, path: str) -> None:
-        """The next reader looks at the storage again: what was read did not make sense, or the file was deleted."""
+        """Forget a file, so that the next reader looks at the storage again: its content made no sense, or it was deleted."""
         with self._lock:
             for key in [key for key in self._held if key[1] == path]:
                 self._drop(key)

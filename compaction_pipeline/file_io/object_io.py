@@ -1,8 +1,8 @@
-"""A PyIceberg FileIO that spends one request where PyArrow's S3 spends several; everything else is PyArrow's.
+"""A PyIceberg FileIO that needs one request where PyArrow's S3 needs several. Everything else is done by PyArrow.
 
-A whole file is one GET, a part of one is one GET, a file below the part size goes up as one PUT, and nothing is asked by HEAD that
-is known: sizes come from manifests, names that hold a UUID are taken by nobody. Requests that fail in passing are sent again by the
-client, with growing pauses; a body that was cut off goes on where it ended.
+A whole file is one GET, and so is a part of a file. A file below the part size is one PUT. No HEAD asks for what is known: manifests tell
+the sizes of files, and a name that holds a UUID cannot be taken. The client repeats requests that fail in passing, with growing pauses, and
+continues an answer that was cut off where it ended.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from compaction_pipeline.file_io.immutable import ImmutableFiles, is_unique
 from compaction_pipeline.file_io.s3_stores import DEFAULT_LIMITS, SCHEMES, S3Bucket, s3_bucket
 
 OBJECT_FILE_IO = "compaction_pipeline.file_io.object_io.ObjectFileIO"
-"""What `py-io-impl` says where nobody chose another."""
+"""The value of `py-io-impl` if nobody chose another."""
 PART_BYTES = 8 * 1024 * 1024
-"""What is written up to this size is one PUT; more goes up in parts of it, two at a time."""
+"""A file up to this size is written by one PUT. A larger one is sent in parts of this size, two at a time."""
 _PARTS_AT_ONCE = 2
 _READS_AT_ONCE = 8
 
 immutable_files = ImmutableFiles()
-"""Of this process: a table is loaded, and its FileIO made, many times in one command."""
+"""The metadata files that this process keeps. One command loads a table, and makes its FileIO, many times."""
 
 
 class ObjectFileIO(PyArrowFileIO):
-    """PyArrow's FileIO with requests saved on S3, and limits of time where none are set."""
+    """PyArrow's FileIO with fewer requests on S3, and with time limits where none are set."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__({**DEFAULT_LIMITS, **properties})
 
     def object(self, location: str) -> ObjectFile | None:
-        """The file as an object of a store that we speak to ourselves; None where PyArrow does."""
+        """The file as an object of S3 that we access ourselves. None if PyArrow has to do it."""
         parts = urlsplit(location)
         if parts.scheme not in SCHEMES or "?" in location or "#" in location:
             return None
@@ -53,7 +53,7 @@ class ObjectFileIO(PyArrowFileIO):
         bucket = s3_bucket(self.properties, parts.netloc)
         return None if bucket is None else ObjectFile(location, bucket, key)
 
-    # PyArrow's own declare their type of file.
+    # These two return Any, because PyArrow's own methods declare PyArrow's type of file.
     def new_input(self, location: str) -> Any:
         found = self.object(location)
         return super().new_input(location) if found is None else found
@@ -73,7 +73,7 @@ class ObjectFileIO(PyArrowFileIO):
 
 
 class ObjectFile(InputFile, OutputFile):
-    """One object. Errors are FileNotFoundError, PermissionError or OSError, whose text holds the service's code."""
+    """One object. Errors are FileNotFoundError, PermissionError or OSError. Their text holds the code that the service gave."""
 
     def __init__(self, location: str, bucket: S3Bucket, key: str) -> None:
         super().__init__(location=location)
@@ -83,7 +83,7 @@ class ObjectFile(InputFile, OutputFile):
         self._length: int | None = None
 
     def __len__(self) -> int:
-        """Bytes: as written by this object, else asked by HEAD."""
+        """The size in bytes. It is known if this object wrote the file; otherwise a HEAD request asks for it."""
         if self._length is None:
             with _in_our_errors("HEAD", self.location):
                 self._length = int(obstore.head(self._client, self._key)["size"])
@@ -97,7 +97,7 @@ class ObjectFile(InputFile, OutputFile):
             return False
 
     def open(self, seekable: bool = True) -> InputStream:
-        """The whole file, in memory: for metadata."""
+        """Read the whole file into memory. This is meant for metadata."""
         data = immutable_files.get(self._bucket, self.location)
         if data is None:
             with _in_our_errors("GET", self.location):
@@ -106,14 +106,15 @@ class ObjectFile(InputFile, OutputFile):
         return pa.BufferReader(data)  # type: ignore[no-any-return]
 
     def read(self, start: int, length: int) -> Any:
-        """A `pyarrow.Buffer` of these bytes, fewer where the file ends before; one request."""
+        """Read these bytes by one request, as a `pyarrow.Buffer`. There are fewer if the file ends before."""
         if length <= 0:
             return pa.py_buffer(b"")
         with _in_our_errors("GET", self.location):
             return pa.py_buffer(obstore.get_range(self._client, self._key, start=start, length=length))
 
     def read_spans(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
-        """A buffer of each (start, length), several at once, one request each: the client would join them over gaps of a MiB."""
+        """Read each (start, length) as a buffer, several at once, by one request each. The client itself would read over gaps of up to one
+        MiB."""
         if len(spans) < 2:
             return [self.read(*span) for span in spans]
         with ThreadPoolExecutor(min(len(spans), _READS_AT_ONCE), thread_name_prefix="ranges") as pool:
@@ -137,18 +138,18 @@ class ObjectFile(InputFile, OutputFile):
             obstore.put(self._client, self._key, data, use_multipart=False)
 
     def writer(self) -> Any:
-        """An `obstore` writer, which sends parts as they fill."""
+        """An `obstore` writer. It sends a part whenever one is full."""
         return obstore.open_writer(self._client, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
 
     def written(self, data: bytes | None, length: int) -> None:
-        """Note what was written; `data` where all of it is at hand."""
+        """Note what was written. `data` is the whole content, if it is at hand."""
         self._length = length
         if data is not None:
             immutable_files.keep(self._bucket, self.location, pa.py_buffer(data))
 
 
 class ObjectOutput:
-    """A stream that creates an object when it is closed; one that left its `with` by an error creates none."""
+    """A stream that creates an object when it is closed. If an error ends its `with` block, no object is created."""
 
     def __init__(self, file: ObjectFile) -> None:
         self.closed = False
@@ -178,7 +179,7 @@ class ObjectOutput:
         return self._position
 
     def flush(self) -> None:
-        """What is written is seen when the file is closed."""
+        """Do nothing: the object appears when the stream is closed."""
 
     def readable(self) -> bool:
         return False
@@ -203,7 +204,7 @@ class ObjectOutput:
         self._file.written(data, self._position)
 
     def discard(self) -> None:
-        """Create nothing. Parts that went up are given up by the store's own rules."""
+        """Create no object. The store itself removes parts that were sent, by its own rules."""
         self.closed = True
         self._held = bytearray()
         self._writer = None
@@ -236,7 +237,7 @@ def _in_our_errors(verb: str, location: str) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    """What the service said; the client's own words hold its inner state over many lines."""
+    """The message of the service. The client's own text is the dump of its inner state, over many lines."""
     text = str(error).split("\n\nDebug source:", 1)[0]
     code, message, status = (pattern.search(text) for pattern in (_CODE, _MESSAGE, _STATUS))
     if code is None:

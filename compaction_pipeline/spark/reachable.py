@@ -1,6 +1,7 @@
-"""Whether a Spark elsewhere is there at all, asked before a session is started, which tries for minutes and ends in pages of Java.
+"""Checks that a Spark on other machines answers, before a session is started. Spark itself tries for minutes, and its error is pages of
+Java.
 
-A connection to a standalone master needs no JVM; whether a master answers on it is asked in Spark's own language, by the driver's JVM.
+Connecting to a standalone master needs no JVM. Whether a master answers is asked in Spark's own protocol, by the JVM of the driver.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _DEFAULT_PORT = 7077
 
 
 def check_master(master: str, seconds: float) -> None:
-    """A standalone master, or one of several, accepts a connection within `seconds`; others are not asked.
+    """Check that a standalone master, or one of several, accepts a connection within `seconds`. Other kinds of master are not checked.
 
     Raises StorageUnavailable.
     """
@@ -35,10 +36,10 @@ def check_master(master: str, seconds: float) -> None:
 
 
 def check_answers(master: str, seconds: float, jvm: Any, properties: Mapping[str, str]) -> None:
-    """A standalone master, or one of several, answers as one within `seconds` each; others are not asked. A driver would wait for it for
-    a minute.
+    """Check that a standalone master, or one of several, answers within `seconds` each. Other kinds of master are not checked.
 
-    `jvm` is py4j's view of the driver's JVM, `properties` those of the session. Raises StorageUnavailable.
+    A driver would wait for a minute. `jvm` is py4j's view of the driver's JVM, and `properties` are those of the session. Raises
+    StorageUnavailable.
     """
     failures = []
     for address, host, port in _masters(master):
@@ -59,7 +60,7 @@ def _look_up(host: str, port: int, seconds: float, jvm: Any, properties: Mapping
     for key, value in properties.items():
         conf.set(key, value)
     conf.set("spark.rpc.lookupTimeout", f"{max(1, round(seconds * 1000))}ms")
-    # The arguments that Scala would fill in: no key for files, and the usual place of the secret.
+    # Scala would fill in these default arguments: no key for files, and the usual place of the secret.
     nothing = jvm.scala.Option.empty()
     security = spark.SecurityManager(conf, nothing, getattr(spark.SecurityManager, "$lessinit$greater$default$3")())
     environment = spark.rpc.RpcEnv.create("compaction-pipeline-probe", "127.0.0.1", 0, conf, security, True)
@@ -70,7 +71,7 @@ def _look_up(host: str, port: int, seconds: float, jvm: Any, properties: Mapping
 
 
 def _masters(master: str) -> Iterator[tuple[str, str, int]]:
-    """The addresses of a standalone master and its stand-ins, each with its host and port; none for another kind of Spark."""
+    """The addresses of a standalone master and its stand-ins, each with its host and port. Empty for another kind of Spark."""
     if not master.startswith(_STANDALONE):
         return
     for address in master.removeprefix(_STANDALONE).split(","):
@@ -87,7 +88,7 @@ def _raise_for(master: str, failures: list[str]) -> None:
 
 
 def check_connect(remote: str, seconds: float) -> None:
-    """A Spark Connect server answers, as one that speaks its protocol, within `seconds`. Raises StorageUnavailable."""
+    """Check that a Spark Connect server answers in its protocol within `seconds`. Raises StorageUnavailable."""
     if not remote.startswith("sc://"):
         return
     import grpc

@@ -1,4 +1,4 @@
-"""The Spark session that merges run on: started when first needed, kept warm, stopped by who started it."""
+"""The Spark session that merges run on. It starts at the first use and stays open. Only the process that started it stops it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from compaction_pipeline.spark.reachable import check_answers, check_connect, ch
 log = logging.getLogger(__name__)
 
 APP_NAME = "compaction-pipeline"
-# What Spark itself can parse; its own refusal comes after a JVM was started, as forty lines of Java's frames.
+# The addresses that Spark can parse. Spark itself refuses others only after it has started a JVM, with forty lines of Java's stack.
 _MASTER = re.compile(r"local|local\[(\*|[1-9][0-9]*)(\s*,\s*[1-9][0-9]*)?\]|local-cluster\[[^]]+\]|spark://.+|k8s://.+|yarn")
-# What every start of a JVM says, before a log level can be set: nobody can act on it.
+# Lines that every start of a JVM prints before a log level can be set. Nobody can act on them.
 _START_NOISE = re.compile(
     rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level to|To adjust logging level use"
     rb"|.* WARN (NativeCodeLoader: Unable to load native-hadoop|Utils: Your hostname|Utils: Set SPARK_LOCAL_IP)"
@@ -39,9 +39,11 @@ _START_NOISE = re.compile(
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """Where Spark runs. `remote` (a Spark Connect address, sc://…) wins over `master`. `home`: a folder for what a start needs.
+    """Where Spark runs. `remote` is the address of Spark Connect (sc://…) and takes precedence over `master`. `home` is a folder for files
+    of the start.
 
-    `extra` are Spark properties that win over ours. `connect_seconds`: how long a Spark elsewhere may take to answer at all.
+    `extra` are Spark properties that take precedence over ours. `connect_seconds` limits the wait for the first answer of a Spark
+    elsewhere.
     """
 
     master: str = "local[*]"
@@ -52,17 +54,17 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        """Executors are threads of this machine's JVM and import our package as this interpreter does."""
+        """Whether executors are threads of a JVM on this machine. They then import our package as this interpreter does."""
         return self.remote is None and self.master.startswith("local")
 
     @property
     def address(self) -> str:
-        """Where Spark runs, in one text."""
+        """Where Spark runs, as one text."""
         return self.remote or self.master
 
 
 class SparkSessions:
-    """One lazy session; `session` starts it, or a new one where the last died."""
+    """Holds one session. `session` starts it, and starts a new one if the last has died."""
 
     def __init__(self, settings: SparkSettings) -> None:
         self.settings = settings
@@ -71,21 +73,21 @@ class SparkSessions:
         self._lock = threading.Lock()
 
     def session(self) -> Any:
-        """The running session. ConfigError when Java is missing or wrong, StorageUnavailable when Spark does not start."""
+        """The running session. Raises ConfigError if Java is missing or wrong, StorageUnavailable if Spark does not start."""
         with self._lock:
             if self._session is None or not self._is_alive():
                 self._session = self._started()
             return self._session
 
     def stop(self) -> None:
-        """Stop the session that was started here, if any; one that ran in this process before is its starter's to stop."""
+        """Stop the session if it was started here. A session that this process had before stays."""
         with self._lock:
             if self._session is not None and self._is_ours:
                 self._session.stop()
             self._session = None
 
     def slots(self) -> int:
-        """How many tasks Spark runs at a time."""
+        """The number of tasks that Spark runs at a time."""
         session = self.session()
         if self.settings.remote is not None:
             return int(session.conf.get("spark.default.parallelism", None) or 16)
@@ -97,7 +99,7 @@ class SparkSessions:
         try:
             return not self._session.sparkContext._jsc.sc().isStopped()
         except Exception:
-            # The JVM is gone (killed, out of memory): any answer of its gateway is an error of its own.
+            # The JVM is gone: it was killed, or ran out of memory. Its gateway answers with various errors.
             return False
 
     def _started(self) -> Any:
@@ -127,7 +129,7 @@ class SparkSessions:
         check_master(self.settings.master, self.settings.connect_seconds)
         java = find_java(os.environ, self._home())
         os.environ["JAVA_HOME"] = java.path
-        # Workers must be this interpreter: PySpark refuses another minor version, and our package is installed here.
+        # Workers must use this interpreter: PySpark refuses another minor version, and our package is installed here.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if self.settings.is_local:
             os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -143,7 +145,7 @@ class SparkSessions:
         if self._is_ours:
             session.sparkContext.setLogLevel("ERROR")
         if self.settings.is_local:
-            # A context that somebody started in this process before us names an interpreter of its own.
+            # If another part of this process started the context, it may name another interpreter.
             session.sparkContext.pythonExec = sys.executable
         if not self.settings.is_local:
             session.sparkContext.addPyFile(str(packaged(self._home())))
@@ -153,7 +155,7 @@ class SparkSessions:
         properties = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            # Two executions of one task at a time would only do the work twice.
+            # A second execution of a task would only repeat its work.
             "spark.speculation": "false",
             "spark.sql.execution.arrow.pyspark.enabled": "true",
             "spark.python.worker.reuse": "true",
@@ -165,7 +167,7 @@ class SparkSessions:
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.memory": "1g",
-                # No row crosses this JVM: its second compiler would take more CPU than it could ever save.
+                # No row crosses this JVM. Its second compiler would take more CPU than it can save.
                 "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
             }
         return properties
@@ -179,7 +181,7 @@ class SparkSessions:
 
 
 def _quiet_gateway(conf: SparkConf) -> Any:
-    """A JVM whose stderr comes through to ours without what every start says."""
+    """Start a JVM. Its stderr is passed on to ours, without the lines that every start prints."""
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
     try:
@@ -191,7 +193,10 @@ def _quiet_gateway(conf: SparkConf) -> Any:
 
 @contextmanager
 def _interrupt_waits() -> Iterator[None]:
-    """Ctrl-C, or a request to end, is raised at the end: PySpark, cut off while a JVM starts, leaves it running for ever."""
+    """Hold back Ctrl-C and requests to end, and raise them afterwards.
+
+    If PySpark is interrupted while a JVM starts, this JVM stays for ever.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -211,7 +216,7 @@ def _interrupt_waits() -> Iterator[None]:
 
 @contextmanager
 def _same_interrupt_handler() -> Iterator[None]:
-    """What Ctrl-C does stays the business of the program: a SparkContext puts a handler of its own in, which raises wherever we are."""
+    """Keep the program's own handler of Ctrl-C. A SparkContext would put in its own, which raises at any place in the code."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -224,7 +229,7 @@ def _same_interrupt_handler() -> Iterator[None]:
 
 
 def check_address(settings: SparkSettings) -> None:
-    """Raises ConfigError for an address that Spark itself could not parse."""
+    """Raise ConfigError for an address that Spark cannot parse."""
     if settings.remote is not None:
         if not settings.remote.startswith(("sc://", "local")):
             raise ConfigError(f"COMPACTION_SPARK_REMOTE is {settings.remote!r} but must be the address of Spark Connect, sc://host:port")
@@ -242,7 +247,7 @@ def _pass_on(reading: int) -> None:
 
 
 def packaged(home: Path) -> Path:
-    """Our package as a zip that executors elsewhere import."""
+    """Write our package as a zip file that executors on other machines can import."""
     package = importlib.import_module("compaction_pipeline")
     root = Path(next(iter(package.__path__)))
     archive = home / "compaction_pipeline.zip"

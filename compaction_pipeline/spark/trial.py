@@ -1,4 +1,4 @@
-"""Runs one small task on Spark, to find out whether merges could run there."""
+"""Runs one small task on Spark, to find out whether merges can run there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from compaction_pipeline.core.errors import StorageUnavailable
 
 
 def run_one_task(session: Any, where: str) -> str:
-    """Run one Python task with Arrow, as a merge does, and answer in words what ran. `where` is the address of Spark, for people.
+    """Run one Python task with Arrow, as a merge does, and return a text that says what ran. `where` is the address of Spark, for people.
 
-    Raises StorageUnavailable when rows get lost. A worker with another Python raises Spark's own error.
+    Raises StorageUnavailable if rows get lost. For a worker with another Python, Spark's own error is raised.
     """
 
     def answer(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,7 +1,7 @@
-"""What a reused Spark worker does between two tasks, made cheap: it took a quarter of a CPU-second a task. And what it keeps for the next.
+"""Saves work that a reused Spark worker does between two tasks (a quarter of a CPU-second), and keeps what its next task can use.
 
-Spark's worker collects garbage after every task, over all the modules that ours imported (`pyspark/daemon.py`), and has Python read
-again every zip archive of its path before the next one (`importlib.invalidate_caches`): PySpark's own, of a thousand modules.
+After every task, Spark's worker collects garbage over all modules that we imported (`pyspark/daemon.py`). Before the next task it makes
+Python read every zip archive of its path again (`importlib.invalidate_caches`). PySpark's own archive holds a thousand modules.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
 
 @cache
 def shared_deletes() -> SharedDeletes:
-    """What the tasks of this worker hand on to each other; gone with the worker, which Spark ends after a minute of rest."""
+    """What the tasks of this worker share. Spark ends a worker after a minute without tasks, and this ends with it."""
     return SharedDeletes()
 
 
 def rest() -> None:
-    """Call at the end of a task, in Spark's worker only."""
+    """Call this at the end of a task. It is meant for Spark's workers only."""
     _freeze()
     for path, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):
-            # Made anew when a module is looked for, from the directory that Python keeps of the archive.
+            # When a module is looked for, Python makes the importer again from the directory of the archive, which it keeps.
             del sys.path_importer_cache[path]
 
 
 @cache
 def _freeze() -> None:
-    """Once: modules live as long as the process; to look through them frees nothing."""
+    """This runs once. Modules live as long as the process, so searching them for garbage frees nothing."""
     gc.collect()
     gc.freeze()

@@ -20,7 +20,7 @@ _WIDEST_DECIMAL = 18
 
 
 def best_level(column: Any) -> int:
-    """The level for a column (a chunked array). It is the default if the values have other sizes than four or eight bytes, or are too few."""
+    """The level for a column (a chunked array). It is the default if values are not all of four or eight bytes, or if there are too few."""
     longest = max(column.chunks, key=len, default=None)
     if longest is None:
         return DEFAULT_LEVEL
