@@ -1,4 +1,4 @@
-"""Services that tests and benchmarks may look into. Doors get none of this."""
+"""Services whose stores and other inner parts tests and benchmarks may use. Doors may not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compaction_pipeline.storage.stores import Stores
 
 
 class OpenedServices(Services):
-    """The services, with the outside worlds that they work on."""
+    """The services, with the stores, the scan, the committer and the catalogs that they use."""
 
     @property
     def stores(self) -> Stores:
@@ -31,5 +31,5 @@ class OpenedServices(Services):
 
 
 def opened(settings: Settings | None = None) -> OpenedServices:
-    """Services of these settings, or of those in the environment."""
+    """Services with these settings, or with those of the environment."""
     return OpenedServices(settings or load_settings())

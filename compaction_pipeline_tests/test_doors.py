@@ -1,4 +1,4 @@
-"""Doors reach use cases, never what is behind them. import-linter forbids the imports; these tests forbid the rest."""
+"""Doors use only the use cases of `Services`. import-linter forbids imports of other parts, and these tests forbid private attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOORS = sorted([*PACKAGE.glob("cli/**/*.py"), *PACKAGE.glob("defs/**/*.py"), *PA
 
 
 def private_parts(source: str) -> list[str]:
-    """Every `thing._part` of the source, except for `self._part` and `os._exit`."""
+    """Every `thing._part` in the source, except `self._part` and `os._exit`."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
@@ -33,7 +33,7 @@ def test_a_door_that_reaches_the_stores_would_be_found() -> None:
     assert private_parts("self._services.pause_tables.pause()") == []
 
 
-def test_what_the_services_show_are_use_cases() -> None:
+def test_the_public_parts_of_the_services_are_use_cases() -> None:
     tree = ast.parse((PACKAGE / "bootstrap.py").read_text())
     modules = {alias.name: node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     shown = {name: kind for name, kind in _wired(tree) if not name.startswith("_")}
@@ -42,7 +42,7 @@ def test_what_the_services_show_are_use_cases() -> None:
 
 
 def _wired(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Name and type of each part that `Services` builds on first use."""
+    """The name and the type of each part that `Services` builds on first use."""
     services = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Services")
     for node in services.body:
         if isinstance(node, ast.FunctionDef) and any(ast.unparse(decorator) == "cached_property" for decorator in node.decorator_list):

@@ -1,4 +1,4 @@
-"""CommitsStore: how the commits of tables went, and when work was last done on nodes."""
+"""The CommitsStore: the state of each table's commits, and when work was last done on each node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compaction_pipeline.storage.table_rows import commits_columns, unknown
 
 
 class SqlCommitsStore:
-    """Commits in the state database; their records are elsewhere (`storage/records.py`)."""
+    """The state of commits in the state database. Their records are stored by `storage/records.py`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

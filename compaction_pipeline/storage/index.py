@@ -1,4 +1,4 @@
-"""IndexStore: what is known of tables and of their files, and the figures of their nodes."""
+"""The IndexStore: the state of each table's index of files, and the figures of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of nodes. Each of the three services that learn about a node writes its own columns."""
+"""Rows of nodes. Three services write them, and each writes its own columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAST_DONE: TypeAdapter[dict[CompactionType, datetime]] = TypeAdapter(dict[Compa
 
 
 def node_state(row: Row[Any]) -> NodeState:
-    """A node whole."""
+    """The node that a row describes."""
     return NodeState(
         identifier_of(row.identifier),
         row.node,
@@ -33,17 +33,17 @@ def node_state(row: Row[Any]) -> NodeState:
 
 
 def last_done_of(text: str) -> dict[CompactionType, datetime]:
-    """When each kind of work was last done, of the text that a row keeps."""
+    """The time at which each kind of work was last done, from the text in a row."""
     return _LAST_DONE.validate_json(text)
 
 
 def last_done_text(last_done: Mapping[CompactionType, datetime]) -> str:
-    """The text that a row keeps."""
+    """The text that a row stores for these times."""
     return _LAST_DONE.dump_json(dict(last_done)).decode()
 
 
 def update_nodes(connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
-    """Set columns of nodes, each row named by its `key`; a node that is not stored is passed over. All rows set the same columns."""
+    """Set columns of nodes. Each of `rows` names its node by `key`, and all set the same columns. Unknown nodes are skipped."""
     if rows:
         columns = [name for name in rows[0] if name != "key"]
         statement = update(schema.node).where(schema.node.c.key == bindparam("node_key"))

@@ -1,4 +1,4 @@
-"""PlanningStore: what plans of tables and of nodes decided."""
+"""The PlanningStore: the decisions of the last plans about tables and nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compaction_pipeline.storage.table_rows import planning_columns, unknown
 
 
 class SqlPlanningStore:
-    """Plans' decisions in the state database."""
+    """Decisions of plans in the state database."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

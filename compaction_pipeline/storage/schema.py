@@ -34,13 +34,14 @@ catalog = Table(
     Column("observe", Boolean, nullable=False),
 )
 
-# One row a table, because ticks read all four values of all tables. Each block of columns is one value and has one writer.
+# A table has one row for all four values, because ticks read all values of all tables. Each block of columns below is one value and
+# has one writer.
 table_state = Table(
     "compaction_table",
     metadata,
     Column("identifier", String, primary_key=True),
     Column("catalog", String, nullable=False),
-    # TableIndex. `snapshot_id` and `read_at` tell of the last whole read, also after the table has left that state.
+    # TableIndex. `snapshot_id` and `read_at` describe the last whole read, also after the table has left that state.
     Column("index_state", Member(IndexStateName), nullable=False),
     Column("table_uuid", String),
     Column("layout", Json(TableLayout, remembered=_TABLES)),
@@ -80,7 +81,7 @@ node = Table(
     Column("last_done", Text, nullable=False),
     Column("changed_snapshot_id", BigInteger),
     Column("failing", Text),
-    # The nodes of one table are read and replaced together at each refresh.
+    # Queries read the nodes of one table together.
     Index("compaction_node_identifier", "identifier"),
 )
 

@@ -1,4 +1,4 @@
-"""SwitchStore: which tables are paused."""
+"""The SwitchStore: which tables are paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of tables: the four values that are known of a table, as columns and back."""
+"""Rows of tables. A row holds four values of a table; this module turns each value into columns, and a row into the values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class IndexStateName(str, Enum):
-    """Which of the states of an index a row holds."""
+    """The name of an index's state, as a row stores it."""
 
     UNREAD = "UNREAD"
     READING = "READING"
@@ -49,7 +49,7 @@ _NAMES: dict[type[IndexState], IndexStateName] = {
 }
 
 identifier_of = lru_cache(65_536)(TableIdentifier.parse)
-"""The identifier that a row names: a tick reads those of all tables."""
+"""Parses the identifier in a row. Results are cached, because each tick reads the identifiers of all tables."""
 
 
 def unknown(table: TableIdentifier) -> NotFoundError:
@@ -58,7 +58,7 @@ def unknown(table: TableIdentifier) -> NotFoundError:
 
 
 def index_columns(index: TableIndex) -> dict[str, object]:
-    """Every column of an index."""
+    """All columns of a table's index."""
     state, loaded, read = index.state, index.loaded, index.last_read
     return {
         "index_state": _NAMES[type(state)],
@@ -77,7 +77,7 @@ def index_columns(index: TableIndex) -> dict[str, object]:
 
 
 def planning_columns(planning: TablePlanning) -> dict[str, object]:
-    """Every column of a planning."""
+    """All columns of a table's planning."""
     return {
         "last_planned_at": planning.last_planned_at,
         "plan_reason": planning.reason,
@@ -87,7 +87,7 @@ def planning_columns(planning: TablePlanning) -> dict[str, object]:
 
 
 def commits_columns(commits: TableCommits) -> dict[str, object]:
-    """Every column of the commits."""
+    """All columns of a table's commits."""
     return {
         "last_record_id": commits.last_record_id,
         "last_committed_at": commits.last_committed_at,
@@ -98,7 +98,7 @@ def commits_columns(commits: TableCommits) -> dict[str, object]:
 
 
 def known_table(row: Row[Any]) -> KnownTable:
-    """The four values of a row."""
+    """The four values that a row holds."""
     state = _state(row)
     whole = isinstance(state, (Complete, Empty))
     earlier = None if whole or row.read_at is None else WholeRead(row.snapshot_id, row.read_at)

@@ -1,4 +1,4 @@
-"""TableReader: all that is known of tables and of their nodes."""
+"""The TableReader: reads everything that the state database knows of tables and of their nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SqlTableReader:
 
     def seen(self) -> Mapping[TableIdentifier, str | None]:
         columns = schema.table_state.c
-        # What `KnownTable.metadata_location` says, without the layouts of a thousand tables.
+        # This computes `KnownTable.metadata_location` in SQL, so that the layouts of a thousand tables need not be read.
         outdated = columns.read_record_id.is_distinct_from(columns.last_record_id) | columns.read_id.is_not_distinct_from(
             columns.distrusted_read_id
         )

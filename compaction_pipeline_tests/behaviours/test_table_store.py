@@ -1,4 +1,4 @@
-"""The four values of a table and the facts of its nodes: each written by its own port, all read together."""
+"""The four values of a table and the facts about its nodes. Each value is written by its own port, and all are read together."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def measured(day: int = 1, **changes: int) -> MeasuredNode:
 
 
 def node_state(day: int = 1, **changes: object) -> NodeState:
-    """As a reader gets what `measured` was saved at NOW."""
+    """The node that the reader returns after `measured` was saved at NOW."""
     known = measured(day)
     state = NodeState(TABLE, node(day), node_key(TABLE, node(day)), known.metrics, None, NOW, {}, known.changed_snapshot_id)
     return replace(state, **changes)  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def test_pause_answers_how_many_tables_changed(stores: Stores) -> None:
     assert stores.switches.pause(TABLE, False) == 0
 
 
-def test_a_table_that_begins_anew_keeps_its_switch_only(stores: Stores) -> None:
+def test_a_table_that_begins_anew_keeps_only_its_switch(stores: Stores) -> None:
     indexed(stores, TableIndex(TABLE, WHOLE))
     stores.index.save_figures(TABLE, [measured(1)], NOW)
     stores.files.apply(TABLE, [], {"m": [data("f")]})
@@ -131,7 +131,7 @@ def test_a_table_that_begins_anew_keeps_its_switch_only(stores: Stores) -> None:
     assert (stores.tables.nodes(TABLE), stores.files.files(TABLE)) == ((), ())
 
 
-def test_a_node_holds_what_three_ports_say_of_it(stores: Stores) -> None:
+def test_a_node_has_the_facts_of_three_ports(stores: Stores) -> None:
     verdict = NodeVerdict(node(2), CompactionType.MAJOR, PlanReason(PlanReasonCode.FAILING, "no memory"), NodeMetrics(rows=9))
     stores.index.save_figures(TABLE, [measured(2), measured(1)], NOW)
     stores.planning.save_verdicts(TABLE, [verdict, replace(verdict, node=node(9))])
@@ -168,7 +168,7 @@ def test_measuring_a_node_again_changes_its_figures_only(stores: Stores) -> None
     assert stores.tables.nodes() == (again, node_state(2), node_state(3, first_seen=LATER))
 
 
-def test_verdicts_are_forgotten_of_one_table_and_its_failures_are_not(stores: Stores) -> None:
+def test_verdicts_of_one_table_are_forgotten_but_its_failures_are_not(stores: Stores) -> None:
     verdict = NodeVerdict(node(1), None, PlanReason(PlanReasonCode.FAILING, "no memory"), NodeMetrics())
     for table in (TABLE, OTHER):
         stores.index.save_figures(table, [measured(1)], NOW)
@@ -198,7 +198,7 @@ def test_a_forgotten_table_leaves_nothing_but_its_records(stores: Stores) -> Non
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
-def test_a_table_that_need_not_be_read_is_seen_where_its_metadata_lay(stores: Stores, state: IndexState) -> None:
+def test_seen_gives_the_metadata_location_of_a_table_that_need_not_be_read(stores: Stores, state: IndexState) -> None:
     indexed(stores, TableIndex(TABLE, state))
     stores.index.add(OTHER)
     doubts = (

@@ -1,4 +1,4 @@
-"""One small task on Spark, before any merge is sent there."""
+"""The trial: one small task that runs on Spark before any merge is sent there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compaction_pipeline.spark.trial import run_one_task
 
 
 class _Answering:
-    """A Spark that answers this number of rows to every job."""
+    """A Spark session whose jobs all return this number of rows."""
 
     version = "4.1.1"
 
@@ -37,7 +37,7 @@ def test_one_row_in_and_one_row_out_is_sound() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_lost_or_doubled_rows_are_told(rows: int) -> None:
+def test_lost_or_doubled_rows_are_reported(rows: int) -> None:
     with pytest.raises(StorageUnavailable, match=rf"Spark at local\[2\] answered {rows} rows for one"):
         run_one_task(_Answering(rows), "local[2]")
 

@@ -1,4 +1,4 @@
-"""An old state database whose tables are in the middle of everything: each means the same when its row has been split into four values."""
+"""The upgrade of an old state database, with tables in every state and with open tasks. Each table means the same afterwards."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OLD: Mapping[str, Mapping[str, object]] = {
     "bad_property": {**READ, "complete": True, "problem": "'self-optimizing.fragment-ratio' is 1"},
     "empty": {**READ, "complete": True, "head_snapshot_id": None, "known_snapshot_id": None, "known_sequence_number": 0},
     "paused": {**READ, "complete": True, "paused": True},
-    # A commit of ours set `complete` back and left the rest.
+    # A commit of ours has set `complete` to false, and has left the other columns as they were.
     "committed": {**READ, "last_committed_at": LATER, "last_planned_at": NOW, "plan_reason": "REASON"},
     "first_look": {**READ, "known_snapshot_id": None, "known_sequence_number": 0, "refreshed_at": None, "metadata_location": None},
     "away": {**READ, "problem": "the catalog is away"},
@@ -109,7 +109,7 @@ SHOWN = {
 
 
 def old_state(url: str) -> Engine:
-    """A database of version 0006 with these tables."""
+    """A database of version 0006 with the tables of OLD."""
     engine = open_state(url)
     migrate(engine, head="0006")
     reason = TypeAdapter(PlanReason).dump_json(REASON).decode()
@@ -127,7 +127,7 @@ def old_state(url: str) -> Engine:
 
 
 def at_work(engine: Engine) -> None:
-    """Tasks that wait, run, are merged and are claimed, with the open record of the claim. Version 0007 leaves their tables as they are."""
+    """Insert a Pending, an Executing, a Prepared and a claimed task, and the record of the claim. Version 0007 does not change them."""
     table = named("whole")
     SqlCatalogStore(engine).add(CatalogEntry("lake", {}))
     SqlFileStore(engine).apply(table, [], {"m1": [data("f")]})
@@ -153,7 +153,7 @@ def test_every_table_means_the_same_after_the_upgrade(state_url: str) -> None:
     assert {state.table.name for state in stores.tables.states() if state.whole is not None} == UNMOVED - {"refused"}
 
 
-def test_a_person_is_told_the_same_after_the_upgrade(state_url: str) -> None:
+def test_the_overviews_show_the_same_after_the_upgrade(state_url: str) -> None:
     old_state(state_url)
     stores = open_stores(state_url, upgrade=True)
     stores.catalogs.add(CatalogEntry("lake", {}))
@@ -175,7 +175,7 @@ def test_open_work_goes_on_after_the_upgrade(state_url: str) -> None:
     }
     assert [record.record_id for record in stores.records.records(table, unsettled=True)] == ["r1"]
     assert [file.path for file in stores.files.files(table)] == ["f"]
-    # Settling the record outdates the index that was whole, as it would have done before.
+    # Settling the record makes the index outdated, as before the upgrade.
     stores.commits.save(table, TableCommits(RecordId("r1"), NOW))
     stores.tasks.commit(["claimed"], NOW)
     assert stores.tables.state(table).whole is None

@@ -1,7 +1,7 @@
-"""The row of a table holds four values, each with one writer, and says by one word what its index is.
+"""The row of a table holds four values, each with one writer. The new column `index_state` names the state of its index.
 
-So far a table was complete or not, and other columns told the rest. They are turned into the state that they meant. Indexed files,
-nodes and tasks stay as they are. A table that a commit had marked as outdated becomes one that is being read: it is read again.
+Before, a flag said whether the index was complete, and other columns implied the rest. This step computes the state from them. It does
+not change indexed files, nodes and tasks. A table that a commit had marked as outdated gets the state READING, so it is read again.
 """
 
 from __future__ import annotations
