@@ -1,8 +1,8 @@
-"""Puts Prepared tasks in: the Committer port. CONTRACT.md beside this file has every rule.
+"""Commits Prepared tasks: the Committer port. CONTRACT.md in this folder has every rule.
 
-One attempt: load afresh → search for an earlier landing → validate and salvage → write manifests → swap the catalog's pointer. It
-ends in one of three: committed; for certain not (conflict, or a lost race, which is tried again from the start); unknown.
-Nothing is ever deleted while an outcome is unknown.
+One attempt loads the table afresh, looks for an earlier landing, validates the tasks and takes out those that may not go in, writes
+manifests, and swaps the catalog's pointer. It ends in one of three ways: committed; not committed for certain (a conflict, or a lost race
+after which all of it is done again); or unknown. Nothing is deleted while an outcome is unknown.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _logger = logging.getLogger(__name__)
 
 
 class IcebergCommitter:
-    """Committer on PyIceberg. `sleep` and `jitter` (0 to 1) are arguments so that tests need no time."""
+    """The Committer on PyIceberg. `sleep` and `jitter` (0 to 1) are arguments, so that tests need no time."""
 
     def __init__(
         self,
@@ -80,27 +80,26 @@ class IcebergCommitter:
         self._jitter = jitter
 
     def commit(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
-        """Validate at each attempt, salvage, commit.
+        """Validate the tasks at each attempt, and commit those that may go in.
 
-        Raises NotFoundError when the table is gone, TableRefused when refused, StorageUnavailable when for certain nothing
-        was committed and the same may work later (lost every race, storage full or away).
+        Raises NotFoundError if the table is gone, and TableRefused if it is not compacted. Raises StorageUnavailable if nothing was
+        committed for certain and the same may work later: every race was lost, or the storage is full or away.
         """
         return _Commit(self._catalogs, table, record_id, tasks, self._on_step, self._sleep, self._jitter).run()
 
     def settle(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
-        """Find out from the table how an earlier commit of this record ended, without writing.
+        """Find out from the table how an earlier commit of this record ended. It writes nothing.
 
-        UNKNOWN only while it may still land: an attempt left its manifest list behind and main still stands where that attempt
-        started. Committing the same record again is safe then and ends it.
+        The answer is UNKNOWN only while that commit may still land: an attempt left its manifest list, and main still is the snapshot on
+        which the attempt was built. To commit the same record again is then safe, and ends this.
         """
         return settled(self._catalogs.load(table), record_id, tasks)
 
     def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
-        """Delete those of these files that no snapshot of freshly loaded metadata lists; answers those deleted.
+        """Delete those of these files that no snapshot of freshly loaded metadata lists. Returns the deleted ones.
 
-        Outputs of merges, manifests and manifest lists; these last, as they tell what the attempt was built on.
-
-        None where another table has the name by now: the files' own table may live on under another.
+        The files are outputs of merges, manifests and manifest lists. The lists are deleted last, because they tell which snapshot the
+        attempt was built on. If another table has the name by now, nothing is deleted: the files' own table may live on under another name.
         """
         loaded = self._catalogs.load(table)
         if str(loaded.metadata.table_uuid) != table_uuid:
@@ -124,7 +123,8 @@ class IcebergCommitter:
         return tuple(deleted)
 
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
-        """Files in the data location whose names carry one of these task ids, and in the metadata location one of these records'."""
+        """The files in the data folder whose names hold one of these task ids, and those in the metadata folder with one of these record
+        ids."""
         loaded = self._catalogs.load(table)
         location = data_folder(loaded.metadata.location, loaded.metadata.properties)
         with translated(f"the files of table {table}"):
@@ -134,7 +134,7 @@ class IcebergCommitter:
             return (*data, *(metadata_files(loaded, frozenset(record_ids)) if record_ids else ()))
 
     def may_land(self, table: TableIdentifier, record_ids: Sequence[RecordId]) -> Sequence[str]:
-        """Those of these records of which an attempt was built on what is the head now: a late request of it would land."""
+        """Those of these records that may still land: one of their attempts was built on the snapshot that is the head now."""
         loaded = self._catalogs.load(table)
         with translated(f"the files of table {table}"):
             parents = parents_of_attempts(loaded, frozenset(record_ids))
@@ -142,9 +142,9 @@ class IcebergCommitter:
         return tuple(record_id for record_id in record_ids if head in parents.get(record_id, ()))
 
     def check_writable(self, table: TableIdentifier) -> None:
-        """Write one tiny file where merged files go, and delete it. Raises AccessDenied when that is not allowed.
+        """Write one tiny file to the folder of merged files, and delete it. Raises AccessDenied if this is not allowed.
 
-        Any other failure is left to the merge, which tries again and says what is wrong with which file.
+        Other failures are ignored here. The merge tries again, and says what is wrong with which file.
         """
         loaded = self._catalogs.load(table)
         location = data_folder(loaded.metadata.location, loaded.metadata.properties)
@@ -156,21 +156,21 @@ class IcebergCommitter:
             if is_waiting(kind):
                 raise AccessDenied(f"table {table}: nothing can be written to {location}: {advice(kind)} ({error})") from error
             return
-        # One name for all checks: where nothing may be deleted, one file stays.
+        # All checks use the same name. So only one file stays if nothing may be deleted.
         delete_quietly(loaded.io, [f"{location}/{_WRITE_CHECK}"])
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
-        """FileIO properties that open the table's files, vended credentials included; nothing that opens the catalog itself."""
+        """The FileIO properties that open the table's files, vended credentials included. Properties that open the catalog are left out."""
         properties = self._catalogs.load(table).io.properties
         keep = {key: str(value) for key, value in properties.items() if key.startswith(_FILE_IO_PREFIXES)}
         if any(key.startswith("s3.signer") for key in keep):
-            # Remote signing asks the catalog for each request.
+            # Remote signing asks the catalog at each request.
             keep.update({key: str(properties[key]) for key in ("uri", "token") if key in properties})
         return keep
 
 
 class _Commit:
-    """One call of `commit`: its attempts and what they share."""
+    """One call of `commit`: its attempts, and what they share."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class _Commit:
         except CompactionError as error:
             if not self._unanswered:
                 raise
-            # An earlier attempt of this call may land yet, whatever stopped this one.
+            # This attempt was stopped, but an earlier attempt of this call may still land.
             return CommitOutcome(CommitState.UNKNOWN, reason=str(error), unanswered=True)
 
     def _run(self) -> CommitOutcome:
@@ -222,7 +222,7 @@ class _Commit:
             wait_ms = min(
                 _whole(policy, "commit.retry.min-wait-ms", 100) * 2 ** (attempt - 1), _whole(policy, "commit.retry.max-wait-ms", 60_000)
             )
-            # Half fixed, half random: two committers that met once must not meet again.
+            # Half of the wait is random, so that two committers that met once do not meet again.
             self._sleep(wait_ms * (0.5 + self._jitter()) / 1000)
 
     def _load(self) -> Table:
@@ -238,7 +238,7 @@ class _Commit:
         return loaded
 
     def _attempt(self, loaded: Table, attempt: int) -> CommitOutcome | None:
-        """One attempt; None for a lost race."""
+        """Make one attempt. None if it lost the race."""
         assert self._reader is not None
         assert self._paths_in is not None
         landed = landed_by_record(loaded, self._record_id, self._tasks)
@@ -309,14 +309,14 @@ class _Commit:
     def _after_no(
         self, loaded: Table, transaction: Transaction, done: CommitOutcome, refusal: CommitRefused | None
     ) -> CommitOutcome | None:
-        """The catalog said no. Still looked up: a server or proxy that sent it on twice may say no to its own success."""
+        """The catalog refused. Look for the snapshot anyway: a server or proxy that sent the request twice may refuse the second one."""
         try:
             fresh = self._catalogs.load(self._table)
             landed = has_landed(fresh, loaded, transaction)
         except CompactionError as error:
             if refusal is None:
                 return self._unknown(done, error)
-            # What it wrote stays for upkeep, which knows it by the record's id.
+            # The manifests stay. Upkeep finds them by the id of the record.
             raise refusal from refusal.__cause__
         if landed:
             return done
@@ -326,7 +326,7 @@ class _Commit:
         return None
 
     def _after_silence(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
-        """The answer got lost: fresh metadata may prove that it landed. What it wrote stays, for upkeep."""
+        """The answer got lost. Fresh metadata may prove that the commit landed. The manifests stay, for upkeep."""
         _logger.warning("table=%s record=%s answer of the catalog lost: %s", self._table, self._record_id, error)
         self._unanswered = True
         try:
@@ -338,7 +338,7 @@ class _Commit:
             return done
         if head_id(fresh.metadata) == done.snapshot_before:
             return self._unknown(done, error)
-        # Main moved on from the attempt's parent. It may land only after a rollback to it, and then finds its manifests.
+        # Main has moved on from the parent of the attempt. The attempt can land only after a rollback, and must then find its manifests.
         return None
 
     def _unknown(self, done: CommitOutcome, error: Exception) -> CommitOutcome:
@@ -346,14 +346,14 @@ class _Commit:
         return CommitOutcome(CommitState.UNKNOWN, snapshot_before=done.snapshot_before, reason=reason)
 
     def _drop(self, loaded: Table, fresh: Table, transaction: Transaction) -> None:
-        """Delete an attempt's manifests, unless the table was renamed away: it may have landed there."""
+        """Delete the manifests of an attempt. They stay if another table has the name now: they may have landed in the renamed one."""
         if fresh.metadata.table_uuid == loaded.metadata.table_uuid:
             delete_quietly(loaded.io, transaction.written)
 
     def _prepare(
         self, tasks: Sequence[CompactionTask], loaded: Table, head: HeadFiles
     ) -> tuple[dict[TaskId, tuple[TaskOutput, ...]], dict[TaskId, str]]:
-        """Outputs by task id as this head describes them, and the tasks whose outputs do not fit it."""
+        """The outputs of each task as this head describes them, and the reasons of the tasks whose outputs do not fit the head."""
         prepared: dict[TaskId, tuple[TaskOutput, ...]] = {}
         unfit: dict[TaskId, str] = {}
         for task in tasks:
@@ -370,7 +370,7 @@ class _Commit:
     def _changes(
         self, decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]], head: HeadFiles
     ) -> Sequence[SnapshotChange]:
-        # Tasks come oldest first: where two plans named one key, the younger one's value stands. A repeated attempt says the same.
+        # Tasks come in the order of their plans. If two plans name one key, the value of the younger plan counts, at every attempt.
         asked = {key: value for task in self._tasks for key, value in task.snapshot_properties.items()}
         properties = {**asked, RECORD_ID_PROPERTY: self._record_id}
         changes = []
@@ -399,7 +399,7 @@ def _file_name(path: str) -> str:
 
 
 def _is_metadata(path: str) -> bool:
-    # Merges write Parquet only.
+    # Merges write only Parquet files, so an Avro file is a manifest or a manifest list.
     return path.endswith(".avro")
 
 

@@ -1,4 +1,4 @@
-"""PyIceberg's, SQLAlchemy's and the file system's errors as ours: what, key, value, rule and what to do next."""
+"""Translates errors of PyIceberg, SQLAlchemy and file systems into ours, which say what is wrong and what to do next."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONFIGURATION = "ConfigResponse"
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise our errors for the outside world's; `what` names what was read, e.g. "table lake.shop.orders"."""
+    """Raise our errors in place of those of other libraries. `what` names the thing that was read, for example "table lake.shop.orders"."""
     try:
         yield
     except CompactionError:
@@ -64,9 +64,9 @@ def translated(what: str) -> Iterator[None]:
         if (answer := http_answer(error)) is not None:
             raise _answered(what, answer) from error
         if type(error).__name__ == "TTransportException":
-            # A Hive metastore's connection; its library is installed only where Hive is used.
+            # The connection to a Hive metastore failed. The library of this error is installed only where Hive is used.
             raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
-        # Whatever a library does with content that it was not written for: one such table must stop no other.
+        # A library may raise any error for content that it does not expect. One such table must not stop the others.
         raise StorageUnavailable(
             f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"
         ) from error
@@ -80,12 +80,12 @@ def _of_rest(what: str, error: Exception) -> CompactionError:
 
 
 def _answered(what: str, answer: HttpAnswer) -> CompactionError:
-    """What a REST catalog's answer means that is an error."""
+    """Our error for the answer of a REST catalog."""
     if answer.status in _DENIED:
         return AccessDenied(f"{what}: no permission: {answer}; check the catalog's credentials and rights")
     if answer.status == 404 and answer.url.endswith("/v1/config"):
         where = f"{what}: {answer}: the uri is not that of an Iceberg REST catalog"
-        # A catalog that knows no such warehouse answers this too, and says so.
+        # A catalog that does not know the warehouse answers this too, and adds a sentence about it.
         if answer.said:
             return ConfigError(f"{where}, or there is no such warehouse; correct 'uri' or 'warehouse'")
         return ConfigError(f"{where}; correct 'uri', to which /v1/config is added")
@@ -108,7 +108,7 @@ def _of_files(what: str, error: OSError) -> CompactionError:
 
 
 def _malformed(what: str, error: Exception) -> CompactionError:
-    """Metadata that is no JSON was damaged; any other was written by rules that we do not know."""
+    """Our error for metadata that cannot be read. If it is no JSON it was damaged; otherwise it follows rules that we do not know."""
     cause = error if isinstance(error, Malformed) else error.__cause__
     if isinstance(cause, Malformed):
         first = cause.errors()[0]
@@ -132,11 +132,11 @@ def _malformed(what: str, error: Exception) -> CompactionError:
 
 
 def _is_metadata(place: tuple[int | str, ...], kind: str) -> bool:
-    """Whether it is the table's metadata inside of an answer that breaks a rule, rather than the answer itself."""
+    """Whether the table's metadata inside an answer breaks a rule, and not the answer itself."""
     return place[:1] == ("metadata",) and (len(place) > 1 or kind != "missing")
 
 
 def _text(error: BaseException) -> str:
-    # SQLAlchemy appends the statement and a link; the first line says what happened.
+    # SQLAlchemy appends the statement and a link. The first line says what happened.
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

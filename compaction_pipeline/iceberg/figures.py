@@ -1,4 +1,4 @@
-"""Counts for the record: files and bytes of the whole table before and after, and of what went in."""
+"""Counts for the record of a commit: files and bytes of the whole table before and after, and of what was merged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def counted(
 
 
 def figures_of_history(loaded: Table, first: Snapshot, last: Snapshot, added: set[str], removed: set[str]) -> CommitFigures:
-    """The figures of a commit that was found, as far as its parent is still there."""
+    """The figures of a commit that was found in the table. Empty if the snapshot before it has been expired."""
     reader = HeadReader(loaded.io)
     parent = loaded.metadata.snapshot_by_id(first.parent_snapshot_id) if first.parent_snapshot_id is not None else None
     if parent is None:

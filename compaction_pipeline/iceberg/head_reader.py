@@ -1,4 +1,4 @@
-"""The files of a snapshot for one commit: manifests never change, so each is read once however many attempts there are."""
+"""Reads the files of a snapshot for one commit. Manifests never change, so each is read only once for all attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compaction_pipeline.iceberg.scan import manifests_of, unpartitioned_spec_id
 
 
 class HeadReader:
-    """Reads live files and entries, remembering manifests by path."""
+    """Reads live files and entries, and keeps them by the path of their manifest."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
@@ -26,11 +26,11 @@ class HeadReader:
         self._entries: dict[str, Sequence[ManifestEntry]] = {}
 
     def live_files(self, metadata: TableMetadata, snapshot: Snapshot | None) -> tuple[LiveFile, ...]:
-        """Every live file of a snapshot, of what we compact; TableRefused for a file that we do not."""
+        """Every live file of a snapshot. Raises TableRefused for a file that we do not compact."""
         if snapshot is None:
             return ()
         manifests = manifests_of(snapshot, self._io)
-        # Those that the head no longer lists would only take memory.
+        # Manifests that the head no longer lists would only take memory.
         current = {manifest.manifest_path for manifest in manifests}
         self._files = {path: files for path, files in self._files.items() if path in current}
         for manifest in manifests:
@@ -39,14 +39,14 @@ class HeadReader:
         return tuple(file for manifest in manifests for file in self._files[manifest.manifest_path])
 
     def entries(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
-        """The live entries of a manifest with all that must be carried over."""
+        """The live entries of a manifest, with everything that a rewrite must carry over."""
         if manifest.manifest_path not in self._entries:
             self._entries[manifest.manifest_path] = read_entries(self._io, manifest)
         return self._entries[manifest.manifest_path]
 
 
 def head_layout(metadata: TableMetadata) -> HeadLayout:
-    """What the commit's rules need of the metadata."""
+    """What the rules of a commit need to know of the metadata."""
     return HeadLayout(
         unpartitioned_spec_ids=unpartitioned_spec_ids(metadata),
         field_ids={schema.schema_id: frozenset(schema.field_ids) for schema in metadata.schemas},
@@ -54,7 +54,8 @@ def head_layout(metadata: TableMetadata) -> HeadLayout:
 
 
 def listed_metadata(io: FileIO, metadata: TableMetadata, names: Iterable[str]) -> frozenset[str]:
-    """Those of these file names that a manifest list, or a manifest, of any snapshot has. By name: one file has several paths."""
+    """Those of these file names that are a manifest list or a manifest of any snapshot. Names are compared because one file may have
+    several paths."""
     wanted = set(names)
     found = {_name(snapshot.manifest_list) for snapshot in metadata.snapshots if snapshot.manifest_list} & wanted
     for snapshot in reversed(metadata.snapshots):
@@ -69,9 +70,9 @@ def _name(path: str) -> str:
 
 
 def listed_paths(io: FileIO, metadata: TableMetadata, paths: Iterable[str]) -> Mapping[str, str]:
-    """Those of `paths` that any manifest of any snapshot lists, DELETED entries included, with that manifest's path.
+    """Those of `paths` that a manifest of any snapshot lists, DELETED entries included; each with the path of that manifest.
 
-    By name, which is unique among the files that we write: a table whose location was given another scheme names one file in two ways.
+    File names are compared, and ours are unique. If the location of a table was given another scheme, one file has two paths.
     """
     wanted: dict[str, list[str]] = defaultdict(list)
     for path in paths:

@@ -1,6 +1,6 @@
 """Finds out from a table's metadata whether, and how, an earlier commit of ours landed.
 
-By the record id in the snapshots' summaries, else by the outputs in any manifest. Reads only; deletes and decides nothing.
+It looks for the record id in the summaries of the snapshots, and then for the outputs in the manifests. It only reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from compaction_pipeline.iceberg.scan import manifests_of
 
 
 def settled(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
-    """How an earlier commit of this record ended; UNKNOWN while an attempt of it may still land."""
+    """How an earlier commit of this record ended. UNKNOWN while one of its attempts may still land."""
     landed = landed_by_record(loaded, record_id, tasks)
     if landed is not None:
         return landed
@@ -49,7 +49,7 @@ def settled(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask])
 
 
 def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
-    """How an earlier commit of this record ended, when a snapshot carries it; None when none does."""
+    """How an earlier commit of this record ended, if a snapshot carries its id. None if no snapshot does."""
     metadata = loaded.metadata
     ours = [one for one in metadata.snapshots if one.summary is not None and one.summary[RECORD_ID_PROPERTY] == record_id]
     if not ours:
@@ -85,7 +85,7 @@ def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
 
 
 def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
-    """The attempt is in the table: by its snapshots, or, were they expired at once, by its manifests in later snapshots."""
+    """Whether the attempt is in the table: its snapshots are or, if they were expired at once, its manifests are in later snapshots."""
     ours = {staged.snapshot.snapshot_id for staged in transaction.staged}
     before = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
     newer = [snapshot for snapshot in fresh.metadata.snapshots if snapshot.snapshot_id not in before]
@@ -97,7 +97,8 @@ def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
 
 
 def parents_of_attempts(loaded: Table, record_ids: Collection[RecordId]) -> Mapping[str, set[int | None]]:
-    """The snapshots that attempts of these records were built on, from the manifest lists that they left and no snapshot names."""
+    """By record, the snapshots on which attempts were built. They stand in manifest lists that the attempts left, and that no snapshot
+    names."""
     named = {snapshot.manifest_list.rsplit("/", 1)[-1] for snapshot in loaded.metadata.snapshots if snapshot.manifest_list}
     parents: dict[str, set[int | None]] = {}
     for path in metadata_files(loaded, record_ids):
@@ -109,14 +110,14 @@ def parents_of_attempts(loaded: Table, record_ids: Collection[RecordId]) -> Mapp
             with AvroFile[Record](loaded.io.new_input(path)) as reader:
                 text = reader.header.meta.get("parent-snapshot-id", "null")
         except (EOFError, ValueError):
-            # Killed while writing it: that attempt never came to its swap.
+            # The process was killed while it wrote this list, so the attempt never reached its swap.
             continue
         parents.setdefault(record_id, set()).add(int(text) if text.lstrip("-").isdigit() else None)
     return parents
 
 
 def metadata_files(loaded: Table, record_ids: Collection[RecordId]) -> Sequence[str]:
-    """Paths of the manifests and manifest lists that commits of these records wrote, live ones included."""
+    """The paths of all manifests and manifest lists that commits of these records wrote, live ones included."""
     metadata = loaded.metadata
     location = metadata.properties.get("write.metadata.path", f"{metadata.location.rstrip('/')}/metadata")
     return [path for path in files_under(loaded.io, location, recursive=False) if name_in(path.rsplit("/", 1)[-1]) in record_ids]

@@ -1,4 +1,4 @@
-"""Files under a location, for finding leftovers. PyIceberg's FileIO cannot list; the file systems under it can."""
+"""Lists files below a location, to find leftovers. PyIceberg's FileIO cannot list files, but PyArrow's file systems can."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 
 def files_under(io: FileIO, location: str, *, recursive: bool = True) -> Iterator[str]:
-    """Full paths of the files under `location`, as the table names them; none when there is no such folder."""
+    """The full paths of the files below `location`, in the form that the table uses. Empty if there is no such folder."""
     base = location.rstrip("/")
-    # Whatever FileIO the catalog chose, PyArrow opens the same location by the same properties.
+    # PyArrow opens the same location with the same properties, whichever FileIO the catalog chose.
     scheme, netloc, path = PyArrowFileIO.parse_location(base, io.properties)
     filesystem = PyArrowFileIO(io.properties).fs_by_scheme(scheme, netloc)
     for info in filesystem.get_file_info(FileSelector(path, recursive=recursive, allow_not_found=True)):

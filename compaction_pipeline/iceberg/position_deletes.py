@@ -1,4 +1,4 @@
-"""Which data files a position-delete file names: read from its `file_path` column alone."""
+"""Reads which data files a position-delete file names, from its column `file_path` alone."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 
 class PositionDeletePaths:
-    """Answers `paths_in` for one commit; every file is opened once at most, row group by row group."""
+    """Answers `paths_in` for one commit. It opens each file at most once, and reads it row group by row group."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._known: dict[str, frozenset[str] | None] = {}
 
     def __call__(self, delete: LiveFile) -> frozenset[str] | None:
-        """The paths in the file; None when the file is gone."""
+        """The paths that the file names. None if the file is gone."""
         if delete.path not in self._known:
             self._known[delete.path] = self._read(delete.path)
         return self._known[delete.path]

@@ -1,8 +1,8 @@
-"""Snapshots that PyIceberg cannot make: REPLACE, delete files, explicit data sequence numbers.
+"""Makes snapshots that PyIceberg cannot make: REPLACE, delete files, explicit data sequence numbers.
 
-Players: `SnapshotChange` says what one snapshot adds and removes; `stage` writes its manifests and manifest list on top of
-given metadata and answers the metadata updates; `Transaction` chains staged snapshots and swaps the catalog's pointer once;
-Nothing is registered with PyIceberg's own transaction, whose retry does not validate.
+A `SnapshotChange` says what one snapshot adds and removes. `Transaction.stage` writes its manifests and its manifest list on top of the
+metadata so far. `Transaction.commit` swaps the catalog's pointer once, for all staged snapshots. Nothing is registered with PyIceberg's own
+transaction, because its retry does not validate.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from compaction_pipeline.iceberg.manifests.lists import read_manifests, write_ma
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 
 _ENTRIES_PER_MANIFEST = 20_000
-"""A manifest of about 8 MB, Iceberg's own target; planning reads manifests in parallel."""
+"""A manifest then has about 8 MB, which is Iceberg's own target. Several manifests can be read in parallel."""
 
 CommitStep = Literal[
     "before-load",
@@ -64,7 +64,7 @@ CommitStep = Literal[
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A file to add. `sequence_number` None: the data sequence number is the new snapshot's."""
+    """A file to add. If `sequence_number` is None, the data sequence number is that of the new snapshot."""
 
     file: DataFile
     sequence_number: int | None = None
@@ -72,7 +72,7 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class SnapshotChange:
-    """What one snapshot does. `removed` are files of the head as it lists them: only their manifests are written again."""
+    """What one snapshot does. `removed` are files as the head lists them. Only the manifests of these files are written again."""
 
     operation: Operation
     added: Sequence[AddedFile] = ()
@@ -82,7 +82,7 @@ class SnapshotChange:
 
 @dataclass(frozen=True)
 class StagedSnapshot:
-    """A snapshot whose manifests are written but that no metadata names yet."""
+    """A snapshot whose manifests are written, but that no metadata names yet."""
 
     snapshot: Snapshot
     updates: tuple[TableUpdate, ...]
@@ -91,12 +91,12 @@ class StagedSnapshot:
 
 
 def manifest_name(name: str, number: int) -> str:
-    """File name of a manifest; `name` tells whose it is."""
+    """The file name of a manifest. `name` tells which commit it belongs to."""
     return f"{name}-m{number}.avro"
 
 
 def manifest_list_name(snapshot_id: int, attempt: int, name: str) -> str:
-    """File name of a manifest list, as Java makes it; `name` tells whose it is."""
+    """The file name of a manifest list, in Java's form. `name` tells which commit it belongs to."""
     return f"snap-{snapshot_id}-{attempt}-{name}.avro"
 
 
@@ -105,16 +105,16 @@ _MANIFEST_NAME = re.compile(r"(.+)-\d+-[0-9a-f]{8}-m\d+\.avro")
 
 
 def name_in(file_name: str) -> str | None:
-    """The `name` in the file name of a manifest or manifest list; None where it has another form than a transaction's."""
+    """The `name` in the file name of a manifest or a manifest list. None if the file name has another form."""
     match = _LIST_NAME.fullmatch(file_name) or _MANIFEST_NAME.fullmatch(file_name)
     return match[1] if match else None
 
 
 class Transaction:
-    """Snapshots of main on top of one loaded table, committed together or not at all, tried once.
+    """Snapshots of main on top of one loaded table. They are committed together or not at all, in one try.
 
-    `name` goes into the names of the files written. `entries` reads a manifest's live entries (a caller may cache: manifests
-    never change). `on_step` is told before each file is written and around the swap.
+    `name` becomes part of the names of written files. `entries` reads the live entries of a manifest; it may keep them, because manifests
+    never change. `on_step` is called before and after each file is written, and before and after the swap.
     """
 
     def __init__(
@@ -129,14 +129,14 @@ class Transaction:
         self._table = table
         self._name = name or str(uuid4())
         self._attempt = attempt
-        # Two processes may commit one record, each as its first attempt (the other was thought dead): neither may write over,
-        # nor delete, a manifest of the other, which may be live.
+        # Two processes may commit one record, each as its first attempt, if one was thought dead. The token keeps them from overwriting or
+        # deleting each other's manifests, which may be live.
         self._token = uuid4().hex[:8]
         self._entries = entries or (lambda manifest: read_entries(table.io, manifest))
         self._on_step = on_step
         self._updates: tuple[TableUpdate, ...] = ()
         self._numbers = iter(range(1_000_000))
-        # Live files of manifests that this transaction wrote, by path: an earlier snapshot of ours may have moved them.
+        # The live files of manifests that this transaction wrote, by path. An earlier snapshot of this transaction may have moved a file.
         self._moved: dict[str, str] = {}
         self.staged: list[StagedSnapshot] = []
         self.metadata: TableMetadata = table.metadata
@@ -147,7 +147,7 @@ class Transaction:
         return tuple(path for staged in self.staged for path in staged.written)
 
     def stage(self, change: SnapshotChange) -> StagedSnapshot:
-        """Write the manifests of one more snapshot, on top of those staged before. Files written by a failed try are deleted."""
+        """Write the manifests of one more snapshot, on top of the staged ones. If this fails, the written files are deleted."""
         written: list[str] = []
         try:
             staged = self._stage(change, written)
@@ -160,18 +160,21 @@ class Transaction:
         return staged
 
     def commit(self) -> None:
-        """Swap the catalog's pointer. CommitFailedException: for certain not; any other error leaves the outcome unknown."""
+        """Swap the catalog's pointer.
+
+        Raises CommitFailedException if it was not swapped for certain. After any other error the outcome is unknown.
+        """
         head = self._table.metadata.refs.get(MAIN_BRANCH)
         requirements: tuple[TableRequirement, ...] = (
             AssertTableUUID(uuid=self._table.metadata.table_uuid),
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=head.snapshot_id if head else None),
         )
         self._on_step("before-swap")
-        # Not Transaction.commit_transaction: it retries without validating. `_do_commit` also honours
+        # `Transaction.commit_transaction` of PyIceberg retries without validating, so it is not used. `_do_commit` also follows
         # write.metadata.delete-after-commit.enabled.
         self._table._do_commit(updates=self._updates, requirements=requirements)
         if self.staged and self._table.metadata.snapshot_by_id(self.staged[-1].snapshot.snapshot_id) is None:
-            # A redirect, for one, turns the request into one that only reads.
+            # For example, a redirect may turn the request into one that only reads.
             raise CommitStateUnknownException("the catalog said yes, but the metadata that it answered lacks the snapshot")
         self._on_step("after-swap")
 
@@ -196,7 +199,7 @@ class Transaction:
             parent_snapshot_id=parent.snapshot_id if parent else None,
             manifest_list=locations.new_metadata_location(manifest_list_name(snapshot_id, self._attempt, self._name)),
             sequence_number=sequence_number,
-            # Never before the head's: a reader that travels by time must not see them out of order.
+            # The time is never before that of the head: a reader that travels in time must see the snapshots in order.
             timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
             summary=_summary(change, removed, parent, self._changed_partitions(change)),
             schema_id=metadata.current_schema_id,
@@ -214,7 +217,7 @@ class Transaction:
     def _entries_after(
         self, change: SnapshotChange, inherited: Sequence[ManifestFile], snapshot_id: int
     ) -> tuple[Sequence[ManifestFile], Mapping[tuple[ManifestContent, int], list[ManifestEntry]], Sequence[DataFile | CarriedFile]]:
-        """(Manifests that stay as they are, entries to be written by content and spec, files that were removed)."""
+        """The manifests that stay, the entries to write (by content and partition spec), and the files that are removed."""
         going_from: dict[str, set[str]] = defaultdict(set)
         for file in change.removed:
             going_from[self._moved.get(file.path, file.manifest_path)].add(file.path)
@@ -230,7 +233,7 @@ class Transaction:
             paths = going_from[manifest.manifest_path]
             for entry in self._entries(manifest):
                 going = entry.data_file.file_path in paths
-                # A removed file stays visible as DELETED under our snapshot id: a row delta that began before us must fail.
+                # A removed file stays visible as DELETED with our snapshot id, so that a row delta that began before this commit fails.
                 groups[manifest.content, manifest.partition_spec_id].append(
                     entry_of(
                         ManifestEntryStatus.DELETED if going else ManifestEntryStatus.EXISTING,
@@ -250,7 +253,7 @@ class Transaction:
     def _written_groups(
         self, writer: ManifestWriter, groups: Mapping[tuple[ManifestContent, int], list[ManifestEntry]]
     ) -> Sequence[ManifestFile]:
-        """Write manifests of these entries, and remember which manifest a live file moved to."""
+        """Write manifests of these entries, and note which manifest each live file moved to."""
         manifests = []
         for (content, spec_id), entries in groups.items():
             for start in range(0, len(entries), _ENTRIES_PER_MANIFEST):
@@ -279,7 +282,7 @@ class Transaction:
 
 
 def _main_at(snapshot_id: int, metadata: TableMetadata) -> SetSnapshotRefUpdate:
-    # A ref update replaces the whole ref: without them, main would lose its retention settings.
+    # A ref update replaces the whole ref. Without these three values, main would lose its retention settings.
     main = metadata.refs.get(MAIN_BRANCH)
     return SetSnapshotRefUpdate(
         ref_name=MAIN_BRANCH,
@@ -297,7 +300,7 @@ def _kept_and_touched(manifests: Sequence[ManifestFile], removed: Mapping[str, s
         if manifest.manifest_path in removed:
             touched.append(manifest)
         elif manifest.has_added_files() or manifest.has_existing_files():
-            # One without live entries says only what an older snapshot removed: history that this list need not carry.
+            # A manifest without live entries only tells what an older snapshot removed. The new list does not need it.
             kept.append(manifest)
     missing = set(removed) - {manifest.manifest_path for manifest in touched}
     if missing:
@@ -306,7 +309,7 @@ def _kept_and_touched(manifests: Sequence[ManifestFile], removed: Mapping[str, s
 
 
 def delete_quietly(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete files that nothing names; one that cannot be deleted is left behind, the caller's error matters more."""
+    """Delete files that nothing names. A file that cannot be deleted stays: the caller's own error matters more."""
     for path in paths:
         try:
             io.delete(path)
@@ -324,7 +327,7 @@ _KINDS: Mapping[DataFileContent, tuple[str, str, str]] = {
 def _summary(
     change: SnapshotChange, removed: Sequence[DataFile | CarriedFile], parent: Snapshot | None, changed_partitions: int
 ) -> Summary:
-    """Java's SnapshotSummary: counts of what came and went, and totals continued from the parent's."""
+    """The summary as Java makes it: counts of added and removed files, and totals that continue those of the parent."""
     counts: dict[str, int] = defaultdict(int)
     totals: dict[str, int] = defaultdict(int)
     for sign, files in ((1, [added.file for added in change.added]), (-1, removed)):
@@ -344,7 +347,7 @@ def _summary(
     previous = parent.summary.additional_properties if parent and parent.summary else None
     for key in _TOTALS:
         before = "0" if parent is None else (previous or {}).get(key)
-        # A parent that does not say its total leaves ours unknown, as in Java.
+        # If the parent does not tell its total, ours is unknown, as in Java.
         if before is not None and before.lstrip("-").isdigit() and int(before) + totals[key] >= 0:
             texts[key] = str(int(before) + totals[key])
     return Summary(change.operation, **{**texts, **change.properties})

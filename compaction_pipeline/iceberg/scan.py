@@ -1,6 +1,6 @@
 """Reads catalogs and table metadata: the TableScan port.
 
-A table is loaded by `head` and remembered; `manifests` and `live_files` answer for that metadata. Nothing is written.
+`head` loads a table and keeps it. `manifests` and `live_files` then answer for this metadata. Nothing is written.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _ENCRYPTION_KEY = "encryption.key-id"
 
 
 class IcebergScan:
-    """TableScan on PyIceberg."""
+    """The TableScan on PyIceberg."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
         self._loaded: dict[TableIdentifier, Table] = {}
 
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
-        """Every table that the catalog lists, all namespaces, sorted."""
+        """Every table that the catalog lists, in all namespaces, sorted."""
         return self._catalogs.tables(catalog)
 
     def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
-        """Where the newest metadata of each table lies, if the catalog tells it of all in one answer; else none."""
+        """The location of each table's newest metadata, if the catalog tells all of them in one answer. Empty otherwise."""
         return self._catalogs.locations(catalog)
 
     def head(self, table: TableIdentifier) -> TableHead:
-        """The table's newest metadata, loaded afresh. NotFoundError when it was dropped, TableRefused when it cannot be read."""
+        """The table's newest metadata, loaded afresh. Raises NotFoundError if the table was dropped, TableRefused if it cannot be read."""
         loaded = self._catalogs.load(table)
         self._loaded[table] = loaded
         return head_of(table, loaded)
 
     def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
-        """The manifest list of a snapshot; NotFoundError when the metadata that `head` loaded last does not know it."""
+        """The manifest list of a snapshot. Raises NotFoundError if the metadata that `head` loaded last does not have the snapshot."""
         loaded = self._table(table)
         snapshot = loaded.metadata.snapshot_by_id(snapshot_id)
         if snapshot is None:
@@ -60,7 +60,7 @@ class IcebergScan:
             return tuple(manifest_ref(manifest) for manifest in manifests_of(snapshot, loaded.io))
 
     def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
-        """The live entries of a manifest. TableRefused for a file that we do not compact (Avro, ORC, encrypted)."""
+        """The live entries of a manifest. Raises TableRefused for a file that we do not compact (Avro, ORC, encrypted)."""
         loaded = self._table(table)
         with translated(f"manifest {manifest.path} of table {table}"):
             yield from read_live_files(loaded.io, loaded.metadata, manifest.handle)
@@ -78,7 +78,7 @@ def manifests_of(snapshot: Snapshot, io: FileIO) -> Sequence[ManifestFile]:
 
 
 def manifest_ref(manifest: ManifestFile) -> ManifestRef:
-    """What the core sees of a manifest."""
+    """The manifest as the core sees it."""
     return ManifestRef(
         path=manifest.manifest_path,
         content="DELETES" if manifest.content == ManifestContent.DELETES else "DATA",
@@ -90,7 +90,7 @@ def manifest_ref(manifest: ManifestFile) -> ManifestRef:
 
 
 def head_of(table: TableIdentifier, loaded: Table) -> TableHead:
-    """The head of a loaded table, with the reason why it is refused, if it is."""
+    """The head of a loaded table. If the table is refused, it holds the reason."""
     metadata = loaded.metadata
     snapshot = metadata.snapshot_by_name(MAIN_BRANCH)
     return TableHead(
@@ -106,7 +106,7 @@ def head_of(table: TableIdentifier, loaded: Table) -> TableHead:
 
 
 def layout_of(metadata: TableMetadata) -> TableLayout:
-    """All schemas, specs and sort orders as JSON of the spec's appendix C."""
+    """All schemas, specs and sort orders, as JSON of the spec's appendix C."""
     specs = metadata.specs()
     return TableLayout(
         location=metadata.location,
@@ -123,12 +123,12 @@ def layout_of(metadata: TableMetadata) -> TableLayout:
 
 
 def unpartitioned_spec_ids(metadata: TableMetadata) -> frozenset[int]:
-    """Specs whose equality deletes are global."""
+    """The partition specs whose equality deletes are global."""
     return frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
 
 
 def refusal_of(metadata: TableMetadata) -> str | None:
-    """Why we do not compact this table, as far as its metadata says; Avro, ORC and encrypted files show in the manifests."""
+    """Why we do not compact this table, as far as its metadata tells. Avro, ORC and encrypted files are found in the manifests."""
     properties: Mapping[str, str] = metadata.properties
     if properties.get(_TABLE_FORMAT, "").upper() == "MIXED_ICEBERG" or _KEYED_STORE in properties:
         key = _KEYED_STORE if _KEYED_STORE in properties else _TABLE_FORMAT

@@ -1,5 +1,8 @@
-"""Metadata files are read again before anybody is told of them: while the storage stumbles, and once more before one is called lost
-or corrupt, for whoever is told so rolls the table back."""
+"""Reads metadata files again before an error is reported.
+
+A read that fails in passing is repeated. A file is called lost or corrupt only after a second, fresh read, because a person who is told so
+rolls the table back.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ from compaction_pipeline.file_io.s3_stores import LONGEST_PAUSE, RETRIES, RETRY_
 _Read = TypeVar("_Read", bound=Callable[..., Any])
 
 sleep = time.sleep
-"""Tests put their own here."""
+"""Tests replace this."""
 
 
 def looked_at_twice(read: _Read) -> _Read:
-    """A function that reads metadata files, made to read them again before it tells of an error.
+    """Decorate a function that reads metadata files, so that it reads them again before it raises an error.
 
-    While the storage fails in passing: as often, and for as long, as requests to S3 are sent again by its client. When it calls a file
-    missing or corrupt: once, afresh.
+    While the storage fails in passing, it is repeated as often, and for as long, as the client for S3 repeats its requests. If it calls a
+    file missing or corrupt, it is repeated once, and reads the file afresh.
     """
 
     @wraps(read)
@@ -39,7 +42,7 @@ def looked_at_twice(read: _Read) -> _Read:
         except (FileNotFoundError, StorageUnavailable) as error:
             if not _blames_a_file(error):
                 raise
-            # What this process remembers of it may be what is wrong.
+            # The copy that this process keeps of the file may be what is wrong.
             immutable_files.clear()
             return _patiently(read, *args, **options)
 
@@ -58,7 +61,11 @@ def _patiently(read: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether a file system stumbled. Not a catalog, whose limits are short on purpose; nor S3, whose client was patient already."""
+    """Whether a file system failed in passing.
+
+    Errors of catalogs do not count, because their time limits are short on purpose. Errors of S3 do not count, because its client has
+    already repeated the request.
+    """
     failure = error.__cause__ if isinstance(error, StorageUnavailable) else error
     if not isinstance(failure, OSError) or isinstance(failure, RequestException) or isinstance(failure.__cause__, BaseError):
         return False

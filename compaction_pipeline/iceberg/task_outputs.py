@@ -1,4 +1,4 @@
-"""What a commit checks of merged files before it puts them into the table: on storage, of the right partition, as written."""
+"""Checks merged files before a commit adds them: they are on storage as they were written, and in the right partition."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, pa
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """A file to add, as the manifest and as the rules see it."""
+    """A file to add, in the form of the manifest and in the form that the rules need."""
 
     file: DataFile
     live: LiveFile
 
 
 def outputs_are_live(task: CompactionTask, head: HeadFiles) -> bool:
-    """Whether outputs of the task are in the table already, under whatever record."""
+    """Whether outputs of the task are in the table already, under any record."""
     return any(output.path in head.data.by_path or output.path in head.deletes for output in outputs_of(task))
 
 
 def check_constants(task: CompactionTask, head: HeadFiles) -> None:
-    """Identity-partitioned columns that a file lacks were filled from the plan: it must have had what the manifest says."""
+    """Check that the partition values that were merged are still those of the manifest.
+
+    A file may lack an identity-partitioned column. The merge then filled it with the value in the plan. Raises CommitConflict.
+    """
     for data in task.work.inputs:
         live = head.data.by_path.get(data.path)
         if live is not None and repr([one.value for one in live.partition]) != repr([one.value for one in data.partition]):
@@ -45,13 +48,14 @@ def check_constants(task: CompactionTask, head: HeadFiles) -> None:
 
 
 def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles) -> TaskOutput:
-    """A merged file as this head's manifest entry. Raises CommitConflict when it does not fit the head, or is not on storage as written."""
+    """A merged file as an entry of this head's manifests. Raises CommitConflict if it does not fit the head, or is not on storage as it was
+    written."""
     metadata = loaded.metadata
     if output.spec_id not in metadata.specs():
         raise CommitConflict(f"its output {output.path} has partition spec {output.spec_id}, which the table no longer has")
     struct = partition_struct(metadata, output.spec_id)
     file = data_file_of(output, struct)
-    # As this head writes it: a type may have been promoted since the plan.
+    # The partition as this head writes it: a type may have been promoted since the plan.
     partition = PartitionReader(struct).read(file.partition)
     converts = task.work.action is TaskAction.CONVERT
     for data in task.work.inputs:
@@ -68,7 +72,8 @@ def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, hea
         partition=partition,
         file_size_bytes=output.file_size_bytes,
         record_count=output.record_count,
-        # A merged file gets the plan's: a later delete must reach it. New position deletes inherit the new snapshot's.
+        # A merged file gets the sequence number of the plan, so that later deletes reach it. New position deletes get that of the new
+        # snapshot.
         data_sequence_number=task.sequence_number if output.content is FileContent.DATA else metadata.next_sequence_number(),
         referenced_data_file=output.referenced_data_file,
     )
@@ -76,7 +81,7 @@ def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, hea
 
 
 def _check_on_storage(io: FileIO, output: OutputFile) -> None:
-    # An output that was cleaned away, or never fully written, would be lost rows once its inputs are gone.
+    # If an output was removed, or was not written completely, its rows would be lost once the inputs are gone.
     with translated(f"output {output.path}"):
         try:
             size = len(io.new_input(output.path))
@@ -87,7 +92,7 @@ def _check_on_storage(io: FileIO, output: OutputFile) -> None:
 
 
 def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]]) -> CommitFigures:
-    """What the commit changes in numbers, for the record."""
+    """The numbers that the commit changes, for the record."""
     by_path = {file.path: file for file in files}
     inputs = [by_path[file.path] for task in decision.merges for file in task.work.inputs]
     merged = [output.live for task in decision.merges for output in outputs[task.task_id]]

@@ -1,7 +1,7 @@
-"""Connections of psycopg2 that wait for an answer of PostgreSQL for a limited time.
+"""Connections of psycopg2 that wait only a limited time for an answer of PostgreSQL.
 
-libpq has no such limit, and a `statement_timeout` is kept by the server, which may be what hangs. So a timer shuts the connection's
-socket: libpq then ends its wait with an error, and the connection is never used again.
+libpq has no such limit. A `statement_timeout` is enforced by the server, which may be what hangs. So a timer shuts down the socket of the
+connection. libpq then ends its wait with an error, and the connection is never used again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 
 
 def bounded_connection(limits: RequestLimits) -> Callable[..., connection]:
-    """A `connection_factory` of psycopg2. What is asked has `read_seconds`, the end of a transaction `commit_seconds`.
+    """A `connection_factory` of psycopg2. A question may take `read_seconds`, and the end of a transaction `commit_seconds`.
 
-    A limit that passes is an OperationalError. A COMMIT that was sent may still be carried out by a server that goes on later.
+    When the limit has passed, OperationalError is raised. A COMMIT that was sent may still be carried out if the server goes on later.
     """
 
     class BoundedCursor(cursor):
@@ -55,11 +55,11 @@ def _answered_within(seconds: float, asked: connection) -> Iterator[None]:
     if asked.closed:
         yield
         return
-    # A descriptor of its own: that of the connection may be another file's by the time that the limit passes.
+    # The timer needs a file descriptor of its own: by then, the number of the connection's descriptor may belong to another file.
     try:
         wire = socket.socket(fileno=os.dup(asked.fileno()))
     except OSError as error:
-        # No OSError leaves here: one around a COMMIT would be taken for a metadata file that could not be written.
+        # No OSError may leave here. Around a COMMIT it would mean that a metadata file could not be written.
         raise OperationalError(f"no file descriptor is left to bound the wait for PostgreSQL: {error}") from error
     passed = threading.Event()
 

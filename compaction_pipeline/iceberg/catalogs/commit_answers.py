@@ -1,4 +1,4 @@
-"""Reads out of an error what the catalog answered to a commit; `core/commit/answers.py` decides what that proves."""
+"""Reads from an error what the catalog answered to a commit. `core/commit/answers.py` decides what the answer proves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 
 
 def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]) -> Answer:
-    """What the error of a commit proves. `statuses`: how a REST catalog answered each sending of the request."""
+    """What the error of a commit proves. `statuses` tells how a REST catalog answered each time the request was sent."""
     if isinstance(catalog, BoundedRestCatalog):
         return of_http(statuses)
     if isinstance(error, CommitFailedException) or is_lock_timeout(error):
@@ -23,25 +23,28 @@ def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]
         return Answer.REFUSED if _is_readonly(error) else of_sql(getattr(error.orig, "pgcode", None))
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
-        # An error of botocore, which is installed only where Glue is used.
+        # This is an error of botocore, which is installed only where Glue is used.
         return of_aws(str(response["Error"].get("Code", "")), int(response.get("ResponseMetadata", {}).get("RetryAttempts", 0)))
     return Answer.UNKNOWN
 
 
 def answer_in_words(error: Exception, statuses: Sequence[int | None]) -> str:
-    """What the catalog said, on one line, with its HTTP status where there is one."""
+    """What the catalog said, on one line, with the HTTP status if there is one."""
     text = " ".join(str(error).split()) or type(error).__name__
     return f"HTTP {statuses[-1]}: {text}" if statuses and statuses[-1] is not None else text
 
 
 def is_metadata_not_written(catalog: Catalog, error: Exception) -> bool:
-    """These catalogs write the metadata file first and talk to their database by other errors: a file's means that it was never asked."""
+    """Whether the catalog's database was never asked, because the new metadata file could not be written.
+
+    These catalogs write the file first, and errors of their databases are no OSError.
+    """
     writes_first = isinstance(catalog, SqlCatalog) or type(catalog).__name__ == "GlueCatalog"
     return writes_first and isinstance(error, OSError) and not isinstance(error, (ConnectionError, TimeoutError))
 
 
 def is_lock_timeout(error: BaseException) -> bool:
-    """SQLite gave up waiting for a lock: for certain nothing was written."""
+    """Whether SQLite gave up waiting for a lock. For certain nothing was written then."""
     return isinstance(error, OperationalError) and "database is locked" in str(error)
 
 

@@ -1,7 +1,6 @@
-"""Reads out of an error how a REST catalog answered a question: with which HTTP status, where, and what it said.
+"""Reads from an error how a REST catalog answered: the HTTP status, the URL and the message.
 
-A catalog that answered did not stay silent: a person who is told its status and URL knows whether the uri is wrong, a login is missing,
-or the server is ill.
+With these a person knows whether the uri is wrong, a login is missing, or the server is ill.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from requests import HTTPError
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """An answer that is an error. `url` is without login and query; `said` is the catalog's own sentence, None where it sent none."""
+    """An answer that reports an error. `url` has no login and no query. `said` is the catalog's own message; None if it sent none."""
 
     status: int
     url: str
@@ -27,7 +26,7 @@ class HttpAnswer:
 
 
 def http_answer(error: BaseException) -> HttpAnswer | None:
-    """The answer behind an error of PyIceberg or requests; None when none came."""
+    """The answer behind an error of PyIceberg or requests. None if there was no answer."""
     failed = error if isinstance(error, HTTPError) else error.__cause__
     if not isinstance(failed, HTTPError) or failed.response is None:
         return None
@@ -35,13 +34,13 @@ def http_answer(error: BaseException) -> HttpAnswer | None:
 
 
 def shown_url(url: str) -> str:
-    """A URL as a person may see it: without login and query, for both may hold secrets."""
+    """A URL without login and query, because both may hold secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _said(text: str) -> str | None:
-    """`type: message` of an error as Iceberg's specification writes it; what a proxy says is no sentence for people."""
+    """The `type: message` of an error in the form of Iceberg's specification. None for other texts, for example the page of a proxy."""
     try:
         answer = ErrorResponse.model_validate_json(text).error
     except ValidationError:

@@ -1,7 +1,7 @@
-"""Lets PyIceberg load v1 metadata whose snapshots name their manifests themselves, without a manifest list.
+"""Lets PyIceberg load v1 metadata in which a snapshot names its manifests itself and has no manifest list.
 
-The specification allows it in v1, and early writers did so; PyIceberg 0.12 wants a manifest list of every snapshot. Its model is relaxed
-here, in place, once; such a snapshot stays as it is when metadata is written again.
+The specification allows this in v1, and early writers did it. PyIceberg 0.12 requires a manifest list. This module changes PyIceberg's
+model in place, once. Such a snapshot is written back as it was.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _FIELD = "inline_manifests"
 
 
 def accept_inline_manifests() -> None:
-    """Make a snapshot's manifest list optional, keep its `manifests`, and rebuild the models that hold snapshots. Idempotent."""
+    """Make a snapshot's manifest list optional, keep its `manifests`, and rebuild the models that hold snapshots. A second call does
+    nothing."""
     fields = Snapshot.model_fields
     if _FIELD in fields:
         return
@@ -39,6 +40,6 @@ def accept_inline_manifests() -> None:
 
 
 def inline_paths(snapshot: Snapshot) -> Sequence[str] | None:
-    """The manifests that a snapshot names itself; None where it names none, which is other than an empty list."""
+    """The manifests that a snapshot names itself. None if it names none; an empty list has another meaning."""
     paths: Sequence[str] | None = getattr(snapshot, _FIELD, None)
     return paths

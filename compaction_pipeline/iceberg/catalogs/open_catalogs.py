@@ -1,6 +1,6 @@
-"""Catalogs by our name, opened with PyIceberg and kept open.
+"""Opens the registered catalogs with PyIceberg, and keeps them open.
 
-A catalog is opened again when its properties change. Nothing is created: a database file that is not there is an error.
+A catalog is opened again when its properties change. Nothing is created: a database file that does not exist is an error.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 CATALOG_NAME_PROPERTY = "catalog-name"
-"""Overrides the name handed to PyIceberg: SQL catalogs filter their rows by the name that the writing engine gave."""
+"""The value replaces the name that PyIceberg gets. The rows of a SQL catalog carry the name that the writing engine gave it."""
 
 _HTTP = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
 _TELLS_TYPE = re.compile(r"https?:|thrift:|sqlite|postgresql", re.IGNORECASE)
-"""What PyIceberg knows a kind of catalog by."""
+"""The beginnings by which PyIceberg knows the kind of a catalog."""
 
 _BUSY_TIMEOUT_MS = 30_000
-"""How long a writer waits for another one's lock on a SQLite catalog: several processes commit at once."""
+"""How long a writer waits for another writer's lock on a SQLite catalog. Several processes commit at once."""
 
 
 class Catalogs:
-    """Opens catalogs and loads tables. Errors: NotFoundError (a table), ConfigError, StorageUnavailable, TableRefused."""
+    """Opens catalogs and loads tables. Raises NotFoundError (for a table), ConfigError, StorageUnavailable, TableRefused."""
 
     def __init__(self, entry_of: Callable[[str], CatalogEntry], limits: RequestLimits = RequestLimits()) -> None:
         self._entry_of = entry_of
@@ -58,7 +58,7 @@ class Catalogs:
         use_bounded_sql_catalogs(limits)
 
     def catalog(self, name: str) -> Catalog:
-        """The opened catalog of our name."""
+        """The open catalog with this registered name."""
         entry = self._entry_of(name)
         opened = self._open.get(name)
         if opened is None or opened[0] != entry.properties:
@@ -78,10 +78,10 @@ class Catalogs:
             raise NotFoundError(f"{error}; a level that holds a dot stands in backticks: {dotted}") from error
 
     def tables(self, name: str) -> tuple[TableIdentifier, ...]:
-        """Every table of every namespace, nested ones too, sorted.
+        """Every table of every namespace, nested ones included, sorted.
 
-        ConfigError for a SQL catalog without a namespace of its name whose database holds other names: most likely Spark or
-        Flink named it.
+        Raises ConfigError for a SQL catalog without any namespace under its name, if its database holds other names. Most likely Spark or
+        Flink gave the catalog one of these.
         """
         catalog = self.catalog(name)
         found: set[TableIdentifier] = set()
@@ -91,7 +91,7 @@ class Catalogs:
                 try:
                     found.update(TableIdentifier(name, tuple(levels[:-1]), levels[-1]) for levels in catalog.list_tables(namespace))
                 except NoSuchNamespaceError:
-                    # Dropped meanwhile, or only the upper part of another one's name.
+                    # The namespace was dropped meanwhile, or is only the upper level of another one.
                     continue
             others = self.other_names(name) if not namespaces else ()
         if others:
@@ -102,7 +102,7 @@ class Catalogs:
         return tuple(sorted(found))
 
     def locations(self, name: str) -> Mapping[TableIdentifier, str]:
-        """Metadata of every table of a SQL catalog by one query; empty for other kinds, which answer table by table."""
+        """The metadata locations of all tables of a SQL catalog, by one query. Empty for other kinds, which answer table by table."""
         catalog = self.catalog(name)
         if not isinstance(catalog, SqlCatalog):
             return {}
@@ -116,7 +116,7 @@ class Catalogs:
         }
 
     def other_names(self, name: str) -> tuple[str, ...]:
-        """Other catalog names that the database of a SQL catalog holds; empty for other kinds."""
+        """The other catalog names in the database of a SQL catalog. Empty for other kinds."""
         catalog = self.catalog(name)
         if not isinstance(catalog, SqlCatalog):
             return ()
@@ -132,14 +132,14 @@ def _loaded(catalog: Catalog, table: TableIdentifier) -> Table:
 
 
 def iceberg_identifier(table: TableIdentifier) -> Identifier:
-    """The identifier inside the catalog: without our name of the catalog."""
+    """The identifier of a table inside its catalog, which does not hold our name of the catalog."""
     return (*table.namespace, table.name)
 
 
 def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
     properties = dict(entry.properties)
     name = properties.pop(CATALOG_NAME_PROPERTY, entry.name)
-    # PyIceberg would create tables, and SQLite even the file, in whatever database a typing error names.
+    # PyIceberg would create tables in any database that a misspelled uri names, and SQLite even the file.
     creates = properties.setdefault("init_catalog_tables", "false").lower() == "true"
     if not creates:
         _check_database_file(entry)
@@ -149,7 +149,7 @@ def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
         try:
             catalog = load_catalog(name, **properties)
         except Malformed:
-            # A REST catalog's answer, though pydantic calls it a ValueError too.
+            # A REST catalog sent this answer. pydantic's error is a ValueError too.
             raise
         except (ImportError, ArgumentError) as error:
             _check_database(entry, error)
@@ -164,10 +164,10 @@ def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
 
 
 def _limit_hive(catalog: Catalog, limits: RequestLimits) -> None:
-    """Give every connection to a Hive metastore a limit: PyIceberg opens a new one per call, and sets none."""
+    """Give every connection to a Hive metastore a time limit. PyIceberg opens a new connection for each call, and sets no limit."""
     if type(catalog).__name__ != "HiveCatalog":
         return
-    # Installed only where Hive is used.
+    # The library is installed only where Hive is used.
     sockets = importlib.import_module("thrift.transport.TSocket")
 
     class BoundedSocket(sockets.TSocket):  # type: ignore[misc,name-defined]
@@ -187,7 +187,7 @@ def _check_type(entry: CatalogEntry) -> None:
     uri = entry.properties.get("uri")
     if kind is not None and kind.lower() not in known:
         raise ConfigError(f"catalog {entry.name!r}: 'type' is {kind!r} but must be one of {', '.join(known)}; correct it with -p type=…")
-    # The uri itself is not repeated: it may hold a password where we do not expect one.
+    # The message does not repeat the uri, which may hold a password in an unexpected place.
     if kind is not None and kind.lower() == CatalogType.REST.value and uri and not _HTTP.match(uri):
         raise ConfigError(
             f"catalog {entry.name!r}: the 'uri' of a REST catalog must begin with http:// or https:// and name a host; "
@@ -198,7 +198,7 @@ def _check_type(entry: CatalogEntry) -> None:
 
 
 def _check_database(entry: CatalogEntry, error: Exception) -> None:
-    """Raise what a person should know of a database that cannot be opened, unless it is one of those that are supported."""
+    """Raise an error that names the supported databases, if the uri names another one."""
     kind = entry.properties.get("type", CatalogType.SQL.value)
     uri = entry.properties.get("uri", "")
     if kind.lower() == CatalogType.SQL.value and not uri.startswith(("sqlite:", "sqlite+", "postgresql:", "postgresql+")):
@@ -215,7 +215,7 @@ def _check_database_file(entry: CatalogEntry) -> None:
     with translated(f"catalog {entry.name!r}"):
         path = make_url(uri).database
     if path and path != ":memory:" and not os.path.isfile(path.removeprefix("file:")):
-        # Not NotFoundError: tables of a disk that is not mounted are not gone, and nothing known of them may be forgotten.
+        # NotFoundError would be wrong here: if a disk is not mounted, its tables are not gone, and what is known of them must stay.
         raise ConfigError(f"catalog {entry.name!r} cannot be opened: 'uri' is {uri} but there is no database file {path}: correct the path")
 
 
@@ -233,13 +233,13 @@ def _wait_for_locks(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def configure(connection: Any, record: Any) -> None:
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-        # A connection sqlite3.connect opened waits 5 s by default; a read-only database keeps its journal mode.
+        # A connection that sqlite3.connect opened waits for 5 s by default. A read-only database keeps its journal mode.
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except Exception:
             return
 
-    # Connections that PyIceberg opened before know nothing of it.
+    # Connections that PyIceberg opened earlier do not have these settings.
     engine.dispose()
 
 
@@ -248,7 +248,7 @@ def _namespaces(name: str, catalog: Catalog) -> list[Identifier]:
     try:
         waiting: list[Identifier] = list(catalog.list_namespaces())
     except NoSuchNamespaceError as error:
-        # Nothing was asked for that could be missing: the path that the catalog's configuration leads to is wrong.
+        # Only the namespaces were asked for, and these always exist. So the path in the catalog's configuration is wrong.
         answer = http_answer(error)
         if answer is None:
             raise
@@ -261,7 +261,7 @@ def _namespaces(name: str, catalog: Catalog) -> list[Identifier]:
             continue
         found.append(namespace)
         try:
-            # Some catalogs answer the full list whatever they are asked (Hive, Glue): only real children are followed.
+            # Hive and Glue answer the full list to every question, so only real children are followed.
             waiting.extend(child for child in catalog.list_namespaces(namespace) if len(child) > len(namespace))
         except (NoSuchNamespaceError, NotImplementedError):
             continue

@@ -1,8 +1,10 @@
-"""PyIceberg's REST catalog with four rules of ours.
+"""PyIceberg's REST catalog with four rules of our own.
 
-No request waits for ever; the request of a commit is sent once, and how it was answered is known; metadata comes with every snapshot;
-and a token that the catalog gave for one table goes with no other's requests. PyIceberg's own sends a commit again after 401 and 419,
-waits for ever, leaves snapshots out where a property says so, and keeps a table's token in the headers of all requests that follow.
+- No request waits for ever. PyIceberg sets no time limit.
+- The request of a commit is sent once, and its answer is noted. PyIceberg sends it again after 401 and 419.
+- Metadata holds every snapshot. PyIceberg leaves snapshots out if a property says so.
+- A token that the catalog gave for one table is not sent with requests for another. PyIceberg keeps it in the headers of all later
+  requests.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from compaction_pipeline.iceberg.catalogs.http_answers import shown_url
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """How long a catalog may take to accept a connection, to go on with an answer, and to answer a commit, in seconds.
+    """How many seconds a catalog may take to accept a connection, to send the next part of an answer, and to answer a commit.
 
-    A tick of Dagster cannot be told to end, so what it waits for is short; an answer to a commit is worth waiting for.
+    Dagster cannot tell a tick to end, so the first two are short. It is worth waiting for the answer to a commit.
     """
 
     connect_seconds: float = 5
@@ -45,23 +47,24 @@ class RequestLimits:
 
 @dataclass
 class Sends:
-    """How each sending of a request was answered: its HTTP status, None while, or where, no whole answer came."""
+    """How a request was answered each time it was sent: its HTTP status, or None if no whole answer has come."""
 
     statuses: list[int | None] = field(default_factory=list)
 
 
 REST_SECONDS = 10
-"""A catalog that left a question without an answer is asked nothing for so long: a tick over 200 tables waits for it once."""
+"""A catalog that left a question without an answer is asked nothing for this time. So a tick over 200 tables waits for it only once."""
 
 _silent_until: dict[str, float] = {}
-"""By host, for the whole process: each tick opens its catalogs anew. Moments of the monotonic clock."""
+"""By host, the time of the monotonic clock until which nothing is asked. It holds for the whole process, because each tick opens its
+catalogs again."""
 
 _SENDS: ContextVar[Sends | None] = ContextVar("sends", default=None)
 
 
 @contextmanager
 def counted_sends() -> Iterator[Sends]:
-    """Note every request that a REST catalog sends in this block and thread."""
+    """Note every request that a REST catalog sends in this block and this thread."""
     sends = Sends()
     token = _SENDS.set(sends)
     try:
@@ -71,34 +74,35 @@ def counted_sends() -> Iterator[Sends]:
 
 
 def use_bounded_rest_catalogs(limits: RequestLimits) -> None:
-    """From now on PyIceberg opens ours for `type=rest`, and wherever only the form of 'uri' tells the type."""
+    """Make PyIceberg open our REST catalog, for `type=rest` and where the form of 'uri' tells the type."""
     AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: BoundedRestCatalog(name, limits, **properties)
-    # `auth.type=oauth2` asks for its token past the catalog's session.
+    # With `auth.type=oauth2` PyIceberg does not use the catalog's session to get its token.
     post = partial(requests.post, timeout=(limits.connect_seconds, limits.read_seconds))
     setattr(auth, "requests", SimpleNamespace(post=post))  # noqa: B010
 
 
 class BoundedRestCatalog(RestCatalog):
-    """A REST catalog that follows the module's rules; raises what PyIceberg's raises."""
+    """A REST catalog that follows the rules of this module. It raises the errors of PyIceberg's."""
 
     def __init__(self, name: str, limits: RequestLimits, **properties: str) -> None:
         self._limits = limits
         super().__init__(name, **properties)
-        # With the referenced ones only, a commit of ours that is history by now would look as if it had never been made.
+        # If only referenced snapshots were loaded, an older commit of ours would look as if it had never been made.
         self.properties[SNAPSHOT_LOADING_MODE] = "all"
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         once = cast("Any", RestCatalog.commit_table).retry_with(stop=stop_after_attempt(1))
-        # PyIceberg writes the table's token into the session's headers: into those of a copy, which shares connections and login.
+        # PyIceberg writes the token of the table into the headers of the session. This copy has its own headers, and shares connections and
+        # login.
         alone = copy(self)
         alone._session = copy(self._session)
         alone._session.headers = self._session.headers.copy()
         return cast("CommitTableResponse", once(alone, table, requirements, updates))
 
     def _config_headers(self, session: Session) -> None:
-        # The first thing that PyIceberg does with a new session: before it asks for a token.
+        # PyIceberg calls this first for a new session, before it asks for a token.
         for prefix, adapter in list(session.adapters.items()):
             session.mount(prefix, BoundedAdapter(adapter, self._limits))
         super()._config_headers(session)
@@ -111,14 +115,15 @@ class BoundedRestCatalog(RestCatalog):
 
 
 class BoundedAdapter(BaseAdapter):
-    """Sends by another adapter, within limits, reads the answer to its end, and notes it. Raises what `requests` raises."""
+    """Sends requests through another adapter, within time limits. It reads each answer to its end, and notes it. It raises the errors of
+    `requests`."""
 
     def __init__(self, inner: BaseAdapter, limits: RequestLimits) -> None:
         super().__init__()
         self._inner = inner
         self._limits = limits
         if isinstance(inner, HTTPAdapter):
-            # A connection that cannot be made is tried again; anything else may have reached the server.
+            # Only a connection that could not be made is tried again. Any other request may have reached the server.
             inner.max_retries = inner.max_retries.new(other=0)
 
     def send(
@@ -142,10 +147,10 @@ class BoundedAdapter(BaseAdapter):
         try:
             response = self._inner.send(request, stream, timeout or (self._limits.connect_seconds, seconds), verify, cert, proxies)
             if not stream:
-                # An answer that is cut off is none.
+                # Read all of the answer: if it is cut off, it does not count.
                 _ = response.content
         except (Timeout, ConnectionError) as error:
-            # A body that stops coming is a ConnectionError to `requests`.
+            # If an answer stops before its end, `requests` raises ConnectionError.
             if sends is None and (isinstance(error, Timeout) or "timed out" in str(error)):
                 _silent_until[host] = time.monotonic() + REST_SECONDS
             raise

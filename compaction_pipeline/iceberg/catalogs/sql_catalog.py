@@ -1,8 +1,8 @@
-"""PyIceberg's SQL catalog with limits of time on PostgreSQL: no question of ours waits for ever, whatever the server does.
+"""PyIceberg's SQL catalog with time limits on PostgreSQL, so that no question waits for ever.
 
-libpq limits how long a connection is made, and notices a network or machine that is gone. A server that is there and silent (stopped,
-hung on its disk) it waits for without end, so `iceberg/catalogs/bounded_psycopg2.py` limits every answer too. The driver psycopg 3 gets the
-limits of libpq only.
+libpq limits the time to connect, and notices when a network or a machine is gone. It waits without end for a server that is there but
+silent, for example because it was stopped or hangs on its disk. So `iceberg/catalogs/bounded_psycopg2.py` limits the time of every answer,
+too. With the driver psycopg 3 only the limits of libpq hold.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 
 
 def use_bounded_sql_catalogs(limits: RequestLimits) -> None:
-    """From now on PyIceberg opens ours for `type=sql`, and wherever only the form of 'uri' tells the type."""
+    """Make PyIceberg open our SQL catalog, for `type=sql` and where the form of 'uri' tells the type."""
     AVAILABLE_CATALOGS[CatalogType.SQL] = lambda name, properties: BoundedSqlCatalog(name, limits, **properties)
 
 
 class BoundedSqlCatalog(SqlCatalog):
-    """A SQL catalog that follows the module's rule; raises what PyIceberg's raises."""
+    """A SQL catalog that follows the rule of this module. It raises the errors of PyIceberg's."""
 
     def __init__(self, name: str, limits: RequestLimits, **properties: str) -> None:
         self._limits = limits
         super().__init__(name, **properties)
 
     def _init_catalog(self) -> None:
-        # The first thing that PyIceberg does with a new engine: before it asks anything.
+        # PyIceberg calls this first for a new engine, before it asks anything.
         if self.engine.dialect.name == "postgresql":
             _limit_postgres(self.engine, self._limits)
         super()._init_catalog()
 
 
 def _limit_postgres(engine: Engine, limits: RequestLimits) -> None:
-    """Give every connection that the engine opens limits, where 'uri' sets none."""
+    """Give time limits to every connection that the engine opens, where 'uri' sets none."""
     if engine.dialect.driver not in ("psycopg2", "psycopg"):
         return
 
     @event.listens_for(engine, "do_connect")
     def limit(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
-        # libpq takes whole seconds, and reads 1 as 2.
+        # libpq takes whole seconds, and treats 1 as 2.
         seconds = max(2, int(limits.connect_seconds))
         options.setdefault("connect_timeout", seconds)
         options.setdefault("keepalives_idle", seconds)

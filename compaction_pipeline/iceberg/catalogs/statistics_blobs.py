@@ -1,7 +1,7 @@
 """Lets PyIceberg load tables whose statistics hold a blob type that it does not know.
 
-PyIceberg 0.12 knows two blob types by name and refuses the whole table for any other (`literal_error`), though a reader may ignore
-statistics. Its models are relaxed here, in place, once: what is in the metadata is kept when we commit.
+PyIceberg 0.12 knows two blob types, and refuses a table with any other (`literal_error`), although a reader may ignore statistics. This
+module changes its models in place, once. A commit of ours keeps what the metadata holds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pyiceberg.table import CommitTableResponse, metadata, statistics
 
 
 def accept_any_blob_type() -> None:
-    """Relax `BlobMetadata.type` to any text and rebuild the models that hold it. Idempotent."""
+    """Let `BlobMetadata.type` be any text, and rebuild the models that hold it. A second call does nothing."""
     field = statistics.BlobMetadata.model_fields["type"]
     if field.annotation is str:
         return
