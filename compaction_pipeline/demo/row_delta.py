@@ -27,9 +27,9 @@ def row_delta(
 ) -> None:
     """Commit data and delete files in one snapshot on the table's newest metadata, as Flink does.
 
-    All files get the new snapshot's sequence number: an equality delete does not reach data of the same call, a position delete
-    does. Operation: `append` without deletes, `delete` without data, else `overwrite`. Retries a
-    lost race 20 times; raises CommitFailedException then. `table` is refreshed.
+    All files get the sequence number of the new snapshot. So an equality delete does not reach data of the same call, but a position delete
+    does. The operation is `append` without deletes, `delete` without data, and otherwise `overwrite`. A lost race is tried again, up to 20
+    times; then CommitFailedException is raised. `table` is refreshed.
     """
     deletes = bool(position_deletes or equality_deletes)
     operation = Operation.APPEND if not deletes else Operation.OVERWRITE if data else Operation.DELETE

@@ -1,7 +1,5 @@
-"""One Parquet file at a time, written for a table: what the demo, tests and benchmarks write with.
-
-Field ids, metrics and bounds are in the description; merges write with the kernel in `merging/`, never with this.
-"""
+"""Writes one Parquet file at a time, for the demo, tests and benchmarks. Merges never use this; the kernel in `merging/` writes their
+files."""
 
 from __future__ import annotations
 
@@ -41,12 +39,11 @@ def write_parquet_file(
     schema_id: int | None = None,
     parquet: Mapping[str, Any] | None = None,
 ) -> OutputFile:
-    """Write `rows` as `name`.parquet under the table's data location and describe the file; nothing is committed.
+    """Write `rows` as `name`.parquet below the table's data location, and describe the file. Nothing is committed.
 
-    Columns are matched by name with the table's schema (`schema_id` None: the current one); an equality-delete file
-    holds the columns of `equality_ids`, a position-delete file `file_path` and `pos`, which are sorted here. `partition` is
-    the record of the spec (`spec_id` None: the current one), `parquet` are options of PyArrow's writer. ConfigError for rows that
-    do not fit.
+    Columns are matched by name with the schema `schema_id`, by default the current one. An equality-delete file holds the columns of
+    `equality_ids`. A position-delete file holds `file_path` and `pos`, and is sorted here. `partition` is the record of the spec `spec_id`,
+    by default the current one. `parquet` are options of PyArrow's writer. Raises ConfigError for rows that do not fit.
     """
     schema = _file_schema(table, content, equality_ids, schema_id)
     rows = _fitted(rows, schema, content, name)
@@ -58,7 +55,7 @@ def write_parquet_file(
         )
     with output.to_input_file().open() as stream:
         metadata = pq.read_metadata(stream)
-    # Cut path bounds would hide from a reader which file the positions are of.
+    # If path bounds were cut, a reader could not see which file the positions belong to.
     metrics = {"write.metadata.metrics.default": "full"} if content is FileContent.POSITION_DELETES else table.metadata.properties
     statistics = data_file_statistics_from_parquet_metadata(
         metadata, compute_statistics_plan(schema, metrics), parquet_path_to_id_mapping(schema)
@@ -90,7 +87,7 @@ def write_parquet_file(
 
 
 def _fitted(rows: pa.Table, schema: Schema, content: FileContent, name: str) -> pa.Table:
-    """The rows with exactly the columns of the schema, sorted where they are positions. ConfigError for rows that do not fit."""
+    """The rows with exactly the columns of the schema; positions are sorted. Raises ConfigError for rows that do not fit."""
     missing = [column.name for column in schema.fields if column.name not in rows.column_names and column.required]
     if missing:
         raise ConfigError(f"file {name!r} lacks the required columns {missing}: add them to the rows")

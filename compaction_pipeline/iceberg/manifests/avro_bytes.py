@@ -1,7 +1,7 @@
 """Finds Avro values in bytes without turning them into Python values (Avro spec: "Binary Encoding").
 
-A value that is only carried from one manifest into another is a slice of bytes here: whatever a decoder would make of it, it stays
-what it was. Schemas are Avro's JSON, as `plain_schema` gives them.
+A value that is carried from one manifest into another is a slice of bytes here. So it does not change, whatever a decoder would make of it.
+Schemas are Avro's JSON, in the form of `plain_schema`.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from functools import lru_cache
 from typing import Any
 
 AvroType = Any
-"""A name, a list (union), or a mapping: JSON of an Avro schema."""
+"""An Avro schema in its JSON form: a name, a list (union), or a mapping."""
 
 Skip = Callable[[bytes, int], int]
-"""From the place where a value begins to the place behind it."""
+"""Takes the place where a value begins, and returns the place behind the value."""
 
 _NAMED = ("record", "error", "enum", "fixed")
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
 class UnknownAvro(Exception):
-    """A schema or codec that Avro or Iceberg may allow, but that is not read here: nothing is corrupt."""
+    """A schema or codec that Avro or Iceberg may allow, but that this version does not read. Nothing is corrupt."""
 
 
 def plain_schema(schema: AvroType) -> AvroType:
-    """A schema that says how bytes lie, and no more: names that refer to a type are replaced by it, each type has a name of its own,
-    and `logicalType` is called `logical`, so that a library answers numbers and bytes and no dates (years beyond 9999 are valid).
+    """A schema that only says how bytes lie.
 
-    UnknownAvro for a name that nothing defines, or a type that holds itself.
+    Each name that refers to a type is replaced by the type, and each type gets a name of its own. `logicalType` becomes `logical`, so that
+    a library gives numbers and bytes, and no dates, which in Python end at the year 9999. Raises UnknownAvro for a name that is not
+    defined, or a type that contains itself.
     """
     return _Plain().of(schema)
 
@@ -81,7 +82,7 @@ class _Plain:
 
 
 def named_once(schema: AvroType) -> AvroType:
-    """A schema in which no two types have one name, which Java refuses: two decimals of one precision, say, have by PyIceberg."""
+    """A schema in which no two types have one name, which Java refuses. PyIceberg gives two decimals of one precision the same name."""
     seen: set[str] = set()
 
     def renamed(kind: AvroType) -> AvroType:
@@ -103,7 +104,7 @@ def named_once(schema: AvroType) -> AvroType:
 
 
 def read_long(content: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it. ValueError for one that is longer than Avro allows, IndexError at the end."""
+    """A zigzag varint, and the position behind it. Raises ValueError if it is longer than Avro allows, IndexError if the bytes end."""
     byte = content[position]
     position += 1
     if byte < 0x80:
@@ -121,7 +122,7 @@ def read_long(content: bytes, position: int) -> tuple[int, int]:
 
 
 def long_bytes(value: int) -> bytes:
-    """A number as a zigzag varint."""
+    """The zigzag varint of a number."""
     number = (value << 1) ^ (value >> 63)
     packed = bytearray()
     while number > 0x7F:
@@ -132,7 +133,7 @@ def long_bytes(value: int) -> bytes:
 
 
 def nullable(kind: AvroType) -> tuple[AvroType, int | None]:
-    """The type of an optional value and the place of null in its union; a required one's type and None."""
+    """The type of an optional value, and the place of null in its union. For a required value: its type and None."""
     if isinstance(kind, list):
         if len(kind) == 1:
             return kind, None
@@ -143,13 +144,16 @@ def nullable(kind: AvroType) -> tuple[AvroType, int | None]:
 
 
 def type_name(kind: AvroType) -> str:
-    """`record`, `long`, `fixed` …, or `union`."""
+    """The name of a type: `record`, `long`, `fixed` and so on, or `union`."""
     return "union" if isinstance(kind, list) else str(kind if isinstance(kind, str) else kind["type"])
 
 
 def skipper(kind: AvroType) -> Skip:
-    """The way over a value of this type. The skip raises IndexError or ValueError where the bytes cannot be such a value; it may end
-    behind the bytes where they were cut: whoever walks a block looks whether it ended where the block does."""
+    """A function that skips a value of this type.
+
+    It raises IndexError or ValueError if the bytes cannot be such a value. If the bytes were cut, it may return a place behind their end.
+    So the caller must check that a block ends where its last value ends.
+    """
     name = type_name(kind)
     if name == "union":
         return _skip_union(kind)
@@ -171,13 +175,13 @@ def skipper(kind: AvroType) -> Skip:
 
 
 class RecordWalk:
-    """Where the fields of a record lie: the beginning of each, and the end of the last."""
+    """Finds where the fields of a record begin, and where the last one ends."""
 
     def __init__(self, record: AvroType) -> None:
         self._skips = [skipper(field["type"]) for field in record["fields"]]
 
     def places(self, content: bytes, position: int) -> list[int]:
-        """The beginning of each field of the record that begins here, in its order, then its end."""
+        """For the record that begins at `position`: where each of its fields begins, in order, and where the last one ends."""
         places = [position]
         for skip in self._skips:
             position = skip(content, position)
@@ -186,14 +190,14 @@ class RecordWalk:
 
 
 def items(kind: AvroType, content: bytes, position: int) -> Iterator[tuple[int, int]]:
-    """Where the items of an array begin and end, whatever runs its writer made."""
+    """Where each item of an array begins and ends. The writer may have split the array into runs of any kind."""
     skip = skipper(kind["items"])
     while True:
         count, position = read_long(content, position)
         if count == 0:
             return
         if count < 0:
-            # The size of the run in bytes stands in front of it.
+            # The size of the run in bytes stands before its items.
             _, position = read_long(content, position)
         for _ in range(abs(count)):
             start, position = position, skip(content, position)
@@ -201,7 +205,7 @@ def items(kind: AvroType, content: bytes, position: int) -> Iterator[tuple[int, 
 
 
 def read_bytes(content: bytes, position: int) -> bytes:
-    """A string's or byte array's content. ValueError where it would end behind the bytes."""
+    """The content of a string or a byte array. Raises ValueError if it would end behind the bytes."""
     length, start = read_long(content, position)
     if length < 0 or start + length > len(content):
         raise ValueError(f"it ends after {len(content)} bytes, inside of a value: it was cut")
@@ -262,7 +266,7 @@ def _skip_array(kind: AvroType) -> Skip:
     inner = [field["type"] for field in kind["fields"]] if type_name(kind) == "record" else [kind]
     names = [type_name(each) for each in inner]
     if all(name in ("int", "long") for name in names):
-        # Most of an entry are counts of columns: a run of them is passed at once.
+        # Counts of columns are most of an entry, so a run of numbers is skipped at once.
         return _skip_runs(None, len(names))
     if names == ["int", "bytes"]:
         return _skip_runs(None, 0)
@@ -270,7 +274,7 @@ def _skip_array(kind: AvroType) -> Skip:
 
 
 def _skip_runs(one: Skip | None, wholes: int = 0) -> Skip:
-    """Over an array or map: item by item, or so many whole numbers per item, or (0) a number and bytes per item."""
+    """Skip an array or a map. `one` skips an item; without it, an item is `wholes` numbers or, if that is 0, a number and bytes."""
 
     def skip(content: bytes, position: int) -> int:
         while True:
@@ -278,7 +282,7 @@ def _skip_runs(one: Skip | None, wholes: int = 0) -> Skip:
             if count == 0:
                 return position
             if count < 0:
-                # The size of the run in bytes stands in front of it.
+                # The size of the run in bytes stands before its items.
                 size, position = read_long(content, position)
                 if size < 0:
                     raise ValueError(f"a run at byte {position} has the size {size}: it was overwritten")
@@ -293,7 +297,7 @@ def _skip_runs(one: Skip | None, wholes: int = 0) -> Skip:
                     while content[position] > 0x7F:
                         position += 1
                     length = content[position + 1]
-                    # One byte of length is nearly all that bounds have.
+                    # Nearly every bound is shorter than 64 bytes, so one byte holds its length.
                     position = position + 2 + (length >> 1) if length < 0x80 and not length & 1 else _skip_bytes(content, position + 1)
 
     return skip

@@ -1,8 +1,8 @@
-"""Carries Avro values from one schema into another as the bytes that they are.
+"""Carries Avro values from one schema into another without changing their bytes.
 
-Where both schemas lay a value out alike, its bytes are copied. They differ where a writer declares as optional what is required (or the
-other way round), splits a list into runs of another kind, or wrote before a column's type was promoted: then the value is taken over
-exactly, or not at all. Fields are matched by Iceberg's ids. What the target has no field for is left out, as Iceberg's Java code does.
+If both schemas lay a value out in the same way, its bytes are copied. They differ if a writer declares a required value as optional (or the
+other way round), splits a list into other runs, or wrote before the type of a column was promoted. The value is then converted exactly, or
+not at all. Fields are matched by Iceberg's ids. A field that the target does not have is left out, as in Iceberg's Java code.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from compaction_pipeline.iceberg.manifests.avro_bytes import (
 )
 
 Carry = Callable[[bytes, int, int], bytes]
-"""From the place where a value begins and the place behind it to the same value's bytes in the other schema."""
+"""Takes the bytes, and the places where a value begins and ends. Returns the bytes of the same value in the other schema."""
 
 
 def carrier(source: AvroType, target: AvroType, defaults: Mapping[int, bytes] | None = None, what: str = "a value") -> Carry:
-    """How values of `source` become values of `target`. `defaults`: bytes of required fields that a source may lack, by id.
+    """How values of `source` become values of `target`. `defaults` holds, by id, the bytes of required fields that a source may lack.
 
-    UnknownAvro when the types do not fit, or when a value is null where the target wants one.
+    Raises UnknownAvro if the types do not fit. The function that it returns raises it for a null where the target requires a value.
     """
     inner, null = nullable(source)
     wanted, target_null = nullable(target)
@@ -49,7 +49,7 @@ def carrier(source: AvroType, target: AvroType, defaults: Mapping[int, bytes] | 
 
 
 class RecordCarrier:
-    """Carries records field by field; `fields` keeps them apart."""
+    """Carries records field by field. `fields` gives the fields one by one."""
 
     def __init__(self, source: AvroType, target: AvroType, defaults: Mapping[int, bytes] | None = None) -> None:
         self._walk = RecordWalk(source)
@@ -64,7 +64,8 @@ class RecordCarrier:
                 self._steps.append((-1, _always(_absent(kind, number, defaults or {}))))
 
     def fields(self, content: bytes, start: int = 0) -> list[bytes]:
-        """Each of the target's fields of the record that begins here. ValueError when it ends behind the bytes."""
+        """The bytes of each field of the target, for the record that begins at `position`. Raises ValueError if the record ends behind the
+        bytes."""
         places = self._walk.places(content, start)
         if places[-1] > len(content):
             raise ValueError(f"it ends after {len(content)} bytes, inside of a value: it was cut")
@@ -108,7 +109,7 @@ def _plain_carrier(source: AvroType, target: AvroType, defaults: Mapping[int, by
 
 
 def _refuse_other_meaning(source: AvroType, target: AvroType, what: str) -> None:
-    """The same number may be a day in one type and a moment in the other."""
+    """Raise UnknownAvro if logical types differ: the same number may be a day in one type and a moment in the other."""
     logical, wanted = _logical(source), _logical(target)
     if (logical and wanted and logical != wanted) or (logical == wanted == "decimal" and source.get("scale", 0) != target.get("scale", 0)):
         raise UnknownAvro(f"{what} is {_said(source)} in its manifest but {_said(target)} in the table")
@@ -124,7 +125,7 @@ def _said(kind: AvroType) -> str:
 
 
 def _layout(kind: AvroType) -> Any:
-    """Equal for types whose values have the same bytes for the same value."""
+    """The layout of a type's values. Two types with equal layouts have the same bytes for the same value."""
     if isinstance(kind, list):
         return tuple(_layout(each) for each in kind)
     name = type_name(kind)
@@ -161,7 +162,7 @@ def _array_carrier(source: AvroType, target: AvroType, what: str) -> Carry:
 
 
 def encoded(kind: AvroType, value: Any) -> bytes:
-    """A plain value (numbers, text, bytes, lists, and mappings of field ids for records) in Avro."""
+    """The Avro bytes of a plain value: numbers, text, bytes, lists, and mappings by field id for records."""
     inner, null = nullable(kind)
     if null is not None:
         return long_bytes(null) if value is None else long_bytes(1 - null) + encoded(inner, value)

@@ -1,6 +1,6 @@
-"""The frame of an Avro file (Avro spec: "Object Container Files"): header and blocks, whole or not at all.
+"""Reads and writes the frame of an Avro file (Avro spec: "Object Container Files"): its header and its blocks, whole or not at all.
 
-PyIceberg takes a file that was cut for one that ends there; here it is a ValueError.
+PyIceberg takes a file that was cut for a shorter file. Here it is a ValueError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SYNC_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class AvroBlock:
-    """Records of one block: how many, and where their (compressed) bytes lie in the file."""
+    """One block: its number of records, and where their (compressed) bytes lie in the file."""
 
     records: int
     start: int
@@ -28,13 +28,13 @@ class AvroBlock:
 
 @dataclass(frozen=True, slots=True)
 class AvroFrame:
-    """A file's header and where its blocks are."""
+    """The header of a file, and where its blocks lie."""
 
     meta: Mapping[str, bytes]
     blocks: tuple[AvroBlock, ...]
 
     def contents(self, content: bytes) -> Iterator[tuple[int, bytes]]:
-        """Number of records and decompressed bytes of each block. UnknownAvro for a codec that is not known."""
+        """The number of records and the decompressed bytes of each block. Raises UnknownAvro for a codec that is not known."""
         name = self.meta.get("avro.codec", b"null").decode()
         if name not in KNOWN_CODECS:
             raise UnknownAvro(f"its codec is {name!r} but must be one of {', '.join(KNOWN_CODECS)}")
@@ -45,7 +45,7 @@ class AvroFrame:
 
 
 def read_frame(content: bytes) -> AvroFrame:
-    """Walk a file's frame. ValueError unless header and blocks end exactly where the file ends."""
+    """Read the frame of a file. Raises ValueError unless header and blocks end exactly where the file ends."""
     if content[:4] != _MAGIC:
         raise ValueError(f"it is {len(content)} bytes that are no Avro file")
     meta: dict[str, bytes] = {}
@@ -87,7 +87,7 @@ def _skipped(content: bytes, position: int, length: int) -> int:
 
 
 def _long(content: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it."""
+    """A zigzag varint, and the position behind it."""
     try:
         return read_long(content, position)
     except IndexError:
@@ -95,9 +95,9 @@ def _long(content: bytes, position: int) -> tuple[int, int]:
 
 
 def write_frame(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) -> bytes:
-    """An Avro file of these blocks (number of records and their bytes). `avro.codec` in `meta` is Iceberg's name or Avro's.
+    """An Avro file of these blocks (number of records, and their bytes). `avro.codec` in `meta` may be Iceberg's or Avro's name.
 
-    UnknownAvro for a codec that is not known.
+    Raises UnknownAvro for a codec that is not known.
     """
     said = meta["avro.codec"]
     name = CODEC_MAPPING_ICEBERG_TO_AVRO.get(said, said)

@@ -1,8 +1,8 @@
-"""Manifests read and written whole: every field of the spec's v2 entries, `referenced_data_file` (143) included.
+"""Reads and writes manifests with every field of the spec's v2 entries, `referenced_data_file` (143) included.
 
-PyIceberg's own entry schema lacks field 143, which would be lost when a delete manifest is carried over, and declares
-`equality_ids` as list<long>, which makes a table unreadable in Java. An entry that is carried over keeps the bytes of its `data_file`
-(`avro_carry`); whatever is written is read again by a decoder of its own (fastavro) before the file is (`written_entries`).
+PyIceberg's own entry schema lacks field 143, so a delete manifest that is written again would lose it. It also declares `equality_ids` as
+list<long>, which makes a table unreadable in Java. An entry that is carried over keeps the bytes of its `data_file` (`avro_carry`). Before
+a manifest goes to storage, an independent decoder (fastavro) reads it (`written_entries`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DATA_FILE_FIELDS: tuple[NestedField, ...] = (
     *(_EQUALITY_IDS if field.field_id == 135 else field for field in DATA_FILE_TYPE[2].fields),
     _REFERENCED_DATA_FILE,
 )
-"""The fields of `data_file` in a v2 manifest entry, in the order of a `DataFile` record's slots."""
+"""The fields of `data_file` in a v2 manifest entry, in the order of the slots of a `DataFile` record."""
 
 CONTENTS: Mapping[FileContent, DataFileContent] = {
     FileContent.DATA: DataFileContent.DATA,
@@ -77,11 +77,11 @@ class CarriedFile:
 
 @looked_at_twice
 def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) -> list[ManifestEntry]:
-    """The entries of a manifest with sequence numbers and snapshot id inherited (spec: "Sequence Number Inheritance"); each has a
-    `CarriedFile` for its `data_file`.
+    """The entries of a manifest. Sequence numbers and snapshot ids are inherited (spec: "Sequence Number Inheritance").
 
-    StorageUnavailable for a manifest that is corrupt, or that lists fewer live files than the manifest list says: a file that we overlook
-    would be lost at the next rewrite. TableRefused for one that is written in a way that is not read here.
+    The `data_file` of each entry is a `CarriedFile`. Raises StorageUnavailable if the manifest is corrupt, or lists another number of live
+    files than the manifest list says: a file that we overlook would be lost at the next rewrite. Raises TableRefused if this version cannot
+    read it.
     """
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()
@@ -95,8 +95,11 @@ def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) 
 
 @contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Raise our errors for what a decoder says of a file: StorageUnavailable when it is corrupt, TableRefused when it is only written in
-    a way that is not read here. Only the first is mended by restoring the file."""
+    """Translate the errors of decoders into ours.
+
+    A corrupt file is StorageUnavailable. A file that this version cannot read is TableRefused. Only the first is mended by restoring the
+    file.
+    """
     try:
         yield
     except CompactionError:
@@ -104,7 +107,7 @@ def readable(what: str) -> Iterator[None]:
     except (UnknownAvro, ImportError) as error:
         raise TableRefused(f"{what} cannot be read by this version: {error}; the file is not damaged: please report it") from error
     except Exception as error:
-        # Whatever a decoder does with bytes that are not Avro: SystemError and MemoryError included.
+        # A decoder may raise anything for bytes that are not Avro, SystemError and MemoryError included.
         raise StorageUnavailable(f"{what} is corrupt: {error}; restore it or roll the table back") from error
 
 
@@ -133,7 +136,7 @@ def _carried(entry: DecodedEntry, decoder: ManifestDecoder, manifest: ManifestFi
 
 
 def check_live_count(manifest: ManifestFile, live: int) -> None:
-    """StorageUnavailable when a manifest lists more or fewer live files than its manifest list says."""
+    """Raise StorageUnavailable if a manifest has more or fewer live files than its manifest list says."""
     if manifest.added_files_count is None or manifest.existing_files_count is None:
         return
     expected = manifest.added_files_count + manifest.existing_files_count
@@ -145,7 +148,7 @@ def check_live_count(manifest: ManifestFile, live: int) -> None:
 
 
 def data_file_of(output: OutputFile, struct: StructType, equality_ids: Iterable[int] = ()) -> DataFile:
-    """The manifest's description of a file that was written; `struct` is the partition type of its spec."""
+    """The manifest's description of a file that was written. `struct` is the partition type of its spec."""
     ids = list(equality_ids)
     values: dict[str, Any] = {
         "content": CONTENTS[output.content],
@@ -162,7 +165,7 @@ def data_file_of(output: OutputFile, struct: StructType, equality_ids: Iterable[
         "upper_bounds": {key: bytes.fromhex(value) for key, value in output.upper_bounds.items()} or None,
         "split_offsets": list(output.split_offsets) or None,
         "equality_ids": ids or None,
-        # Of delete files only equality deletes may carry an order; ours are never sorted.
+        # Of delete files, only equality deletes may carry a sort order. Ours are never sorted.
         "sort_order_id": output.sort_order_id if output.content is FileContent.DATA else None,
         "referenced_data_file": output.referenced_data_file,
     }
@@ -174,7 +177,7 @@ def data_file_of(output: OutputFile, struct: StructType, equality_ids: Iterable[
 def entry_of(
     status: ManifestEntryStatus, snapshot_id: int | None, sequence_number: int | None, file_sequence_number: int | None, file: DataFile
 ) -> ManifestEntry:
-    """A manifest entry; a None sequence number is inherited from the manifest when it is read."""
+    """A manifest entry. A sequence number of None is inherited from the manifest when the entry is read."""
     return ManifestEntry(status, snapshot_id, sequence_number, file_sequence_number, file)
 
 
@@ -189,7 +192,7 @@ class _Counts:
 
 
 class ManifestWriter:
-    """Writes manifests of one snapshot: one content and one spec each, with the partition type of that spec."""
+    """Writes manifests of one snapshot. Each has one content and one partition spec, and the partition type of this spec."""
 
     def __init__(
         self,
@@ -207,7 +210,7 @@ class ManifestWriter:
         self._compression = metadata.properties.get("write.avro.compression-codec", "gzip")
 
     def write(self, content: ManifestContent, spec_id: int, entries: list[ManifestEntry]) -> ManifestFile:
-        """Write one manifest; `entries` must not be empty (an empty manifest is not allowed)."""
+        """Write one manifest. `entries` must not be empty, because an empty manifest is not allowed."""
         if not entries:
             raise ValueError(f"a manifest of {content.name} for spec {spec_id} would have no entries")
         spec = self._metadata.specs()[spec_id]
@@ -226,7 +229,7 @@ class ManifestWriter:
         return self._described(output.location, len(file), content, spec_id, struct, entries, writer)
 
     def _header(self, content: ManifestContent, spec: PartitionSpec) -> dict[str, str]:
-        # Java binds the header's spec to the header's schema, so it must know the spec's source columns.
+        # Java resolves the spec in the header with the schema in the header, so this schema must have the source columns of the spec.
         schema = schema_of_spec(self._metadata, spec)
         fields = ",".join(field.model_dump_json() for field in spec.fields)
         header = {
@@ -263,7 +266,7 @@ class ManifestWriter:
             partition_spec_id=spec_id,
             content=content,
             sequence_number=self._sequence_number,
-            # Over live entries only: Java drops delete files below the table's minimum.
+            # Only live entries count: Java drops delete files below the minimum of the table.
             min_sequence_number=self._sequence_number if minimum is None else minimum,
             added_snapshot_id=self._snapshot_id,
             added_files_count=counts[ManifestEntryStatus.ADDED].files,
@@ -290,6 +293,6 @@ def _entry_schema(version: int, fields: Iterable[NestedField], partition: Struct
 
 
 def _avro_schema(version: int, partition: StructType) -> AvroType:
-    """The schema of our manifests, as Avro's JSON."""
+    """The schema of our manifests as Avro's JSON."""
     schema = _entry_schema(version, DATA_FILE_TYPE[1].fields if version == 1 else DATA_FILE_FIELDS, partition)
     return named_once(AvroSchemaConversion().iceberg_to_avro(schema, schema_name="manifest_entry"))

@@ -1,8 +1,8 @@
-"""Decodes of a manifest's entries only what planning asks for.
+"""Decodes only those parts of a manifest's entries that planning needs.
 
-Most of an entry are counts and bounds of columns, which no plan looks at: they are passed over, not decoded. Partition values stay
-the bytes that they are (`partition_bytes` decodes them). Whoever carries an entry over into another manifest takes the bytes of its
-whole `data_file` (`carried_files`). PyIceberg's compiled decoder has no part in it: 0.12.0 reads a double as a C float.
+Counts and bounds of columns are most of an entry. No plan looks at them, so they are skipped and not decoded. Partition values stay bytes
+(`partition_bytes` decodes them). A rewrite that carries an entry over takes the bytes of its whole `data_file`. PyIceberg's compiled
+decoder is not used: 0.12.0 reads a double as a C float.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARTITION = 102
 
 
 class DecodedEntry(NamedTuple):
-    """One entry as the manifest says it: nothing is inherited yet. What the file does not have is None.
+    """One entry, as the manifest has it. Nothing is inherited yet, and a field that the file lacks is None.
 
     `partition` and `data_file` are bytes of the types that `ManifestDecoder` names.
     """
@@ -71,16 +71,16 @@ _FILE_SLOTS = {
     140: "sort_order_id",
     143: "referenced_data_file",
 }
-"""Field ids of the spec's manifest entry and data file, and the slots that they are read into."""
+"""Field ids of the spec's manifest entry and data file, and the slots into which they are read."""
 
 _REQUIRED = ("status", "path", "format", "record_count", "file_size_bytes")
 
 
 class ManifestDecoder:
-    """A manifest file's bytes: its schema, and its entries.
+    """The bytes of a manifest file: its schema and its entries.
 
-    ValueError, or whatever else a decoder does with bytes that are not Avro, for a file that is corrupt; UnknownAvro for one that is
-    written in a way that is not read here.
+    For a corrupt file it raises ValueError, or whatever a decoder raises for bytes that are not Avro. It raises UnknownAvro for a file that
+    this version cannot read.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -89,9 +89,9 @@ class ManifestDecoder:
         if "avro.schema" not in self._frame.meta:
             raise ValueError("its header holds no schema")
         self.schema: AvroType = plain_schema(json.loads(self._frame.meta["avro.schema"]))
-        """The entry's type."""
+        """The type of an entry."""
         self.spec_id = int(self._frame.meta.get("partition-spec-id", b"0"))
-        """As the file's own header says; a manifest list says it too."""
+        """The number in the file's own header. A manifest list names it too."""
         self.data_file_type: AvroType = _of_id(self.schema, _DATA_FILE)
         self.partition_type: AvroType | None = next(
             (field["type"] for field in self.data_file_type["fields"] if field.get("field-id") == _PARTITION), None
@@ -99,9 +99,11 @@ class ManifestDecoder:
         self._refuse_undeclared_lengths()
 
     def _refuse_undeclared_lengths(self) -> None:
-        """Java's library writes and reads a partition value of type fixed with its length in front, which its schema does not say.
+        """Check a partition field of type fixed. Raises UnknownAvro if its values have a length before them, which their schema does not
+        say.
 
-        Such a file is not corrupt. What is written by the schema Java cannot read; so tables with the one or the other form differ.
+        Iceberg's Java library writes and reads this form. Such a file is not corrupt, but Java cannot read what is written by the schema.
+        So a table has either one form or the other.
         """
         if self.partition_type is None or not any(_is_plain_fixed(field) for field in self.partition_type["fields"]):
             return
@@ -132,8 +134,10 @@ class ManifestDecoder:
         return True
 
     def entries(self, *, with_bounds: bool = False, whole: bool = False) -> Iterator[DecodedEntry]:
-        """Every entry, DELETED ones included. `with_bounds`: column bounds too (they name the paths of position deletes); `whole`: the
-        bytes of `data_file` too."""
+        """Every entry, DELETED ones included.
+
+        `with_bounds` adds the column bounds, which name the paths of position deletes. `whole` adds the bytes of `data_file`.
+        """
         slots, skips, reads = self._plan(with_bounds)
         places = {name: place for place, name in enumerate(slots) if name is not None}
         missing = [name for name in _REQUIRED if name not in places]
@@ -156,7 +160,8 @@ class ManifestDecoder:
                 raise ValueError(f"{records} entries end at byte {position} of a block of {len(block)}")
 
     def _plan(self, with_bounds: bool) -> tuple[list[str | None], list[_Read], list[Callable[[bytes, int, int], Any]]]:
-        """Slot (None: passed over), skip and reader of each field, in the order of the file; those of `data_file` stand in its place."""
+        """The slot (None: skip it), the skip and the reader of each field, in the order of the file. The fields of `data_file` stand in its
+        place."""
         wanted = _FILE_SLOTS if with_bounds else {key: name for key, name in _FILE_SLOTS.items() if not name.endswith("_bounds")}
         slots: list[str | None] = []
         skips: list[_Read] = []
@@ -171,13 +176,13 @@ class ManifestDecoder:
         return slots, skips, reads
 
     def _file_places(self, slots: Sequence[str | None]) -> tuple[int, int]:
-        """Where `data_file` begins and ends, counted in flat fields."""
+        """Where `data_file` begins and ends, counted in fields."""
         before = next(place for place, field in enumerate(self.schema["fields"]) if field.get("field-id") == _DATA_FILE)
         return before, before + len(self.data_file_type["fields"])
 
 
 def _is_plain_fixed(field: Mapping[str, Any]) -> bool:
-    """Neither a decimal nor a UUID, which are fixed too."""
+    """Whether a fixed type is neither a decimal nor a UUID, which are fixed too."""
     kind = nullable(field["type"])[0]
     return type_name(kind) == "fixed" and "logical" not in kind
 
@@ -200,7 +205,7 @@ def _sliced(content: bytes, start: int, end: int) -> bytes:
 
 
 def _reader(kind: AvroType) -> Callable[[bytes, int, int], Any]:
-    """Reads whole numbers, text, bytes, lists of numbers, and maps of numbers to bytes; of optional ones too."""
+    """A function that reads a value: whole numbers, text, bytes, lists of numbers, maps of numbers to bytes, and optional ones of these."""
     inner, null = nullable(kind)
     read = _value(inner)
     if null is None:
@@ -235,7 +240,7 @@ def _text(content: bytes, position: int) -> str:
 
 
 def _numbers(kind: AvroType) -> _Read:
-    # Items that may be null are wrong by the specification, but written by some and read by Java.
+    # By the specification no item may be null. Some writers declare items as optional anyway, and Java reads that.
     element, null = nullable(kind["items"])
     if type_name(element) not in ("int", "long"):
         raise UnknownAvro(f"its schema holds a list of {type_name(element)!r} where the Iceberg specification has one of numbers")

@@ -1,9 +1,9 @@
 """Reads and writes manifest lists, whole or not at all.
 
-PyIceberg takes an Avro file that was cut for one that ends there. A manifest has its counts in the list; the list itself has
-nothing above it that says how much it should hold: a manifest that a cut list no longer names would be lost, with every row in
-it, at the next rewrite. So the frame of the file is walked first. Values are read by fastavro; a list that is written is read again
-before it goes to storage, and must say what it should: the bounds of partitions in it decide what a filtered scan reads.
+PyIceberg takes an Avro file that was cut for a shorter file. The counts of a manifest stand in its manifest list, but nothing says how much
+a manifest list should hold. If a list was cut, the next rewrite would lose a manifest, with every row in it. So the frame of the file is
+checked first. fastavro reads the values. A list that is written is read again before it goes to storage, and must hold what it should: the
+bounds of partitions in it decide what a filtered scan reads.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from compaction_pipeline.iceberg.second_look import looked_at_twice
 _CONTENT = 517
 _PARTITIONS = 507
 _FIELDS = (500, 501, 502, _CONTENT, 515, 516, 503, 504, 505, 506, 512, 513, 514, _PARTITIONS, 519)
-"""Field ids of a `ManifestFile`'s slots."""
+"""The field ids of a `ManifestFile`'s slots."""
 _SUMMARY_FIELDS = (509, 518, 510, 511)
 _DEFAULTS = {_CONTENT: 0, 515: 0, 516: 0}
-"""What lists of v1 do not have: they name data files, without sequence numbers."""
+"""The values of fields that lists of v1 lack: the manifests hold data files, without sequence numbers."""
 
 
 @looked_at_twice
 def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
-    """The manifests of a snapshot. StorageUnavailable when its manifest list is corrupt or was cut, TableRefused for one that is written
-    in a way that is not read here."""
+    """The manifests of a snapshot.
+
+    Raises StorageUnavailable if its manifest list is corrupt or was cut, TableRefused if this version cannot read it.
+    """
     path = snapshot.manifest_list
     if path is None:
         paths = inline_paths(snapshot)
@@ -57,13 +59,13 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
                 f"manifest list {path} names the manifest {twice[0]} more than once: all files in it are live more than once"
             )
         if not manifests and _total_files(snapshot):
-            # Cut behind its header it is a whole file of no manifests.
+            # A list that was cut behind its header looks like a complete list without manifests.
             raise ValueError(f"it names no manifest, but its snapshot holds {_total_files(snapshot)} files")
     return manifests
 
 
 def _inline(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
-    """A manifest that its snapshot names itself, as early writers of v1 did: what a list would say of it is counted."""
+    """A manifest that its snapshot names itself, as in early v1. The counts that a manifest list would give are counted here."""
     with io.new_input(path).open() as stream:
         content = stream.read()
     with readable(f"manifest {path}"):
@@ -82,7 +84,7 @@ def _inline(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
 
 
 def write_manifests(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
-    """Write the manifest list of a snapshot. TableRefused, before anything is written, when it would not say what it should."""
+    """Write the manifest list of a snapshot. Raises TableRefused, before anything is written, if it would not hold what it should."""
     path = snapshot.manifest_list
     memory = _Memory(path)
     with write_manifest_list(
@@ -91,7 +93,7 @@ def write_manifests(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, man
         snapshot_id=snapshot.snapshot_id,
         parent_snapshot_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number,
-        # Typed with Avro's names, but the table property holds Iceberg's ("gzip"), as in PyIceberg itself.
+        # PyIceberg's type allows only Avro's names, but the table property holds Iceberg's ("gzip"), as in PyIceberg itself.
         avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
     ) as writer:
         writer.add_manifests(list(manifests))
@@ -128,7 +130,7 @@ def _decoded(content: bytes) -> list[ManifestFile]:
     block_schema = fastavro.parse_schema({"type": "array", "items": schema})
     manifests = []
     for records, block in frame.contents(content):
-        # An array of none is its final zero alone.
+        # An empty array is only its final zero.
         stream = BytesIO((long_bytes(records) if records else b"") + block + b"\x00")
         read: Any = fastavro.schemaless_reader(stream, block_schema, None)
         if len(read) != records or stream.read(1):
@@ -153,7 +155,7 @@ def _names(record: AvroType) -> dict[int, str]:
 
 
 def _items(record: AvroType, number: int) -> AvroType:
-    """The type of the items of a list in a record, whether list and items are optional or not."""
+    """The type of the items of a list in a record. Both the list and its items may be optional."""
     kind = nullable(next(field["type"] for field in record["fields"] if field.get("field-id") == number))[0]
     items = nullable(kind["items"])[0] if type_name(kind) == "array" else None
     if items is None or type_name(items) != "record":
@@ -168,7 +170,7 @@ def _total_files(snapshot: Snapshot) -> int:
 
 
 class _Memory(OutputFile):
-    """Bytes that are written nowhere yet."""
+    """An output file in memory."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -192,4 +194,4 @@ class _Memory(OutputFile):
 
 class _Kept(BytesIO):
     def close(self) -> None:
-        """Its bytes are still wanted."""
+        """Do nothing, because the bytes are still needed."""

@@ -1,4 +1,4 @@
-"""The live entries of a manifest as `LiveFile`s."""
+"""Reads the live entries of a manifest as `LiveFile`s."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from compaction_pipeline.iceberg.second_look import looked_at_twice
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD
 
 _CONTENTS = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES)
-"""By the spec's number."""
+"""The contents, by their number in the spec."""
 
 
 @looked_at_twice
 def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile) -> list[LiveFile]:
     """The live files that a manifest lists, whole or not at all.
 
-    TableRefused for a file that we cannot compact, or a manifest that is not read here; StorageUnavailable for a manifest that is
-    corrupt, or that lists other than as many live files as the manifest list says: a file that we overlook would be lost at the next
-    rewrite.
+    Raises TableRefused for a file that we cannot compact, or a manifest that this version cannot read. Raises StorageUnavailable if the
+    manifest is corrupt, or lists another number of live files than the manifest list says: a file that we overlook would be lost at the
+    next rewrite.
     """
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()
@@ -37,7 +37,7 @@ def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile)
     live: list[LiveFile] = []
     with readable(f"manifest {manifest.manifest_path}"):
         decoder = ManifestDecoder(content)
-        # Of data files no bound is asked for.
+        # Bounds of data files are not needed.
         for entry in decoder.entries(with_bounds=manifest.content == ManifestContent.DELETES):
             if entry.status != ManifestEntryStatus.DELETED:
                 partitions = partitions or PartitionDecoder(decoder.partition_type, _told_apart(metadata, manifest))
@@ -47,7 +47,10 @@ def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile)
 
 
 def _told_apart(metadata: TableMetadata, manifest: ManifestFile) -> StructType:
-    """The partition type of a manifest's spec. TableRefused when a field has lost its type: all its partitions would look like one."""
+    """The partition type of a manifest's spec.
+
+    Raises TableRefused if a field has lost its type, because all its partitions would then look like one.
+    """
     struct = partition_struct(metadata, manifest.partition_spec_id)
     spec = metadata.specs()[manifest.partition_spec_id]
     for field, kind in zip(spec.fields, struct.fields, strict=True):
@@ -66,15 +69,15 @@ def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: Partitio
         raise TableRefused(f"live file {entry.path} is encrypted: such a file cannot be read or written")
     content = _CONTENTS[entry.content or 0]
     if content is FileContent.EQUALITY_DELETES and not entry.equality_ids:
-        # Of no column every row has the same values: a merge would delete them all. Java cannot read such a table.
+        # Without columns every row would be equal, and a merge would delete them all. Java cannot read such a table.
         raise TableRefused(f"equality delete {entry.path} names no columns (equality_ids): write it again, or take it out of the table")
     lower = upper = referenced = None
     if content is FileContent.POSITION_DELETES:
         lower = _path((entry.lower_bounds or {}).get(PATH_FIELD.field_id))
         upper = _path((entry.upper_bounds or {}).get(PATH_FIELD.field_id))
-        # Bounds that are equal were not cut: a cut upper bound is raised (spec: "Bounds").
+        # Equal bounds were not cut, because an upper bound is raised when it is cut (spec: "Bounds").
         referenced = entry.referenced_data_file or (lower if lower == upper else None)
-    # By position: names cost as much as half of the object.
+    # The arguments are positional: naming them would take half as long as making the object.
     return LiveFile(
         entry.path,
         content,
@@ -94,7 +97,7 @@ def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: Partitio
 
 
 def _sequence_number(entry: DecodedEntry, manifest: ManifestFile) -> int:
-    """The entry's own, or the manifest's where it inherits (spec: "Sequence Number Inheritance")."""
+    """The sequence number of the entry or, if it inherits, of the manifest (spec: "Sequence Number Inheritance")."""
     if entry.sequence_number is not None:
         return entry.sequence_number
     if manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED:
@@ -108,5 +111,5 @@ def _path(bound: bytes | None) -> str | None:
     try:
         return bytes(bound).decode()
     except UnicodeDecodeError:
-        # Cut in the middle of a character: unknown is never narrower than the truth.
+        # The bound was cut inside a character. An unknown bound excludes nothing, so it is safe.
         return None

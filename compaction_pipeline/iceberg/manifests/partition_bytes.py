@@ -1,7 +1,8 @@
-"""Partition values and the bytes that a manifest has for them.
+"""Partition values, and their bytes in a manifest.
 
-Java gives an identity-partitioned column the manifest's value, not the data file's: a partition value that changes changes rows. So each
-value that is read is proved: turned into single-value JSON, as plans and tasks keep it, and back, it must give the manifest's bytes.
+Java gives an identity-partitioned column the value in the manifest, and not the one in the data file. So a partition value that changes
+would change rows. Each value that is read is therefore proved: when it is turned into single-value JSON, as in plans and tasks, and back,
+it must give the manifest's bytes.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _WHOLE = ("int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_
 
 
 def partition_avro(kind: StructType) -> AvroType:
-    """The Avro type that our manifests have for a partition type, plain."""
+    """The plain Avro type that our manifests have for a partition type."""
     return plain_schema(AvroSchemaConversion().iceberg_to_avro(Schema(*kind.fields), schema_name="r102"))
 
 
 class PartitionDecoder:
-    """Reads the partition bytes of one manifest as values of a spec: equal bytes share one object.
+    """Reads the partition bytes of one manifest as values of a spec. Equal bytes give the same object.
 
-    TableRefused for values that this version cannot read or keep exactly.
+    Raises TableRefused for values that this version cannot read, or cannot keep exactly.
     """
 
     def __init__(self, source: AvroType | None, kind: StructType) -> None:
@@ -58,7 +59,7 @@ class PartitionDecoder:
         self._partitions: dict[bytes, Partition] = {}
 
     def read(self, raw: bytes | None) -> Partition:
-        """The partition of an entry, proved to be what stands in the manifest."""
+        """The partition of an entry. It is proved to be what the manifest holds."""
         content = raw or b""
         partition = self._partitions.get(content)
         if partition is None:
@@ -69,7 +70,7 @@ class PartitionDecoder:
         return partition
 
     def values(self, raw: bytes | None) -> tuple[Any, ...]:
-        """The values as PyIceberg's transforms and statistics take them, in the order of the spec's fields."""
+        """The values in the form of PyIceberg's transforms and statistics, in the order of the spec's fields."""
         return self._decoded(raw or b"")[1]
 
     def _decoded(self, content: bytes) -> tuple[list[bytes], tuple[Any, ...]]:
@@ -87,7 +88,7 @@ class PartitionDecoder:
     def _prove(self, fields: Sequence[bytes], partition: Partition) -> None:
         kept = partition_fields(self._kind, partition_record(self._kind, partition))
         for field, was, now, value in zip(self._kind.fields, fields, kept, partition, strict=True):
-            # One NaN is like another: the bits that tell them apart mean nothing.
+            # NaN may have several bit patterns. They all mean the same.
             if was != now and value.value != "NaN":
                 raise TableRefused(
                     f"partition field {field.name!r} has the value {value.value!r} (bytes {was.hex()}), which this version would write as "
@@ -96,7 +97,7 @@ class PartitionDecoder:
 
 
 def partition_fields(kind: StructType, values: Any) -> list[bytes]:
-    """Each partition value in Avro, as our manifests write it; `values` by position, as PyIceberg has them."""
+    """Each partition value in Avro, as our manifests write it. `values` are PyIceberg's, in the order of the fields."""
     target = partition_avro(kind)
     return [
         encoded(avro["type"], plain_value(field.field_type, values[place]))
@@ -105,7 +106,7 @@ def partition_fields(kind: StructType, values: Any) -> list[bytes]:
 
 
 def plain_value(kind: IcebergType, value: Any) -> Any:
-    """A partition value as numbers, text and bytes, as Avro's own types have it."""
+    """A partition value as a number, text or bytes, for Avro's own types."""
     if value is None or isinstance(kind, UnknownType):
         return None
     if isinstance(kind, DecimalType):
@@ -118,7 +119,7 @@ def plain_value(kind: IcebergType, value: Any) -> Any:
 
 
 def decoded(kind: IcebergType, avro: AvroType, content: bytes) -> Any:
-    """The value of a field's bytes, as PyIceberg has it. Nothing but the standard library decodes it."""
+    """The value of a field's bytes, in PyIceberg's form. Only the standard library decodes it."""
     inner, null = nullable(avro)
     if isinstance(kind, UnknownType) or (null is not None and content[:1] == bytes([null << 1])):
         return None
@@ -153,6 +154,6 @@ def _unscaled(kind: DecimalType, value: Decimal) -> int:
 
 
 def _decimal_bytes(precision: int) -> int:
-    """Bytes of the spec's fixed decimal: the fewest that hold every number of so many digits."""
+    """The number of bytes of the spec's fixed decimal: the fewest that hold every number of this many digits."""
     largest: int = 10**precision - 1
     return (largest.bit_length() + 8) // 8

@@ -1,7 +1,7 @@
 """What a manifest list says of the partition values in a manifest (spec: `field_summary`).
 
-Java prunes manifests by it, so bounds that are too narrow lose rows from a filtered scan. They are ordered as Java orders: -0.0 below
-0.0, and UUIDs in a way that has changed between its versions.
+Java prunes manifests by it, so bounds that are too narrow hide rows from a filtered scan. The order is Java's: -0.0 comes before 0.0. For
+UUIDs it differs between versions of Java's library.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from compaction_pipeline.iceberg.manifests.partitions import partition_types
 
 
 class PartitionStatistics:
-    """Gathers the partition values of one manifest's entries."""
+    """Collects the partition values of the entries of one manifest."""
 
     def __init__(self, struct: StructType) -> None:
         self._fields = [_Field(kind) for kind in partition_types(struct)]
 
     def add(self, values: Sequence[Any]) -> None:
-        """One entry's values, in the order of the spec's fields."""
+        """Add the values of one entry, in the order of the spec's fields."""
         for place, field in enumerate(self._fields):
             field.add(values[place])
 
     def summaries(self) -> list[PartitionFieldSummary] | None:
-        """One per field; None where bounds that all readers understand alike do not exist: such a manifest is never pruned."""
+        """A summary for each field. None if readers would understand the bounds in different ways; such a manifest is never pruned."""
         if any(field.ambiguous for field in self._fields):
             return None
         return [field.summary() for field in self._fields]
@@ -56,7 +56,10 @@ class _Field:
 
     @property
     def ambiguous(self) -> bool:
-        """UUIDs: one version of Java compares two signed numbers, another unsigned bytes; of one UUID both say the same."""
+        """Whether readers order the values in different ways.
+
+        One version of Java compares UUIDs as two signed numbers, another as unsigned bytes. If all UUIDs are equal, both agree.
+        """
         return isinstance(self.low, UUID) and self.low != self.high
 
     def summary(self) -> PartitionFieldSummary:

@@ -1,8 +1,8 @@
-"""Manifest entries as bytes, and the proof that they say what they should.
+"""Makes the bytes of manifest entries, and proves that they hold what they should.
 
-Files that are new are encoded; files of other manifests are carried as the bytes that they are. Either way the bytes are then read by
-fastavro, which shares no code with what made them, and compared: with the same reading of the source manifest's bytes, or with what was to
-be written. A difference ends the commit before anything is written.
+Entries of new files are encoded. Entries of other manifests keep their bytes. In both cases fastavro then reads the result, because it
+shares no code with the encoder. Its reading is compared with its reading of the source manifest's bytes, or with the values that were to be
+written. A difference ends the commit before anything is written.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _DATA_FILE = 2
 _PARTITION = 102
 _BLOCK_SIZE = 64 << 20
 _DEFAULTS: Mapping[int, bytes] = {134: long_bytes(0), 105: long_bytes(_BLOCK_SIZE)}
-"""What v1 and v2 require of a data file and the other lacks: content (data) and the block size, which nobody reads."""
+"""Fields of a data file that v1 or v2 requires and the other lacks: the content (data), and the block size, which no reader uses."""
 
 
 class EntryWriter:
-    """Turns the entries of one manifest into blocks. `schema` is the manifest's, `partition` the partition type of its spec."""
+    """Turns the entries of one manifest into blocks. `schema` is the manifest's schema, and `partition` the partition type of its spec."""
 
     def __init__(self, schema: AvroType, partition: StructType) -> None:
         self._schema = plain_schema(schema)
         self._partition = partition
         self._file = next(field["type"] for field in self._schema["fields"] if field["field-id"] == _DATA_FILE)
         self._sources: dict[int, _Source] = {}
-        # fastavro's: an array of entries is a block with its number in front and a zero behind.
+        # For fastavro a block is an array of entries, with their number before it and a zero behind it.
         self._block = fastavro.parse_schema({"type": "array", "items": self._schema})
 
     def partition(self, file: Any) -> Sequence[Any]:
-        """The partition values of a new or carried file, as PyIceberg's statistics take them."""
+        """The partition values of a new or carried file, in the form of PyIceberg's statistics."""
         source = self._source(file)
         values: Sequence[Any] = file.partition if source is None else source.partitions.values(file.partition)
         return values
 
     def block(self, entries: Sequence[ManifestEntry]) -> bytes:
-        """The bytes of these entries. TableRefused when they do not say what they should, or one cannot be carried."""
+        """The bytes of these entries. Raises TableRefused if they do not hold what they should, or if one cannot be carried."""
         try:
             return self._proved(entries)
         except CompactionError:
             raise
         except Exception as error:
-            # Whatever a decoder does with bytes that are not Avro.
+            # A decoder may raise anything for bytes that are not Avro.
             raise TableRefused(f"manifest entries cannot be written again: {error}; nothing was committed: please report it") from error
 
     def _proved(self, entries: Sequence[ManifestEntry]) -> bytes:
@@ -72,7 +72,7 @@ class EntryWriter:
         return block
 
     def _source(self, file: Any) -> _Source | None:
-        """How files of its manifest are carried; None for a new one."""
+        """How files of the same manifest are carried. None for a new file."""
         raw = getattr(file, "raw", None)
         if raw is None:
             return None
@@ -82,7 +82,7 @@ class EntryWriter:
         return source
 
     def _plain(self, file: Any) -> dict[int, Any]:
-        """A new file's fields by id, as Avro's own types have them."""
+        """The fields of a new file by id, as values of Avro's own types."""
         values: dict[int, Any] = {105: _BLOCK_SIZE}
         for place, number in enumerate(_PLACES):
             value: Any = file[place] if place < len(file) else None
@@ -132,7 +132,7 @@ class EntryWriter:
 
 
 class _Source:
-    """A manifest that entries come from."""
+    """A manifest from which entries are carried."""
 
     def __init__(self, kind: AvroType, partition_type: AvroType | None, target: AvroType, partition: StructType) -> None:
         self.type = kind
@@ -143,10 +143,10 @@ class _Source:
 
 
 _PLACES = (134, 100, 101, 102, 103, 104, 108, 109, 110, 137, 125, 128, 131, 132, 135, 140, 143)
-"""Field ids of a `DataFile` record's slots."""
+"""The field ids of the slots of a `DataFile` record."""
 
 _KEYS = {108: 117, 109: 119, 110: 121, 137: 138, 125: 126, 128: 129}
-"""Ids of the keys of the maps; those of the values are one more."""
+"""The field ids of the keys of maps. The id of the values is one higher."""
 
 
 def _raw(file: Any) -> bytes:
@@ -170,12 +170,12 @@ def _by_id(record: AvroType, value: Mapping[str, Any]) -> dict[int, Any]:
 
 
 def _pairs(value: Any) -> Any:
-    """A map, however its fields are called, as pairs."""
+    """A map as pairs, whatever its two fields are called."""
     return [tuple(each.values()) for each in value] if isinstance(value, list) and value and isinstance(value[0], Mapping) else value
 
 
 def _exact(value: Any, decimal: bool) -> Any:
-    """A partition value that is equal only to the same one: 0.0 and -0.0 differ, as 1 and True do, and NaN is equal to itself."""
+    """A value that compares exactly: 0.0 differs from -0.0, 1 differs from True, and NaN equals itself."""
     if isinstance(value, float):
         return struct.pack("<d", value)
     if decimal and isinstance(value, bytes):
