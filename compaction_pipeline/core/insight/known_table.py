@@ -26,7 +26,11 @@ class KnownTable:
 
     @property
     def whole(self) -> Complete | Empty | None:
-        """The index, where a plan may trust it: one whole snapshot, no commit of ours after it, and no plan that found it wrong."""
+        """The index, or None when a plan may not trust it.
+
+        It is trusted when it is one whole snapshot, when the read knew of our newest commit, and when no plan has found a file in it that
+        is younger than its snapshot.
+        """
         state = self.index.state
         if not isinstance(state, (Complete, Empty)):
             return None
@@ -53,7 +57,7 @@ class KnownTable:
 
     @property
     def problem(self) -> str | None:
-        """What keeps the table from being planned and must be mended: its last look or its last plan failed, or a property is wrong."""
+        """Why the last look at the table or its last plan failed, or which property is wrong. None when nothing must be mended."""
         return self.index.problem or self.planning.problem
 
     @property

@@ -24,8 +24,8 @@ def admission(
 ) -> Admitted | PlanReason:
     """What a plan is made from, or why nothing may be planned.
 
-    `whole` is the index where a plan may trust it. `observed`: the table's catalog is measured only. `force`: a person asked for work
-    also where the table does not want any.
+    `whole` is the index, or None when a plan may not trust it (`KnownTable.whole`). `observed` is True when the table's catalog is only
+    measured. `force` is True when a person asked for work even on a table whose properties want none.
     """
     if index.refusal is not None:
         return PlanReason(PlanReasonCode.REFUSED, index.refusal)

@@ -12,16 +12,16 @@ from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskS
 from compaction_pipeline.core.tables.node import TableNode
 
 FAILING_PAUSE = timedelta(hours=1)
-"""A node whose task used up its retries is left alone this long, unless a person asks."""
+"""A node whose task used up its attempts is left alone for so long, except when a person asks."""
 
 
 def failed_lately(task: CompactionTask, now: datetime) -> bool:
-    """Whether the task ended for good so short a time ago that its node is left alone."""
+    """True when the task ended for good less than `FAILING_PAUSE` ago."""
     return task.status is TaskStatus.FAILED and task.ended_at is not None and now < task.ended_at + FAILING_PAUSE
 
 
 def failing_nodes(tasks: Iterable[CompactionTask], now: datetime) -> Mapping[TableNode, PlanReason]:
-    """Nodes whose newest task used up its retries lately, and why. `tasks` are all of the table's, newest first."""
+    """The nodes whose newest task used up its attempts a short time ago, with the reason. `tasks` are all of a table, newest first."""
     newest: dict[TableNode, CompactionTask] = {}
     for task in tasks:
         newest.setdefault(task.work.node, task)
@@ -33,7 +33,7 @@ def failing_nodes(tasks: Iterable[CompactionTask], now: datetime) -> Mapping[Tab
 
 
 def without_failing(decided: CompactionPlan, failing: Mapping[TableNode, PlanReason]) -> CompactionPlan:
-    """The plan less the nodes that keep failing; whole groups go, as a conversion needs all of its tasks."""
+    """The plan without the nodes that keep failing. Their groups go whole, because a conversion needs all of its tasks."""
     groups = {task.group for task in decided.tasks if task.group and task.node in failing}
     kept = tuple(task for task in decided.tasks if task.node not in failing and task.group not in groups)
     verdicts = tuple(

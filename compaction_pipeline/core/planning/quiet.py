@@ -1,4 +1,4 @@
-"""What a tick need not look at again: nodes that stood still, and nodes whose wait has been told."""
+"""What a tick need not look at again: nodes that stood still, and waiting nodes of which everything has been told."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _WAITING = (
 def nodes_to_look_at(
     nodes: Sequence[NodeState], worked: Collection[TableNode], properties: TableProperties, *, global_deletes: bool
 ) -> Sequence[NodeState]:
-    """Nodes that a tick may find due though nobody wrote to them: the files of the others need not be read.
+    """The nodes that a tick may find due though nobody wrote to them. The files of the others need not be read.
 
-    `worked` are the nodes of tasks that are open or have failed. A task's end changes what may be taken of its node, and may change no
-    file.
+    `worked` are the nodes of tasks that are open or have failed. They are always looked at, because the end of a task frees files of its
+    node without changing any.
     """
     return [node for node in nodes if node.node in worked or may_be_due([node], properties, global_deletes=global_deletes)]
 
 
 def are_told(nodes: Sequence[NodeState], failing: Collection[TableNode]) -> bool:
-    """Whether all is said of nodes that wait for a slot or for the pause between two plans: they would only be judged again."""
+    """True when another look at these nodes, which wait for a slot or for the pause between two plans, would say nothing new."""
     return all(is_judged(node) and (node.failing is not None) == (node.node in failing) for node in nodes)
 
 
 def what_waits(nodes: Sequence[NodeState]) -> PlanReason | None:
-    """What the verdicts say of nodes that are due and not done, in one sentence; None when there is no such node."""
+    """One sentence about the nodes that are due and not done, as their verdicts say. None when there is no such node."""
     reasons = [(node.node, node.verdict.reason) for node in nodes if node.verdict is not None]
     for code in _WAITING:
         held = [(node, reason) for node, reason in reasons if reason.code is code]
         if held:
             node, reason = held[0]
-            # What was planned has its tasks by now.
+            # A node that was planned has its tasks by now.
             told = PlanReasonCode.FILES_IN_USE if code is PlanReasonCode.PLANNED else code
             return PlanReason(told, f"{count_text(len(held), 'node')} held back; {node}: {reason.text}")
     return None

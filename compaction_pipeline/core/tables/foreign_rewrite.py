@@ -1,4 +1,4 @@
-"""Whether another tool rewrites a table beside us."""
+"""Tells whether another tool rewrites a table too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a table's files: nothing, a part, one whole snapshot, or why they are not read.
+"""What is known of a table's files: nothing, a part of them, one whole snapshot, or the reason why they are not read.
 
 Only `Complete` names a snapshot, so a plan can be made from nothing else. A table leaves `Complete` before its first indexed file
 changes. A process that is killed in between leaves a table that is read again, never one that is planned from a mixture.
@@ -68,7 +68,7 @@ class Complete:
     property_problem: str | None = None
 
     def is_same_read(self, other: Complete | Empty | None) -> bool:
-        """Whether the other one tells of the same files, whatever became of properties, schemas and specs."""
+        """True when the other one tells of the same files. Properties, schemas and specs may have changed."""
         return isinstance(other, Complete) and self.read_id == other.read_id
 
     def files_of(self, table: TableIdentifier, files: Iterable[LiveFile]) -> TableFiles:
@@ -174,17 +174,19 @@ class TableIndex:
         return replace(self, state=state, earlier=None if isinstance(state, (Complete, Empty)) else self.last_read)
 
     def failed(self, problem: str) -> TableIndex:
-        """The table after a look that failed. A refused table stays refused: who could not look learned nothing about that."""
+        """The table after a look that failed. A refused table stays refused, because a look that failed says nothing about that."""
         return self if isinstance(self.state, Refused) else self.turned(Failed(problem, self.loaded))
 
 
 def measures_differ(known: TableLayout | None, now: TableLayout) -> bool:
-    """Whether files that stayed are counted otherwise now: other sizes count as small, or other deletes as global."""
+    """True when files that stayed must be counted anew: other sizes count as small now, or other deletes count as global."""
     return known is not None and (known.properties != now.properties or known.unpartitioned_spec_ids != now.unpartitioned_spec_ids)
 
 
 def last_old_spec_delete(index: TableIndex, head: TableHead, added: Iterable[ManifestRef], now: datetime) -> datetime | None:
-    """When a delete of an old spec was last committed, `added` manifests included; `now`, where that cannot be told.
+    """When a delete of an old spec was last committed, as far as `index` and the `added` manifests tell. None when there was none.
+
+    A delete counts as committed `now` when nothing tells the moment of its commit.
 
     An evolution of the spec counts as such a delete, because writers that began before it may still run. A first look does not know
     when the spec evolved, so any file of an old spec counts.

@@ -22,9 +22,6 @@ class ManifestChanges:
     removed: tuple[str, ...]
     added: tuple[ManifestRef, ...]
 
-    def __bool__(self) -> bool:
-        return bool(self.removed or self.added)
-
 
 def manifest_changes(known: frozenset[str], head: Sequence[ManifestRef]) -> ManifestChanges:
     """Return what turns the index of the `known` manifests into the index of `head`.

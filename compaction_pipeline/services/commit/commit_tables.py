@@ -44,8 +44,6 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 log = logging.getLogger(__name__)
 
-STEPS = ("claimed-for-commit", "record-opened", "committed-in-table", "tasks-committed", "record-closed")
-
 
 @dataclass(frozen=True, slots=True)
 class Commit:

@@ -1,4 +1,4 @@
-"""Decides what to plan on a table; queues nothing and stores nothing.
+"""Decides what to plan on a table. It queues nothing and stores nothing.
 
 Invariant: a plan is made only from files that are exactly those of one snapshot. The index is read between two looks at what is
 known of the table, which must show the same whole read. A file younger than the snapshot is refused all the same.
@@ -35,9 +35,9 @@ _UNLIMITED = Budget(1 << 30, 1 << 60)
 class Asker(Enum):
     """Who asks for a plan.
 
-    TICK: within the group's quota and the pauses, and nodes that stood still are not looked at again. PERSON: neither quota nor pause
-    bounds the plan. READER: a person who only wants to see what would be planned, also of a table that nobody may compact. REVIEW:
-    after work, every node is judged anew.
+    A TICK keeps to the group's quota and to the pauses, and does not look again at nodes that stood still. For a PERSON neither quota nor
+    pause bounds the plan. A READER is a person who only wants to see what would be planned, also on a table that is paused or observed.
+    A REVIEW comes after work, and judges every node anew.
     """
 
     TICK = "TICK"
@@ -48,9 +48,10 @@ class Asker(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan, and what it was made from; None where nothing of the table's files was looked at.
+    """A plan, and what it was made from.
 
-    `distrusted` is a read in which a file was younger than its snapshot.
+    `made_from` is None when the table may not be planned, or when its index changed meanwhile. `distrusted` is a read in which a file
+    was younger than its snapshot.
     """
 
     plan: CompactionPlan
@@ -90,7 +91,7 @@ class DecidePlan:
     def _decide(self, known: KnownTable, admitted: Admitted, request: PlanRequest, asker: Asker) -> Decision:
         table, read, properties = known.table, admitted.read, admitted.properties
         by_person = asker in (Asker.PERSON, Asker.READER)
-        # In use is read before the files: a task that is committed in between makes the index outdated first.
+        # What is in use is read before the files. A task that is committed in between outdates the index first.
         in_use = self._tasks.in_use(table)
         nodes = self._reader.nodes(table, request.nodes)
         tasks = self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED))
@@ -99,11 +100,12 @@ class DecidePlan:
         if asker is Asker.TICK:
             budget = table_budget(properties, self._queue_slots, self._tasks.planned_work(table))
         last_planned_at = known.planning.last_planned_at
-        # The pause between two plans is for ticks (a person who asks twice means it), and not for what the last plan had no room for.
+        # The pause between two plans is for ticks, because a person who asks twice means it. It is not for nodes that the last plan had
+        # no room for.
         if by_person or may_refill((node.verdict for node in nodes if node.verdict is not None), budget, slots):
             last_planned_at = None
         failing: Mapping[TableNode, PlanReason] = {}
-        # A person who asks again has mended what failed; only ticks would fail for ever.
+        # A person who asks again has mended what failed. Ticks would fail for ever.
         if not (request.force or by_person) and any(failed_lately(task, now) for task in tasks):
             failing = failing_nodes(self._tasks.tasks(table), now)
         history = NodeHistory.of(nodes, last_planned_at, known.index.last_old_spec_delete_at)

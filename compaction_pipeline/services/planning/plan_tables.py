@@ -39,10 +39,10 @@ Renew = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan and the tasks that it put into the queue (none for an explanation).
+    """A plan, and the tasks that it put into the queue.
 
-    `busy`: another process was in the way for the moment (it plans or reads the table, or polled what this plan would have taken),
-    so the same plan may well be made a little later.
+    `busy` is True when another process was in the way: it plans or reads the table, or it polled a task that this plan would have
+    replaced. The same plan may be made a little later.
     """
 
     plan: CompactionPlan
@@ -51,7 +51,7 @@ class Planned:
 
 
 class PlanTables:
-    """Two verbs on the same plan: `explain` only answers it, `plan` also queues its tasks."""
+    """Three verbs on the same decision: `explain` only answers it, `plan` also queues its tasks, and `judge` keeps its verdicts."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class PlanTables:
         self._decide_plan = DecidePlan(catalogs, reader, self._parts, tasks, clock, queue_slots)
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
-        """Tables that time alone may have made due; the nodes of the others need not be looked at one by one."""
+        """Tables that may be due by now though nobody wrote to them. The nodes of other tables need not be looked at one by one."""
         nodes: dict[TableIdentifier, list[NodeState]] = defaultdict(list)
         for node in self._reader.nodes():
             nodes[node.table].append(node)
@@ -99,14 +99,17 @@ class PlanTables:
         ]
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
-        """The plan that would be made now; queues nothing. Raises NotFoundError."""
+        """The plan that would be made now. Nothing is queued. Raises NotFoundError when the table is unknown."""
         decision = self._decide_plan.decide(self._reader.state(table), request or PlanRequest(), Asker.READER)
         if decision.distrusted is not None:
             self._note(table, lambda planning: _after(planning, decision))
         return decision.plan
 
     def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
-        """Plan and queue. `unlimited`: a person asked, so neither the group's quota nor the pause of failing nodes bounds the plan."""
+        """Make a plan and queue its tasks. Raises NotFoundError when the table is unknown.
+
+        `unlimited` is True when a person asked. Then neither the group's quota nor the pause of failing nodes bounds the plan.
+        """
         with self._lease(table) as renew:
             if renew is None:
                 holder = self._leases.holder(_lease_name(table), self._clock())
@@ -116,32 +119,33 @@ class PlanTables:
             return self._plan(known, request or PlanRequest(), asker, renew)
 
     def judge(self, table: TableIdentifier) -> None:
-        """Decide every node anew and keep the verdicts; queues nothing. After work, so that nobody reads what was due before it.
+        """Decide every node anew and keep the verdicts. Nothing is queued.
 
-        Where another process plans the table just now, its verdicts are as new.
+        This is called after work, so that nobody is shown what was due before it. When another process plans the table just now, that
+        process keeps verdicts that are as new.
         """
         with self._lease(table) as renew:
             if renew is None:
                 return
             known = self._reader.state(table)
             decision = self._decide_plan.decide(known, PlanRequest(), Asker.REVIEW)
-            # What a plan found out about rights stays until the next one.
+            # What a plan found out about rights is shown until the next plan.
             planning = _after(known.planning, decision)
             if decision.made_from is not None and not _is_denied(known.planning):
                 planning = replace(planning, reason=decision.plan.reason)
             self._keep(known, planning, decision.plan.verdicts)
 
     def note_problem(self, table: TableIdentifier, problem: str) -> None:
-        """Show on a table why no plan of it could be made, until one can."""
+        """Show on a table why no plan of it could be made. The next plan that can be made takes it away."""
         self._note(table, lambda planning: replace(planning, problem=problem))
 
     def note_denied(self, table: TableIdentifier, reason: str) -> None:
-        """Show on a table that a merge was not let into its storage: the table waits, and is planned again when that is mended."""
+        """Show on a table that its storage denied access to a merge. The table waits, and its next plan tries to write."""
         self._note(table, lambda planning: replace(planning, reason=PlanReason(PlanReasonCode.NO_ACCESS, reason)))
 
     @contextmanager
     def _lease(self, table: TableIdentifier) -> Iterator[Renew | None]:
-        """Hold the table's plan lease and renew it beside the block; yields how to renew it, None when another process holds it."""
+        """Hold the table's plan lease, and renew it beside the block. Yields how to renew it; None when another process holds it."""
         owner, name = self._new_owner(), _lease_name(table)
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             yield None
@@ -173,7 +177,7 @@ class PlanTables:
             self._keep(known, planning, plan.verdicts)
             return Planned(plan, busy=plan.reason.code is PlanReasonCode.BEING_READ and known.index.problem is None)
         try:
-            # Merges would find out as well, one after the other, each at its end.
+            # Without this check each merge would find out by itself, at its end.
             self._check_writable(known.table)
         except AccessDenied as error:
             denied = CompactionPlan.empty(PlanReasonCode.NO_ACCESS, str(error))
@@ -181,7 +185,7 @@ class PlanTables:
             log.warning("table=%s not planned: %s", known.table, error)
             return Planned(denied)
         if not is_held():
-            # This process stood still for longer than the lease: another one may have planned the same files.
+            # This process stood still for longer than the lease. Another one may have planned the same files.
             return _busy("the lease of this plan ended while it was made; planned again later")
         now = self._clock()
         tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now)
@@ -205,7 +209,7 @@ class PlanTables:
             for verdict in verdicts
             if verdict.node in known
             and known[verdict.node].verdict != verdict
-            # A plan of some nodes says nothing about the others: what was last decided for them stands.
+            # A plan of some nodes says nothing about the others, so their last verdicts stand.
             and verdict.reason.code is not PlanReasonCode.NOT_REQUESTED
         ]
         if changed:

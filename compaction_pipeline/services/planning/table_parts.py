@@ -13,12 +13,12 @@ from compaction_pipeline.core.tables.ports import FileStore
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 PART_FILES = 50_000
-"""Files held in memory at a time while a table is planned; a larger node is held by itself."""
+"""At most so many files are in memory while a table is planned. A node with more files is a part of its own."""
 FEW_NODES = 500
-"""Up to so many nodes are looked up one by one; beyond that the whole table is read through, which costs less."""
+"""Up to so many nodes are looked up one by one. For more nodes the whole table is read through, which costs less."""
 
 Part = tuple[TableFiles, Collection[TableNode] | None]
-"""Files, and the nodes that they decide; None: all nodes that hold one of them."""
+"""Files, and the nodes that they decide. None means every node that holds one of the files."""
 
 
 class TableParts:
@@ -37,9 +37,10 @@ class TableParts:
         *,
         force: bool,
     ) -> Iterator[Part]:
-        """The files of these nodes, in parts that fit in memory. Most nodes are decided in `planning` by their sums, unless `force`.
+        """The files of these nodes, in parts that fit in memory.
 
-        `worked` are the nodes of open tasks: their files are always read.
+        Most nodes need no files: `planning` decides them by sums over their files, except with `force`. `worked` are the nodes of open
+        tasks, whose files are always read.
         """
         read = admitted.read
         if self._files.has_global_deletes(table, read.loaded.layout.unpartitioned_spec_ids):
@@ -70,7 +71,7 @@ class TableParts:
         worked: Collection[TableNode],
         planning: Planning,
     ) -> Sequence[NodeState]:
-        """The nodes whose files must be read; the others stand in the plan already."""
+        """The nodes whose files must be read. The others have been decided in `planning`."""
         some = [node.node for node in nodes] if len(nodes) <= FEW_NODES else None
         properties = admitted.properties
         figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)

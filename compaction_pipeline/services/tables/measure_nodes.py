@@ -17,9 +17,9 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 
 MEASURED_FILES = 50_000
-"""Files held in memory while nodes are measured; a larger node is held by itself."""
+"""At most so many files are in memory while nodes are measured. A node with more files is measured alone."""
 FEW_NODES = 500
-"""Up to so many nodes are looked up one by one; beyond that the whole table is read through, which costs less."""
+"""Up to so many nodes are looked up one by one. For more nodes the whole table is read through, which costs less."""
 
 
 class MeasureNodes:
@@ -32,7 +32,7 @@ class MeasureNodes:
         self._clock = clock
 
     def measure(self, head: TableHead, properties: TableProperties, renew: Callable[[], bool]) -> tuple[TableNode, ...]:
-        """Store figures of every node whose files changed; answers the nodes that are others than they were."""
+        """Store the figures of every node whose files changed. Answers the nodes whose set of files, or whose figures, are others now."""
         table = head.table
         touched = self._files.touched(table)
         if not touched:
@@ -41,12 +41,12 @@ class MeasureNodes:
         unpartitioned = head.layout.unpartitioned_spec_ids
         global_before = any(node.spec_id in unpartitioned and state.metrics.equality_delete_files for node, state in known.items())
         if global_before or self._files.has_global_deletes(table, unpartitioned):
-            # Such a delete counts in every node.
+            # A global delete counts in every node.
             return self._measure_all(head, properties, touched)
         some = list(touched) if len(touched) <= FEW_NODES else None
         figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)
         crossed = self._files.crossed(table, some)
-        # Rows thought deleted are estimated from the files; without deletes sums say it all.
+        # Deleted rows are estimated from the files. For a node without deletes, sums over its files are enough.
         summed = {
             node: figures[node].metrics
             for node in touched
@@ -80,10 +80,10 @@ class MeasureNodes:
         touched: Mapping[TableNode, TouchedNode],
         known: Mapping[TableNode, NodeState],
     ) -> tuple[TableNode, ...]:
-        """Answers the nodes that are others than they were: another set of files, or other figures."""
+        """Store these figures. Answers the nodes whose set of files, or whose figures, are others now."""
         others = {node for node, found in touched.items() if found.changed}
         changed = tuple(node for node, metrics in measured.items() if node not in known or node in others or known[node].metrics != metrics)
-        # Another threshold counts files anew, and changes nothing that a reader of the node would see.
+        # Another threshold changes the count of small files, but nothing that a reader of the node would see.
         moved = {node for node in changed if node not in known or node in others or not same_content(known[node].metrics, measured[node])}
         nodes = [
             MeasuredNode(node, metrics, head.snapshot_id if node in moved else known[node].changed_snapshot_id)
@@ -94,7 +94,7 @@ class MeasureNodes:
 
 
 def _batches(counts: Mapping[TableNode, int]) -> Iterator[list[TableNode]]:
-    """Nodes that hold files, in groups of at most `MEASURED_FILES` files or one node."""
+    """The nodes that hold files, in groups of at most `MEASURED_FILES` files. A larger node is a group of its own."""
     batch: list[TableNode] = []
     held = 0
     for node, count in counts.items():

@@ -1,4 +1,4 @@
-"""Keeps the index of every table's live files: manifest list against manifest list, nothing when the head stood still.
+"""Keeps the index of every table's live files. It compares manifest lists, and reads nothing of a table whose head stood still.
 
 `core/tables/index.py` has the states of an index and their invariant. A table is stored as `Reading` before its first file changes,
 and as `Complete` after its last one.
@@ -41,17 +41,19 @@ from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 
 log = logging.getLogger(__name__)
 
-# Files read between two looks at the clock; also the size of one transaction of a first look.
 BATCH_FILES = 20_000
+"""So many files are stored in one transaction. The clock is looked at before each manifest."""
 
 Renew = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """What one refresh found. `changed` are the nodes whose files changed; `busy`: another process refreshes the table, `held_by` it.
+    """What one refresh found.
 
-    `problem` is what a person should know; `error` is set where it kept the table from being read (a refusal does not).
+    `complete` is True when the index is now that of the table's head. `busy` is True when another process refreshes the table, and
+    `held_by` names that process. `changed` are the nodes whose files or figures changed. `problem` is what a person should know.
+    `error` is the error that kept the table from being read; a refusal is no such error.
     """
 
     table: TableIdentifier
@@ -90,9 +92,10 @@ class RefreshFiles:
         self._measure_nodes = MeasureNodes(reader, index, files, clock)
 
     def unmoved(self) -> Collection[TableIdentifier]:
-        """Tables whose metadata lies where it lay when their state was stored: nothing of them needs to be read.
+        """Tables whose metadata lies where it lay when they were read to the end. Nothing of them needs to be read.
 
-        Only of catalogs that say so of all their tables at once; one that fails is left to `refresh`, which says why table by table.
+        A catalog that cannot name the places of all its tables in one answer has none here. When a catalog fails, `refresh` says why,
+        table by table.
         """
         seen = self._reader.seen()
         unmoved: set[TableIdentifier] = set()
@@ -106,16 +109,16 @@ class RefreshFiles:
         return unmoved
 
     def refresh(self, table: TableIdentifier, deadline: datetime | None = None) -> Refresh:
-        """Bring the index of one table to its head; past `deadline` it stops between two manifests and goes on next time.
+        """Bring the index of one table to its head.
 
-        A table that cannot be read keeps its files, shows the problem and is not planned until it can.
-        Raises NotFoundError when the table is gone.
+        After `deadline` it stops between two manifests, and the next refresh goes on from there. A table that cannot be read keeps
+        its files and shows the problem. It is not planned until a refresh has read it. Raises NotFoundError when the table is gone.
         """
         with self._lease(table) as renew:
             if renew is None:
                 return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(_lease_name(table), self._clock()))
             try:
-                # The renewals on the way tell when it was lost; one manifest, or one transaction, may take longer than it.
+                # One manifest, or one transaction, may take longer than the lease. Each renewal on the way tells whether it was lost.
                 return self._refresh(table, deadline, renew)
             except NotFoundError:
                 log.info("table=%s is gone: forgotten", table)
@@ -127,7 +130,7 @@ class RefreshFiles:
                 return Refresh(table, complete=False, problem=str(refusal))
             except CompactionError as error:
                 log.warning("table=%s not refreshed: %s", table, error)
-                # Not planned from what was read before: its merges would only use up their retries.
+                # The table is not planned from what was read before, because its merges would only use up their attempts.
                 self._index.save(self._known(table).index.failed(str(error)))
                 return Refresh(table, complete=False, problem=str(error), error=error)
 
@@ -139,7 +142,7 @@ class RefreshFiles:
 
     @contextmanager
     def _lease(self, table: TableIdentifier) -> Iterator[Renew | None]:
-        """Hold the table's lease and renew it beside the block; yields how to renew it, None when another process holds it."""
+        """Hold the table's refresh lease, and renew it beside the block. Yields how to renew it; None when another process holds it."""
         owner, name = self._new_owner(), _lease_name(table)
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             yield None
@@ -155,12 +158,12 @@ class RefreshFiles:
             self._leases.release(name, owner)
 
     def _refresh(self, table: TableIdentifier, deadline: datetime | None, renew: Renew) -> Refresh:
-        # Known before the head is loaded: a commit of ours that lands in between makes what is read here an outdated index.
+        # This is read before the head is loaded. When a commit of ours lands in between, what is read here is an outdated index.
         known = self._known(table)
         head = self._scan.head(table)
         known = self._anew_if_recreated(known, head)
         if measures_differ(known.layout, head.layout):
-            # Before the layout is stored: whoever finds it stored finds the nodes touched too.
+            # This comes before the layout is stored, so that whoever finds the layout finds the nodes touched too.
             self._files.touch(table)
             self._index.forget_verdicts(table)
         whole = known.whole
@@ -174,7 +177,7 @@ class RefreshFiles:
         return self._read(known, head, deadline, renew)
 
     def _known(self, table: TableIdentifier) -> KnownTable:
-        """What is known of a table, which need not have been listed yet."""
+        """What is known of a table. A table that no catalog listing has found yet becomes known here."""
         try:
             return self._reader.state(table)
         except NotFoundError:
@@ -185,13 +188,13 @@ class RefreshFiles:
         loaded = known.index.loaded
         if loaded is None or loaded.table_uuid == head.table_uuid:
             return known
-        # Dropped and made again under the same name: nothing that we know is about this table.
+        # The table was dropped, and another one was made under its name. Nothing that we know is about this one.
         log.warning("table=%s was recreated (uuid %s → %s): its state starts anew", head.table, loaded.table_uuid, head.table_uuid)
         self._index.begin_anew(head.table)
         return KnownTable(TableIndex(head.table), switch=known.switch)
 
     def _note_still(self, index: TableIndex, whole: Complete | Empty, head: TableHead, renew: Renew) -> None:
-        """Properties, schemas and specs change without a snapshot."""
+        """Store what changed without a snapshot: properties, schemas, specs, and the place of the metadata."""
         problem = self._property_problem(head)
         now = replace(whole, loaded=_loaded(head), metadata_location=head.metadata_location, property_problem=problem)
         if now == whole:
@@ -207,7 +210,7 @@ class RefreshFiles:
         changes = manifest_changes(self._files.manifests(table), manifests)
         problem = self._property_problem(head)
         reading = replace(
-            # Deletes of an old spec are noted before their files are indexed: a refresh that goes on later finds them no longer added.
+            # Deletes of an old spec are noted before their files are indexed. A refresh that goes on later does not find them again.
             self._with_old_spec_deletes(index.turned(Reading(_loaded(head), problem)), index, head, changes.added),
             warning=foreign_rewrite(head, index.last_snapshot_id, RECORD_ID_PROPERTY) or index.warning,
         )
@@ -217,7 +220,7 @@ class RefreshFiles:
             return Refresh(table, complete=False, problem=problem)
         changed = self._measure(head, renew)
         if not renew():
-            # Another process took over while this one slept, and changes the files that this one would call whole.
+            # This process stood still, and another one took over. It changes the files that this one would call whole.
             return Refresh(table, complete=False, problem=problem)
         common = (head.metadata_location, self._new_owner(), self._clock(), known.commits.last_record_id, problem)
         if head.snapshot_id is None:
@@ -230,13 +233,16 @@ class RefreshFiles:
     def _with_old_spec_deletes(
         self, changed: TableIndex, index: TableIndex, head: TableHead, added: Sequence[ManifestRef] = ()
     ) -> TableIndex:
-        """Stored with the layout: once it is stored, nothing else tells of an evolution of the spec."""
+        """`changed`, which gets another layout, with the moment of the last delete of an old spec.
+
+        Both are stored together: once the layout is stored, nothing else tells of an evolution of the spec.
+        """
         return replace(changed, last_old_spec_delete_at=last_old_spec_delete(index, head, added, self._clock()))
 
     def _apply(
         self, table: TableIdentifier, removed: Iterable[str], added: Sequence[ManifestRef], deadline: datetime | None, renew: Renew
     ) -> bool:
-        """Answers whether all was read, and the removed ones dropped."""
+        """Store the files of the added manifests, and drop those of the removed ones. Answers False when something is left to do."""
         with _without_cycle_search():
             return self._apply_in_batches(table, removed, added, deadline, renew)
 
@@ -254,7 +260,7 @@ class RefreshFiles:
             count += len(batch[manifest.path])
             if count >= BATCH_FILES:
                 if not renew():
-                    # Another process took over while this one slept; what it reads is newer.
+                    # This process stood still, and another one took over. What that one reads is newer.
                     return False
                 self._files.apply(table, (), batch)
                 batch, count = {}, 0
@@ -264,7 +270,7 @@ class RefreshFiles:
         return True
 
     def _measure(self, head: TableHead, renew: Renew) -> tuple[TableNode, ...]:
-        """Store figures of every node whose files changed; answers those nodes."""
+        """Store the figures of every node whose files changed. Answers those nodes."""
         of_catalog = self._catalogs.entry(head.table.catalog).properties
         return self._measure_nodes.measure(head, properties_or_defaults(head.layout.properties, of_catalog), renew)
 
@@ -278,7 +284,7 @@ class RefreshFiles:
 
 @contextmanager
 def _without_cycle_search() -> Iterator[None]:
-    """Keep Python's collector of cycles from walking millions of new objects that hold none, which costs half as much again."""
+    """Switch Python's search for cycles off. It would walk millions of new objects that hold no cycle, and cost half as much again."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -10,7 +10,8 @@ import pytest
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
-from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.task import EndReason, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
@@ -175,3 +176,30 @@ def _failing_for(bad: LakeTable, real: Callable[..., Any]) -> Callable[..., Any]
         return real(table, *arguments)
 
     return failing
+
+
+def test_what_a_merge_was_denied_is_shown_until_a_plan_may_write_again(house: House) -> None:
+    table = house.fragmented()
+    services = house.services
+    services.compact_table.refresh(table.identifier)
+    services.plan_tables.note_denied(table.identifier, "the store does not let us write")
+    shown = services.read_tables.table(table.identifier).overview
+    assert "the store does not let us write" in shown.reason
+    services.plan_tables.judge(table.identifier)
+    assert services.stores.tables.state(table.identifier).planning.reason == PlanReason(
+        PlanReasonCode.NO_ACCESS, "the store does not let us write"
+    )
+    assert services.plan_tables.plan(table.identifier).tasks
+    assert "the store does not let us write" not in services.read_tables.table(table.identifier).overview.reason
+
+
+def test_nothing_is_noted_or_judged_while_another_process_plans_the_table(house: House) -> None:
+    table = house.fragmented()
+    services = house.services
+    services.compact_table.refresh(table.identifier)
+    assert services.stores.leases.acquire(f"plan:{table.identifier}", "another", house.now, timedelta(minutes=1))
+    services.plan_tables.note_problem(table.identifier, "not planned")
+    services.plan_tables.judge(table.identifier)
+    known = services.stores.tables.state(table.identifier)
+    assert known.planning == TablePlanning()
+    assert [node.verdict for node in services.stores.tables.nodes(table.identifier)] == [None]

@@ -423,3 +423,59 @@ def test_a_refused_table_whose_pointer_is_set_back_is_looked_at_again(house: Hou
 
 def _refused(*_: object) -> NoReturn:
     raise TableRefused("a type of tomorrow")
+
+
+def test_a_commit_of_ours_that_lands_while_a_table_is_read_outdates_what_is_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    services.compact_table.plan_nodes(table.identifier, PlanRequest((CompactionType.MINOR,), force=True))
+    services.dispatch_tasks.drain("me")
+    table.ids(50)
+    manifests = type(services.scan).manifests
+
+    def committed_meanwhile(*arguments: object) -> object:
+        found = manifests(*arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        assert services.commit_tables.commit(table.identifier).record is not None
+        return found
+
+    monkeypatch.setattr(type(services.scan), "manifests", committed_meanwhile)
+    assert services.refresh_files.refresh(table.identifier).complete
+    assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.BEING_READ
+    services.refresh_files.refresh(table.identifier)
+    assert indexed(house, table) == {file.path for file in table.files()}
+    assert services.plan_tables.plan(table.identifier).plan.reason.code is not PlanReasonCode.BEING_READ
+
+
+def test_a_refresh_that_stood_still_until_another_had_its_lease_calls_nothing_whole(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=12)
+    services = house.services
+    measure = MeasureNodes.measure
+
+    def overtaken(*arguments: object) -> object:
+        changed = measure(*arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        house.pass_time(61)
+        assert services.stores.leases.acquire(f"refresh:{table.identifier}", "another", house.now, timedelta(minutes=1))
+        return changed
+
+    monkeypatch.setattr(MeasureNodes, "measure", overtaken)
+    assert not services.refresh_files.refresh(table.identifier).complete
+    assert services.stores.tables.state(table.identifier).whole is None
+
+
+def test_a_refused_table_that_cannot_be_looked_at_stays_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented(files=2)
+    services = house.services
+    with monkeypatch.context() as patch:
+        patch.setattr(type(services.scan), "head", _refused)
+        services.refresh_files.refresh(table.identifier)
+
+    def away(*_: object) -> NoReturn:
+        raise StorageUnavailable("the catalog is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(services.scan), "head", away)
+        assert services.refresh_files.refresh(table.identifier).problem == "the catalog is away"
+    state = services.stores.tables.state(table.identifier)
+    assert (state.refusal, state.index.problem) == ("a type of tomorrow", None)
