@@ -26,9 +26,9 @@ delta_files = dg.AssetSpec(
     owners=OWNERS,
     kinds={"iceberg"},
     description=(
-        "What writers left in each table node: files, small files, delete files, bytes. **Observed** by `snapshot_sensor` when a snapshot "
-        "changed the node, never materialized by us: its bar stays at 0 materialized by nature. The data version is that snapshot.\n\n"
-        "Nothing new here for long: is `snapshot_sensor` on, and what does its last tick say?"
+        "What writers left in each table node: files, small files, delete files and bytes. `snapshot_sensor` **observes** a node when a "
+        "snapshot has changed it. Nothing materializes this asset, so its bar stays at 0. The data version of a node is that snapshot.\n\n"
+        "When nothing new appears here for long, see that `snapshot_sensor` is on, and read what its last tick says."
     ),
 )
 
@@ -38,19 +38,22 @@ table_health = dg.AssetSpec(
     owners=OWNERS,
     kinds={"iceberg"},
     description=(
-        "The page to look at first: the worst nodes and why, what is executing, the queue, and one reason per table for what happens "
-        "or does not. Observed when something changed.\n\n"
-        "A node is FAILING: its reason names the file or the rule. REFUSED: the reason says what the table would need."
+        "The page to look at first: the worst nodes with their reasons, the tasks that run, the queue, and for each table the reason why "
+        "something or nothing happens. It is observed when something has changed.\n\n"
+        "The reason of a FAILING node names the file or the rule. The reason of a REFUSED one says what the table would need."
     ),
 )
 
 
 class CompactedFilesConfig(dg.Config):
-    """How launched partitions are compacted."""
+    """How the launched partitions are compacted."""
 
     type: CompactionType = Field(
         default=CompactionType.MAJOR,
-        description="MINOR merges small files, MAJOR also rewrites files with many deleted rows and joins undersized ones, FULL all",
+        description=(
+            "MINOR merges small files. MAJOR also rewrites files with many deleted rows and joins undersized files. "
+            "FULL rewrites all files."
+        ),
     )
 
 
@@ -65,13 +68,14 @@ class CompactedFilesConfig(dg.Config):
     owners=OWNERS,
     kinds={"iceberg", "pyspark"},
     description=(
-        "Table nodes, compacted. Launch or backfill partitions to merge them **now** on Spark and commit at once: thresholds are ignored, "
-        "but a gain is needed (without one the node is green with 0 files and the reason). Machines use `compact_job`.\n\n"
-        "Red: the run names each node that failed and why; the others are committed. Nothing that a reader sees ever changes."
+        "The compacted table nodes. Launch or backfill partitions to merge them **now** on Spark and to commit them at once. The run "
+        "ignores thresholds, but needs a gain: a node without one is green, with 0 files and the reason. "
+        "Sensors use `compact_job` instead.\n\n"
+        "A red run names each node that failed and why. The other nodes are committed. Nothing that a reader sees ever changes."
     ),
 )
 def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesConfig, compaction: Compaction) -> Iterator[None]:
-    """Plan, merge and commit the launched nodes, table by table."""
+    """Plan, merge and commit the launched nodes, one table after the other."""
     services = compaction.services()
     report = RunReport(context, services)
     for table, nodes in nodes_by_table(services, context.partition_keys, report.unknown).items():
@@ -83,7 +87,7 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
             continue
         report.compacted(outcome, nodes)
     report.close()
-    yield from ()  # A generator that yields nothing: returning None would log a second materialization over the node's own.
+    yield from ()  # Returning None would log a second materialization over the node's own, so this generator yields nothing.
 
 
 @dg.asset(
@@ -95,13 +99,13 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
     owners=OWNERS,
     kinds={"iceberg"},
     description=(
-        "One record per commit of ours, by table, with all figures. Every commit is mirrored here, whoever made it. Materialize a table to "
-        "commit **now** what is merged and waits for 'self-optimizing.commit.interval'; with nothing prepared it says so.\n\n"
-        "Red: see the record's reason; a conflict only means that the table moved, and its nodes are planned again."
+        "One record for each commit of ours, with all its figures. Every commit appears here, whoever made it. Materialize a table to "
+        "commit **now** the merged tasks that wait for 'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
+        "When a run is red, read the reason. A conflict only means that the table has changed; its nodes are planned again."
     ),
 )
 def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction) -> Iterator[None]:
-    """Commit now what is prepared on this table, as one record."""
+    """Commit the table's merged tasks now, as one record."""
     services = compaction.services()
     report = RunReport(context, services)
     for key in context.partition_keys:

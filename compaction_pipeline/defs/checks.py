@@ -1,7 +1,7 @@
-"""The asset checks. Each judges all nodes or tables at once, so a good one never hides a bad one.
+"""The asset checks. Each one judges all nodes or tables at once, so a good one never hides a bad one.
 
-Not partitioned and not blocking (per-partition evaluations are last-one-wins): what blocks is the kernel's digest, before a
-commit. Ops, asset bodies and sensors log the same evaluations after their materializations (`evaluations`).
+The checks are not partitioned, because Dagster would show only the evaluation of the last partition. They block nothing: the digest
+of each merge does that before the commit. Ops, assets and sensors log the same evaluations after their materializations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compaction_pipeline.services.insight.judge_compaction import JudgeCompactio
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check: where it stands, how bad a failure is, who judges, and what to do when it is red."""
+    """A check: its asset, how bad a failure is, the function that judges, and what to do when it is red."""
 
     name: str
     asset: dg.AssetKey
@@ -28,7 +28,7 @@ class Check:
     description: str
 
     def evaluation(self, judge: JudgeCompaction) -> dg.AssetCheckEvaluation:
-        """The check's judgement of now, as an event that any op or sensor may log."""
+        """Judge now, and answer an event that any op or sensor may log."""
         judgement = self.judge(judge)
         return dg.AssetCheckEvaluation(
             asset_key=self.asset,
@@ -46,24 +46,24 @@ ON_FILES = (
         COMPACTED_FILES,
         dg.AssetCheckSeverity.ERROR,
         JudgeCompaction.rows_preserved,
-        "The digest of the rows that a merge read equals that of the rows that it wrote. Red: nothing was committed and no row is "
-        "lost, but the node is not compacted until a merge of it succeeds; keep its files and report the task's reason.",
+        "The rows that each merge wrote have the same digest as the rows that it read. When this is red, nothing was committed and no row "
+        "is lost. But the node is not compacted until a merge of it succeeds. Keep its files, and report the task's reason.",
     ),
     Check(
         "small_files_left",
         COMPACTED_FILES,
         dg.AssetCheckSeverity.WARN,
         JudgeCompaction.small_files_left,
-        "No node holds as many small files as make a minor due. Red for long: launch the nodes listed, or look at `table_health` for what "
-        "holds them back (queue, commit interval, pause).",
+        "No node holds so many small files that a MINOR is due. When this stays red, launch the listed nodes, or look at `table_health`: "
+        "the queue, the commit interval or a pause may hold them back.",
     ),
     Check(
         "target_file_size",
         COMPACTED_FILES,
         dg.AssetCheckSeverity.WARN,
         JudgeCompaction.target_file_size,
-        "The files that each node's newest merges wrote are as large as the table wants. Red: check 'self-optimizing.target-size' and "
-        "'self-optimizing.max-task-size-bytes' of the table.",
+        "The newest merges of each node wrote files of the size that the table asks for. When this is red, check "
+        "'self-optimizing.target-size' and 'self-optimizing.max-task-size-bytes' of the table.",
     ),
 )
 ON_RECORDS = (
@@ -72,28 +72,28 @@ ON_RECORDS = (
         COMPACTION_RECORDS,
         dg.AssetCheckSeverity.WARN,
         JudgeCompaction.commits_on_time,
-        "No merged task waits longer than twice its table's 'self-optimizing.commit.interval'. Red: is `commit_sensor` on? Materialize "
-        "the table's partition of `compaction_records` to commit now.",
+        "No merged task waits longer than twice its table's 'self-optimizing.commit.interval'. When this is red, see that `commit_sensor` "
+        "is on. To commit now, materialize the table's partition of `compaction_records`.",
     ),
     Check(
         "record_matches_table",
         COMPACTION_RECORDS,
         dg.AssetCheckSeverity.ERROR,
         JudgeCompaction.record_matches_table,
-        "The newest record of each table is what the table's own metadata says. Red: the table was rolled back, or another tool "
-        "replaced its history; compare `compaction-pipeline record show` with the table's snapshots.",
+        "The newest record of each table agrees with the table's own metadata. When this is red, the table was rolled back, or another "
+        "tool replaced its history. Compare `compaction-pipeline record show` with the table's snapshots.",
     ),
 )
 CHECKS = (*ON_FILES, *ON_RECORDS)
 
 
 def evaluations(judge: JudgeCompaction, checks: Iterable[Check] = CHECKS) -> list[dg.AssetCheckEvaluation]:
-    """Judge now. Log them after the materializations that they are about, or the UI calls them outdated."""
+    """Judge now. The caller logs the events after the materializations that they judge. Else the UI calls them outdated."""
     return [check.evaluation(judge) for check in checks]
 
 
 def judgement_metadata(judgement: Judgement) -> dict[str, dg.MetadataValue]:
-    """Counts that are plotted, the sentence, and the failures by name."""
+    """Counts for plots, the judgement in one sentence, and the failures by name."""
     metadata: dict[str, dg.MetadataValue] = {
         f"judged_{judgement.subject}_count": dg.MetadataValue.int(judgement.judged),
         f"failing_{judgement.subject}_count": dg.MetadataValue.int(len(judgement.failures)),
@@ -111,7 +111,7 @@ def judgement_metadata(judgement: Judgement) -> dict[str, dg.MetadataValue]:
 
 
 def definitions_of(checks: Sequence[Check] = CHECKS) -> list[dg.AssetChecksDefinition]:
-    """The same checks as definitions that a checks job, or a person, runs."""
+    """The same checks as definitions, which a job or a person can run."""
     return [_definition(check) for check in checks]
 
 

@@ -1,6 +1,7 @@
-"""When a draining run ends early, so that no person waits longer than one task for a machine's run.
+"""When a run that drains the queue ends early, so that a person waits no longer than one task for it.
 
-A pool slot held by a draining run keeps a person's run queued whatever its priority, so the run itself looks whether anyone waits.
+While a draining run holds the slot of the pool, a person's run stays queued whatever its priority is. So the draining run itself looks
+whether another run waits.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
+from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.defs.keys import POOL
 
 
 class Ending:
-    """Answers `over()` between tasks and keeps the reason why."""
+    """Answers between tasks whether the run should end, and keeps the reason.
+
+    `longest` is how long the run may take. `wanted_by` answers the id of a run that waits for the pool, if there is one.
+    """
 
     def __init__(self, clock: Callable[[], datetime], longest: timedelta, wanted_by: Callable[[], str | None]) -> None:
         self._clock = clock
@@ -24,19 +29,22 @@ class Ending:
         self.reason = "the queue is empty"
 
     def over(self) -> bool:
-        """Whether to stop now: time is up, or a queued run wants this run's pool."""
+        """True when the run should stop now, because its time is up or another run waits for the pool."""
         if self._clock() >= self._ends_at:
-            self.reason = f"{self._longest.total_seconds():.0f} s are over; what waits is taken by the next run"
+            self.reason = f"{duration_text(self._longest)} are over; the next run takes the tasks that still wait"
             return True
         waiting = self._wanted_by()
         if waiting is not None:
-            self.reason = f"run {waiting[:8]} waits for pool {POOL!r}; what waits is taken by the next run"
+            self.reason = f"run {waiting[:8]} waits for pool {POOL!r}; the next run takes the tasks that still wait"
             return True
         return False
 
 
 def pool_wanted_by(instance: dg.DagsterInstance, run_id: str) -> str | None:
-    """The id of another run that waits for our pool: queued as a whole, or started and with a step that waits for a slot."""
+    """The id of another run that waits for our pool, or None.
+
+    Such a run is queued as a whole, or it has started and one of its steps waits for a slot.
+    """
     queued = instance.get_runs(filters=dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
     for run in queued:
         wants = run.run_op_concurrency

@@ -34,7 +34,7 @@ def node_figures(metrics: NodeMetrics) -> dict[str, dg.MetadataValue]:
 
 
 def node_metadata(node: NodeOverview) -> dict[str, dg.MetadataValue]:
-    """An observation of one node: who it is in words, how it is and why, and its figures."""
+    """An observation of one node: its name in words, its health with the reason, and its figures."""
     return {
         "table": dg.MetadataValue.text(str(node.table)),
         "node": dg.MetadataValue.text(str(node.node)),
@@ -50,7 +50,7 @@ WORST_NODES = (
     ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY"),
     ("small_files", "int", "small data files and small delete files"),
     ("files", "int", "files that a reader of the node opens"),
-    ("reason", "string", "why; whole in the node's own observation"),
+    ("reason", "string", "why; the observation of the node has the whole text"),
     ("delete_files", "int", "position and equality delete files"),
     ("fragmentation", "float", "small files / files"),
     ("data_mb", "float", "size of the data files in MB"),
@@ -81,7 +81,7 @@ def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
 
 
 def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
-    """`table_health`: worst nodes, why nothing happens, what runs, and the queue."""
+    """The figures and tables of `table_health`: the worst nodes, the reason of each table, the tasks that run, and the queue."""
     worst = [node for node in status.worst if node.metrics.files]
     return {
         "worst_nodes": worst_nodes(worst),
@@ -101,9 +101,9 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
             ],
             (
                 ("table", "string", "catalog.namespace.table"),
-                ("health", "string", "that of the table when it is held back as a whole, else of its worst node"),
-                ("reason", "string", "what the last plan said, or what holds the table back"),
-                ("warning", "string", "what a person should know"),
+                ("health", "string", "health of the whole table when something holds it back, else of its worst node"),
+                ("reason", "string", "what the last plan found, or what holds the table back"),
+                ("warning", "string", "something to know that stops nothing"),
                 ("nodes", "int", "partitions that hold files"),
                 ("files", "int", "data and delete files"),
                 ("small_files", "int", "small data files and small delete files"),
@@ -148,9 +148,9 @@ def executing_tasks(tasks: Sequence[CompactionTask], now: datetime) -> dg.Metada
             ("node", "string", "partition values"),
             ("type", "string", "MINOR, MAJOR or FULL"),
             ("files", "int", "data files that it reads"),
-            ("input_mb", "float", "size of these in MB"),
-            ("attempt", "string", "which try of how many"),
-            ("running_seconds", "float", "since this attempt began"),
-            ("owner", "string", "who holds it"),
+            ("input_mb", "float", "size of these files in MB"),
+            ("attempt", "string", "number of this attempt, and how many there may be"),
+            ("running_seconds", "float", "seconds since this attempt began"),
+            ("owner", "string", "run or process that holds the task"),
         ),
     )

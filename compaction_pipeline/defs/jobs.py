@@ -1,6 +1,6 @@
-"""The op jobs: machine work is one run that drains a queue, never a run per task or node (a run costs 3–5 s even when empty)."""
+"""The op jobs. One run drains a whole queue, because even an empty run costs 3–5 s; a run for each task or node would cost too much."""
 
-# No `from __future__ import annotations` here: Dagster does not resolve a config parameter whose annotation is a string.
+# This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -27,20 +27,24 @@ Nodes = Mapping[TableIdentifier, Mapping[str, TableNode]]
 
 
 class CompactConfig(dg.Config):
-    """What to compact. Without `node_keys` the run plans nothing and drains what the sensors planned."""
+    """What to compact. Without `node_keys` the run plans nothing; it merges what the sensors planned."""
 
     node_keys: list[str] = Field(
         default_factory=list,
-        description="plan these nodes first; partition keys of compacted_files, as the table of the worst nodes shows them",
+        description="Plan these nodes first. They are partition keys of compacted_files; the table of the worst nodes shows them.",
     )
-    type: CompactionType | None = Field(default=None, description="MINOR, MAJOR or FULL for `node_keys`; empty: what their triggers say")
-    force: bool = Field(default=False, description="ignore the thresholds for `node_keys` (a gain is still needed)")
-    dry_run: bool = Field(default=False, description="show what would be done, and why every other node is left alone; do nothing")
+    type: CompactionType | None = Field(default=None, description="MINOR, MAJOR or FULL for `node_keys`. Without it, triggers decide.")
+    force: bool = Field(default=False, description="Ignore the thresholds for `node_keys`. A gain is still needed.")
+    dry_run: bool = Field(default=False, description="Only show what would be done, and why every other node is left alone.")
 
 
-@dg.op(pool=POOL, description="plan (if asked) → merge on Spark → commit what is due → report", out=dg.Out(dg.Nothing))
+@dg.op(
+    pool=POOL,
+    description="Plans the named nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
+    out=dg.Out(dg.Nothing),
+)
 def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction) -> None:
-    """Plan the named nodes, drain the queue, commit what is due; an event per node and record."""
+    """Plan the named nodes, drain the queue and commit the tables that are due. Log an event for each node and record."""
     services = compaction.services()
     report = RunReport(context, services)
     named = nodes_by_table(services, config.node_keys, report.unknown)
@@ -78,7 +82,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
 
 
 def _rejected(services: Services, report: RunReport, told: int, named: Nodes) -> Nodes:
-    """Of the nodes that this run planned, those whose tasks a commit rejected since: the table moved, so they are planned again."""
+    """The nodes of this run whose tasks a commit has rejected since. Their table has changed, so they are planned again."""
     again: dict[TableIdentifier, dict[str, TableNode]] = {}
     for record in report.records[told:]:
         rejected = services.read_tasks.nodes(record.conflicts.keys())
@@ -91,7 +95,7 @@ def _rejected(services: Services, report: RunReport, told: int, named: Nodes) ->
 def _explain(
     context: dg.OpExecutionContext, services: Services, named: Nodes, types: tuple[CompactionType, ...] | None, force: bool
 ) -> None:
-    """Log the plan that would be carried out, and put it on the step's output."""
+    """Log the plan that a run would carry out, and put it on the step's output."""
     tables_of = named or {table: {} for table in services.read_tables.names()}
     metadata: dict[str, dg.MetadataValue] = {}
     for table, nodes in tables_of.items():
@@ -116,17 +120,17 @@ def _explain(
     executor_def=dg.in_process_executor,
     tags={"compaction/group": GROUP},
     description=(
-        "Merges what the sensors planned and commits what is due, until the queue was empty for a while, time is up, or a queued run wants "
-        "its pool. With `node_keys` it plans these nodes first; `dry_run` shows the plan and does nothing."
+        "Merges what the sensors planned, and commits the tables that are due. It ends when the queue has been empty for a while, when its "
+        "time is up, or when a queued run wants its pool. With `node_keys` it plans these nodes first. `dry_run` only shows the plan."
     ),
 )
 def compact_job() -> None:
     compact()
 
 
-@dg.op(description="commit every due table, one record each", out=dg.Out(dg.Nothing))
+@dg.op(description="Commits every table that is due, as one record each.", out=dg.Out(dg.Nothing))
 def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
-    """Claim and commit every due table."""
+    """Claim and commit the merged tasks of every table that is due."""
     services = compaction.services()
     services.tick_tables.keep()
     report = RunReport(context, services)
@@ -140,7 +144,7 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     name=COMMIT_JOB,
     executor_def=dg.in_process_executor,
     tags={"compaction/group": GROUP},
-    description="Commits every table whose merged tasks have waited for its commit interval, one record each.",
+    description="Commits every table whose merged tasks have waited for its commit interval, as one record each.",
 )
 def commit_job() -> None:
     commit()
@@ -150,5 +154,5 @@ compaction_checks_job = dg.define_asset_job(
     CHECKS_JOB,
     selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(check.asset, check.name) for check in CHECKS)),
     executor_def=dg.in_process_executor,
-    description="Judges all nodes and tables now: the five checks, without any merge.",
+    description="Runs the five checks on all nodes and tables now. It merges nothing.",
 )

@@ -1,6 +1,6 @@
-"""Names that the definitions share: asset keys, pool, group, owners, tags and the settings read at load.
+"""Names that the definitions share: asset keys, pool, group, owners, tags, and the settings of the code location.
 
-Reads the environment once, when the code location is loaded, and opens nothing.
+This module reads the environment once, when Dagster loads the code location. It opens nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RETIRE_JOB = "compaction_retire_job"
 GROUP = "compaction"
 OWNERS = [owner for owner in SETTINGS.asset_owners.split(",") if owner]
 POOL = "spark_merge"
-"""One Spark session a machine: who merges holds a slot of this pool (the instance's default limit is 1)."""
+"""A run that merges holds a slot of this pool. With the default limit of 1, a machine has one Spark session at a time."""
 
 MACHINE_TAGS = {"dagster/priority": "-1", "compaction/requested-by": "machine"}
-"""On runs that a sensor asked for: a person's run goes first."""
+"""Tags of runs that a sensor asked for. Their priority lets the runs of people go first."""

@@ -1,4 +1,4 @@
-"""All that the code location offers, in one `Definitions`. Opens nothing."""
+"""Everything that the code location offers, in one `Definitions`. Loading it opens nothing."""
 
 from __future__ import annotations
 

@@ -14,22 +14,22 @@ _BYTES_PER_MB = 1_000_000
 
 
 def megabytes(size_bytes: int) -> float:
-    """Bytes as MB with three decimals: fine enough for a fragment of 1 kB, plain enough for a plot."""
+    """Bytes as MB with three decimals, so that a file of 1 kB still shows in a plot."""
     return round(size_bytes / _BYTES_PER_MB, 3)
 
 
 def clipped(text: str, most: int = 240) -> str:
-    """A reason short enough for a cell beside others."""
+    """A reason that is short enough for a cell of a table."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def unbroken(text: str) -> str:
-    """A reason that wraps between its clauses only: the UI squeezes a cell of words to one word a line, and its row to a page."""
+    """A reason that wraps only between its clauses. Without this, the UI would put each word of a cell on a line of its own."""
     return "; ".join(clause.replace(" ", "\N{NO-BREAK SPACE}") for clause in text.split("; "))
 
 
 def table_of(rows: Sequence[Mapping[str, Cell]], columns: Sequence[tuple[str, str, str]]) -> dg.MetadataValue:
-    """A table of at most 20 rows. `columns` are (name, type, description); a row may lack a value."""
+    """A table of at most 20 rows. `columns` are (name, type, description). A row may lack a value."""
     return dg.MetadataValue.table(
         records=[dg.TableRecord({name: row.get(name) for name, _, _ in columns}) for row in rows[:SHOWN]],
         schema=dg.TableSchema(columns=[dg.TableColumn(name, type, description=text) for name, type, text in columns]),

@@ -1,7 +1,7 @@
-"""Tells Dagster what was committed anywhere: one event per record and one per node that it compacted.
+"""Makes Dagster's events of commits, wherever they were made: one for each record, and one for each node that the record compacted.
 
-Pure. A record of 10,000 nodes must not block a daemon, so events are cut into pages and the place is kept; an event may be told
-twice after a crash, never left out.
+Pure. The events of a record with 10,000 nodes would block a daemon, so they come in pages. The sensor remembers its place. After a
+crash an event may be told twice, but none is left out.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ import dagster as dg
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node import node_key
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 
 TasksOf = Callable[[CompactionRecord], Sequence[CompactionTask]]
-"""The tasks of a record that are still kept."""
+"""Answers the tasks of a record that are still kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Events of one tick. `told` are the records whose events are all in it (or were before); the next page begins at `offset`
-    of the record after them."""
+    """The events of one tick.
+
+    `told` are the records whose last events are in this page. The next page begins with the record after them, at its event number
+    `offset`.
+    """
 
     events: tuple[dg.AssetMaterialization, ...]
     told: tuple[str, ...]
@@ -34,7 +38,7 @@ class Page:
 
 
 def page_of(records: Iterable[CompactionRecord], tasks_of: TasksOf, limit: int, offset: int = 0) -> Page:
-    """The first `limit` events of these records, oldest record first; `offset` events of the first one were told before."""
+    """The first `limit` events of these records, in the order given. The first `offset` events of the first record were told before."""
     events: list[dg.AssetMaterialization] = []
     told: list[str] = []
     for record in records:
@@ -49,7 +53,7 @@ def page_of(records: Iterable[CompactionRecord], tasks_of: TasksOf, limit: int, 
 
 
 def events_of(record: CompactionRecord, tasks: Sequence[CompactionTask]) -> list[dg.AssetMaterialization]:
-    """Every event of one record: its nodes first, so that the record's own is the last word. None unless it was committed."""
+    """Every event of one record, in which those of its nodes come first. There are none unless the record was committed."""
     if record.status is not RecordStatus.COMMITTED or not record.committed_task_ids:
         return []
     return [*node_events(record, tasks), record_event(record)]
@@ -60,13 +64,13 @@ def record_event(record: CompactionRecord) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         COMPACTION_RECORDS,
         partition=table_key(record.table),
-        description=f"{len(record.committed_task_ids)} task(s) committed as snapshot {record.snapshot_after}",
+        description=f"{count_text(len(record.committed_task_ids), 'task')} committed as snapshot {record.snapshot_after}",
         metadata=record_metadata(record),
     )
 
 
 def node_events(record: CompactionRecord, tasks: Sequence[CompactionTask]) -> list[dg.AssetMaterialization]:
-    """A materialization of `compacted_files` for every node of which a task was committed."""
+    """A materialization of `compacted_files` for every node that has a committed task."""
     committed = frozenset(record.committed_task_ids)
     by_node: dict[str, list[CompactionTask]] = defaultdict(list)
     for task in tasks:

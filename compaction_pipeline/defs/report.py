@@ -1,6 +1,6 @@
-"""What a run tells Dagster while it works: an event per node and per record as they are committed, and the checks.
+"""What a run tells Dagster while it works: an event for each committed node and record, and the checks.
 
-Keeps account of what failed; `close` raises `dg.Failure` when anything did, after everything good was told.
+It notes what failed. When the run has told of everything that succeeded, `close` raises `dg.Failure` for the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.words import count_text, duration_text
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.health_metadata import status_metadata
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
@@ -30,14 +30,14 @@ from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
 from compaction_pipeline.defs.work_metadata import nothing_merged
 from compaction_pipeline.services.compact_table import Compaction as Compacted
 
-# Reasons that leave a launched node green: there was nothing to do. Any other means that it was asked for and not done.
+# With these reasons a launched node is green, because there was nothing to do. Any other reason means that the work was not done.
 _NOTHING_TO_DO = frozenset({PlanReasonCode.NO_GAIN, PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.EMPTY_TABLE, PlanReasonCode.PLANNED})
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 class RunReport:
-    """The account of one run."""
+    """Keeps the account of one run."""
 
     def __init__(self, context: Context, services: Services) -> None:
         self._context = context
@@ -49,15 +49,15 @@ class RunReport:
 
     @property
     def records(self) -> tuple[CompactionRecord, ...]:
-        """The records told so far."""
+        """The records that were told so far."""
         return tuple(self._records)
 
     def unknown(self, key: str, reason: str) -> None:
-        """A key that no table holds."""
+        """No table holds this key."""
         self._fail(key, reason)
 
     def not_done(self, what: Iterable[str], error: CompactionError) -> None:
-        """Keys, or a table, of which nothing could be done; the other tables of the run go on."""
+        """Nothing could be done for these keys, or for this table. The run goes on with other tables."""
         for key in what:
             self._fail(key, str(error))
 
@@ -82,22 +82,24 @@ class RunReport:
             self._context.log_event(event)
         if record.status is RecordStatus.UNKNOWN:
             self._fail(
-                str(record.table), f"the outcome of record {record.record_id} is unknown and settled at the next tick: {record.reason}"
+                str(record.table), f"the outcome of record {record.record_id} is unknown, and the next tick settles it: {record.reason}"
             )
             return
         self._services.mirror_records.told([record.record_id])
         if record.conflicts:
-            self._context.log.warning(f"{record.table} record={record.record_id}: {len(record.conflicts)} conflict(s), planned again")
+            self._context.log.warning(
+                f"{record.table} record={record.record_id}: {count_text(len(record.conflicts), 'conflict')}; the nodes are planned again"
+            )
         if time.monotonic() >= self._evaluate_from:
             self._evaluate()
 
     def task_failures(self, failed: Mapping[TaskId, str]) -> None:
-        """Tasks that used up their retries (task id → reason)."""
+        """These tasks used up their retries. `failed` maps their ids to reasons."""
         for task_id, reason in failed.items():
             self._fail(f"task {task_id}", reason)
 
     def compacted(self, outcome: Compacted, nodes: Mapping[str, TableNode]) -> None:
-        """How a launched table ended: its records, then each node without a committed task, green or failed with its reason."""
+        """Tell how a launched table ended: its records, and then each node that has no committed task, green or failed, with the reason."""
         for record in outcome.records:
             self.committed(record)
         committed = {task.work.node for task in outcome.tasks if task.task_id in set(outcome.committed)}
@@ -114,8 +116,8 @@ class RunReport:
                 self._fail(key, rejected.get(node) or outcome.waiting or "merged but not committed")
             else:
                 reason = verdicts.get(node, outcome.plan.reason)
-                # Who holds the files is told instead of the plan's own reason, which counts them as missing; no failure, as on the
-                # command line.
+                # Another process holds the files. The plan's own reason would call them missing, so the run names that process. This is
+                # no failure, as on the command line.
                 held = outcome.waiting if not outcome.tasks else None
                 if held is not None or reason.code in _NOTHING_TO_DO:
                     metadata = nothing_merged(str(node), str(outcome.table), held or reason.text)
@@ -124,7 +126,7 @@ class RunReport:
                     self._fail(key, reason.text)
 
     def close(self) -> None:
-        """Tell the state of everything after this run, and fail the run if anything failed."""
+        """Tell how everything stands after this run, and fail the run if anything in it failed."""
         for table in {record.table: None for record in self._records if record.committed_task_ids}:
             self._look_again(table)
         self._context.log_event(dg.AssetObservation(TABLE_HEALTH, metadata=status_metadata(self._services.read_status.status())))
@@ -133,15 +135,15 @@ class RunReport:
             rows = [{"what": what, "reason": reason} for what, reason in self._failed.items()]
             first = rows[0]
             raise dg.Failure(
-                f"{len(rows)} failed, the rest is committed; {first['what']}: {first['reason']}",
+                f"{len(rows)} failed, and the rest is committed; {first['what']}: {first['reason']}",
                 metadata={"failed": table_of(rows, (("what", "string", "node, task or table"), ("reason", "string", "why")))},
                 allow_retries=False,
             )
 
     def _evaluate(self) -> None:
-        """Tell the checks: of a materialization that is newer than its checks the UI says that they were not evaluated.
+        """Evaluate the checks again, because the UI ignores evaluations that are older than a materialization.
 
-        A run of minutes commits all the time; a twentieth of it at most goes into judging.
+        A long run commits all the time, so at most a twentieth of its time goes into judging.
         """
         started = time.monotonic()
         for evaluation in evaluations(self._services.judge_compaction):
@@ -150,12 +152,12 @@ class RunReport:
         self._evaluate_from = ended + 20 * (ended - started)
 
     def _look_again(self, table: TableIdentifier) -> None:
-        """Measure a table that was just committed: what the run shows, and the checks judge, is what it left behind."""
+        """Measure a table that was just committed, so that the run and the checks show what the commit left behind."""
         try:
             refresh = self._services.compact_table.refresh(table)
             self._services.plan_tables.judge(table)
         except CompactionError as error:
-            self._context.log.warning(f"{table} was committed but not looked at again: {error}")
+            self._context.log.warning(f"{table} was committed, but could not be read again: {error}")
             return
         partitions = frozenset(self._context.instance.get_dynamic_partitions(str(table_nodes.name)))
         for event in observations(self._services, {table: frozenset(refresh.changed)}, partitions):
@@ -166,7 +168,7 @@ class RunReport:
         self._failed[what] = reason
 
     def _add_partitions(self, events: list[dg.AssetMaterialization]) -> None:
-        """Keys that are not partitions yet: their events would never be seen."""
+        """Make partitions of keys that are none yet. Nobody would ever see their events otherwise."""
         instance = self._context.instance
         for definition, most in ((table_nodes, MOST_NODES), (tables, None)):
             name = str(definition.name)

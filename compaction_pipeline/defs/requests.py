@@ -1,4 +1,4 @@
-"""From what a person or a sensor names (partition keys) to the nodes and tables that the services know."""
+"""Finds the nodes and tables for the partition keys that a person or a run's config names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compaction_pipeline.defs.partitions import table_key
 def nodes_by_table(
     services: Services, keys: Iterable[str], unknown: Callable[[str, str], None]
 ) -> Mapping[TableIdentifier, Mapping[str, TableNode]]:
-    """The nodes of these keys, by table; `unknown(key, reason)` is told each key that no table holds."""
+    """The nodes of these keys, by table and key. Calls `unknown(key, reason)` for each key that no table holds."""
     found: dict[TableIdentifier, dict[str, TableNode]] = {}
     for key in keys:
         try:
@@ -33,7 +33,7 @@ def _node(services: Services, key: str) -> tuple[TableIdentifier, TableNode]:
         parsed = parse_node_key(key)
         if parsed is None:
             raise
-        # A person may name a node of a table that nobody has looked at yet.
+        # A person may name a node of a table that was never read.
         services.compact_table.refresh(parsed.table)
         return services.read_tables.node(key)
 
@@ -42,5 +42,5 @@ def table_named(services: Services, key: str) -> TableIdentifier:
     """The table of a key of the `tables` partitions. Raises NotFoundError."""
     found = next((table for table in services.read_tables.names() if table_key(table) == key), None)
     if found is None:
-        raise NotFoundError(f"table {key!r} is not known: is its catalog registered? `compaction-pipeline table list` shows all")
+        raise NotFoundError(f"table {key!r} is not known: is its catalog registered? `compaction-pipeline table list` shows all tables")
     return found

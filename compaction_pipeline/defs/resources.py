@@ -1,8 +1,8 @@
-"""The one resource: our services, wired by `bootstrap` from COMPACTION_* settings, opened at first use.
+"""The one resource: our services, which `bootstrap` wires from the COMPACTION_* settings.
 
-Opening is lazy twice: the state database and catalogs at the first call of `services()`, Spark (a JVM of seconds) at the first
-merge. Both are closed at the end of the run or tick. `dagster-pyspark`'s resource calls `getOrCreate` and never stops the
-session, which is why the session is ours (`compaction_pipeline.spark.session`).
+Nothing is opened before it is needed. The first use case opens the state database and the catalogs. The first merge starts Spark,
+which takes seconds. The end of the run or tick closes everything. The resource of `dagster-pyspark` would never stop its Spark session,
+so `compaction_pipeline.spark.session` starts and stops one of our own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from compaction_pipeline.settings import load_settings
 
 
 class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Compaction's services. Nothing to configure here: the same COMPACTION_* variables rule every door."""
+    """Gives the services to runs and ticks. It has no configuration, because the COMPACTION_* variables apply to every door alike."""
 
     _services: Services | None = PrivateAttr(default=None)
     _holder: str | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Name the run to others that must wait for it, and let it end with the `dagster dev` that started it."""
+        """Give the run a name for others that wait for it, and let it end together with the `dagster dev` that started it."""
         if context.run is not None:
             self._holder = f"Dagster run {context.run.run_id[:8]}"
             end_run_with_it()
@@ -34,7 +34,7 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self._services
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Close what was opened, the Spark session included."""
+        """Close everything that was opened, and stop the Spark session."""
         if self._services is not None:
             self._services.close()
             self._services = None

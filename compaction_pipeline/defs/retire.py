@@ -1,12 +1,13 @@
-"""Keeping house, once a week: partitions of healthy and quiet nodes retire, old records expire, leftovers are removed."""
+"""Tidies up once a week: retires partitions of healthy and quiet nodes, expires old records and removes leftover files."""
 
-# No `from __future__ import annotations` here: Dagster compares the annotation of an op's context, which must not be a string.
+# This module has no `from __future__ import annotations`. Dagster compares the annotation of an op's context, so it must not be a string.
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import GROUP, RETIRE_JOB
 from compaction_pipeline.defs.partitions import keys_between, retirement, table_key, table_nodes, tables
 from compaction_pipeline.defs.resources import Compaction
@@ -16,13 +17,13 @@ _NEWEST_BACKFILLS = 100
 _UNDER_WAY = frozenset({"REQUESTED", "CANCELING", "FAILING"})
 
 
-@dg.op(description="retire quiet partitions, expire old records and tasks, remove leftovers", out=dg.Out(dg.Nothing))
+@dg.op(description="Retires quiet partitions, expires old records and tasks, and removes leftover files.", out=dg.Out(dg.Nothing))
 def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
-    """Keep partitions, records and folders from growing for ever."""
+    """Keep the number of partitions, records and files from growing for ever."""
     services = compaction.services()
     maintenance = services.maintain_tables.maintain()
-    context.log.info(f"{maintenance.records_expired} record(s) and {maintenance.tasks_expired} task(s) expired")
-    context.log.info(f"{maintenance.files_removed} leftover(s) removed")
+    context.log.info(f"{count_text(maintenance.records_expired, 'record')} and {count_text(maintenance.tasks_expired, 'task')} expired")
+    context.log.info(f"{count_text(maintenance.files_removed, 'leftover file')} removed")
     instance = context.instance
     known = instance.get_dynamic_partitions(str(table_nodes.name))
     nodes = services.read_status.nodes()
@@ -32,11 +33,13 @@ def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     for key in sorted(gone):
         instance.delete_dynamic_partition(str(tables.name), key)
     kept = len(instance.get_dynamic_partitions(str(table_nodes.name)))
-    context.log.info(f"{len(known) - kept} of {len(known)} table node partition(s) and {len(gone)} table partition(s) retired")
+    context.log.info(
+        f"{len(known) - kept} of {count_text(len(known), 'partition')} of nodes and {count_text(len(gone), 'partition')} of tables retired"
+    )
 
 
 def carried_keys(instance: dg.DagsterInstance, known: Sequence[str]) -> frozenset[str]:
-    """Partition keys that a queued or running run, or a backfill under way, carries."""
+    """The partition keys that a queued or running run works on. While a backfill is under way, these are all keys."""
     carried: set[str] = set()
     for run in instance.get_runs(filters=dg.RunsFilter(statuses=ACTIVE)):
         carried.update(key for key in (run.tags.get("dagster/partition"),) if key)
@@ -50,7 +53,7 @@ def carried_keys(instance: dg.DagsterInstance, known: Sequence[str]) -> frozense
 
 
 def _named(run_config: Mapping[str, Any]) -> Sequence[str]:
-    """The node keys that a run of `compact_job` was started with."""
+    """The node keys in the config of a run of `compact_job`."""
     return [key for op in (run_config.get("ops") or {}).values() for key in (op.get("config") or {}).get("node_keys") or ()]
 
 
@@ -58,7 +61,7 @@ def _named(run_config: Mapping[str, Any]) -> Sequence[str]:
     name=RETIRE_JOB,
     executor_def=dg.in_process_executor,
     tags={"compaction/group": GROUP},
-    description="Retires partitions of nodes that have been healthy and quiet, expires records, removes what killed attempts left.",
+    description="Retires partitions of healthy and quiet nodes, expires old records, and removes files that killed attempts left behind.",
 )
 def retire_job() -> None:
     retire()
@@ -69,5 +72,5 @@ retire_schedule = dg.ScheduleDefinition(
     job=retire_job,
     cron_schedule="0 4 * * 0",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Sundays at four: keeps partitions, records and folders from growing for ever.",
+    description="Tidies up on Sundays at four, so that partitions, records and files do not grow in number for ever.",
 )

@@ -1,4 +1,4 @@
-"""Which runs are under way: what a sensor asks before it starts another one."""
+"""Which runs are under way. A sensor asks this before it asks for another run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACTIVE = [
 
 
 def active_run(instance: dg.DagsterInstance, *jobs: str) -> str | None:
-    """The id of a queued or running run of one of these jobs, the oldest one."""
+    """The id of the oldest queued or running run of the first of these jobs that has one, or None."""
     for job in jobs:
         runs = instance.get_runs(filters=dg.RunsFilter(job_name=job, statuses=ACTIVE))
         if runs:
@@ -23,6 +23,6 @@ def active_run(instance: dg.DagsterInstance, *jobs: str) -> str | None:
 
 
 def is_active(instance: dg.DagsterInstance, run_id: str | None) -> bool:
-    """Whether this run is queued or running (and will tell its own events)."""
+    """True when this run is queued or running. Such a run tells its own events."""
     run = instance.get_run_by_id(run_id) if run_id else None
     return run is not None and run.status in ACTIVE

@@ -1,4 +1,4 @@
-"""A tick that is broken off when `dagster dev` ends: Dagster itself waits for it, half a minute long."""
+"""Breaks a sensor's tick off when `dagster dev` ends. Without this, Dagster would wait half a minute for the tick."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from compaction_pipeline.ending.dagster_dev import Abandoned, abandoned_when, en
 
 P = ParamSpec("P")
 T = TypeVar("T")
-BROKEN_OFF = "dagster dev ends: this tick was broken off, and the next one does its work"
+BROKEN_OFF = "dagster dev is ending: this tick was broken off, and the next tick does its work"
 
 
 def abandoned_when_dagster_ends(tick: Callable[P, T]) -> Callable[P, T | dg.SkipReason]:
-    """The sensor's function, which answers at once when `dagster dev` ends around it; its cursor stays, so nothing is passed over."""
+    """Wrap a sensor's function, so that it answers at once when `dagster dev` ends. Its cursor stays, so no work is skipped."""
 
     @wraps(tick)
     def evaluate(*arguments: P.args, **named: P.kwargs) -> T | dg.SkipReason:

@@ -17,7 +17,7 @@ from compaction_pipeline.defs.metadata import megabytes, table_of
 
 
 def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
-    """A materialization of `compaction_records`: one commit, all its figures."""
+    """All figures of one commit, for a materialization of `compaction_records`."""
     figures = record.figures
     metadata: dict[str, dg.MetadataValue] = {
         "record": dg.MetadataValue.text(record.record_id),
@@ -68,7 +68,7 @@ def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
 
 
 def merged_metadata(tasks: Iterable[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
-    """A materialization of one node of `compacted_files`: what the committed tasks of this node did."""
+    """What the committed tasks of one node did, for a materialization of `compacted_files`."""
     tasks = tuple(tasks)
     results = [task.result for task in tasks if task.result is not None]
     outputs = [output for result in results for output in result.outputs]
@@ -93,7 +93,7 @@ def merged_metadata(tasks: Iterable[CompactionTask], record: CompactionRecord) -
 
 
 def nothing_merged(node: str, table: str, reason: str) -> dict[str, dg.MetadataValue]:
-    """A materialization of a node that had nothing to gain: 0 files and why."""
+    """A materialization of a node for which there was nothing to do: 0 files and the reason."""
     return {
         "table": dg.MetadataValue.text(table),
         "node": dg.MetadataValue.text(node),
@@ -105,7 +105,7 @@ def nothing_merged(node: str, table: str, reason: str) -> dict[str, dg.MetadataV
 
 
 def planned_tasks(tasks: Sequence[TaskWork]) -> dg.MetadataValue:
-    """The tasks of a plan that was only explained."""
+    """The tasks of a plan that a dry run shows."""
     return table_of(
         [
             {
