@@ -47,7 +47,7 @@ def test_every_help_shows_examples(command: tuple[str, ...]) -> None:
     assert "Exit codes" in result.stdout
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout.split()[0]) == (0, "compaction-pipeline")
 
@@ -81,7 +81,7 @@ def test_no_secret_is_shown(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("options", [("-p", "hunter2"), ("-p", "=hunter2"), ("-p", "type=sql", "-p", "type=hunter2")])
-def test_a_property_that_is_none_is_bad_input_and_not_repeated(desk: Desk, options: tuple[str, ...]) -> None:
+def test_a_text_that_is_no_property_is_bad_input_and_not_repeated(desk: Desk, options: tuple[str, ...]) -> None:
     result = desk.type("catalog", "add", "lake", *options)
     assert result.exit_code == 2
     assert "hunter2" not in result.output
@@ -156,7 +156,7 @@ def test_all_tables_are_paused_and_resumed_at_once(desk: Desk) -> None:
 # ---- records and status ----------------------------------------------------------------------------------------------
 
 
-def test_records_tell_what_was_done(desk: Desk) -> None:
+def test_records_show_what_was_done(desk: Desk) -> None:
     desk.table()
     desk.add_catalog()
     done = desk.json("compact", TABLE)
@@ -238,7 +238,7 @@ def test_a_setting_out_of_bounds_is_bad_input(desk: Desk, days: str) -> None:
     assert "COMPACTION_RECORD_TTL_DAYS" in result.stderr
 
 
-def test_doctor_is_content_with_a_sound_set_up_and_finds_a_bad_dagster_home(desk: Desk) -> None:
+def test_doctor_passes_a_sound_set_up_and_finds_a_bad_dagster_home(desk: Desk) -> None:
     folder = desk.folder / "dagster"
     folder.mkdir()
     desk.table(files=1)
@@ -303,7 +303,7 @@ def test_an_unexpected_error_is_one_sentence_and_its_place_only_with_verbose(des
     assert desk.json("status", code=1)["reason_code"] == "UNEXPECTED"
 
 
-def test_quiet_says_the_answer_only_and_the_log_goes_to_stderr(desk: Desk) -> None:
+def test_quiet_prints_only_the_answer_and_the_log_goes_to_stderr(desk: Desk) -> None:
     desk.table()
     desk.add_catalog()
     verbose = desk.type("compact", TABLE, "--verbose", "--json")
@@ -312,7 +312,7 @@ def test_quiet_says_the_answer_only_and_the_log_goes_to_stderr(desk: Desk) -> No
     assert desk.type("compact", TABLE, "--quiet").stderr == ""
 
 
-def test_leftovers_on_real_storage_go_and_live_files_stay(desk: Desk) -> None:
+def test_leftovers_on_real_storage_are_deleted_and_live_files_stay(desk: Desk) -> None:
     table = desk.table()
     desk.add_catalog()
     desk.json("compact", TABLE)

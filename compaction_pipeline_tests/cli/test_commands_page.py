@@ -56,6 +56,6 @@ def row(parameter: Any) -> tuple[str, str]:
     return shown, " ".join(notes)
 
 
-def test_the_page_tells_of_every_command() -> None:
+def test_the_page_lists_every_command() -> None:
     sections = [section(name, command) for name, command in commands(get_command(app), "compaction-pipeline")]
     check_part(PAGE, "commands", __file__, "\n\n".join(sections))

@@ -95,7 +95,7 @@ def test_a_type_ignores_thresholds_and_where_limits_it(desk: Desk) -> None:
     assert len(desk.ids(table)) == 6
 
 
-def test_where_that_fits_nothing_is_bad_input_and_says_what_there_is(desk: Desk) -> None:
+def test_where_that_fits_nothing_is_bad_input_and_lists_the_partitions(desk: Desk) -> None:
     desk.table(files=1)
     desk.add_catalog()
     unknown = desk.type("compact", TABLE, "--where", "day=2024-01-01")
@@ -105,7 +105,7 @@ def test_where_that_fits_nothing_is_bad_input_and_says_what_there_is(desk: Desk)
     assert "bucket=0, bucket=1" in none["error"]
 
 
-def test_a_table_that_another_process_merges_is_nothing_to_do_with_a_code_of_its_own(desk: Desk) -> None:
+def test_a_table_that_another_process_merges_gives_nothing_to_do_and_its_own_code(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
     services = opened()
@@ -267,7 +267,7 @@ def test_an_error_that_ends_it_has_a_code_for_programs(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_is_told_and_leaves_the_table_free_for_the_next(desk: Desk, number: int) -> None:
+def test_an_interrupt_is_reported_and_leaves_the_table_free_for_the_next(desk: Desk, number: int) -> None:
     table = desk.table(files=12)
     desk.add_catalog()
     with desk.meanwhile(lambda: signal.raise_signal(number)):
@@ -283,7 +283,7 @@ def test_an_interrupt_is_told_and_leaves_the_table_free_for_the_next(desk: Desk,
     assert len(desk.ids(table)) == 24
 
 
-def test_an_interrupt_tells_of_merged_work_that_is_kept_and_the_next_commits_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_reports_merged_work_that_is_kept_and_the_next_command_commits_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     table = desk.table(files=12)
     desk.add_catalog()
     complete = SqlTaskStore.complete
@@ -301,7 +301,9 @@ def test_an_interrupt_tells_of_merged_work_that_is_kept_and_the_next_commits_it(
     assert len(desk.ids(table)) == 24
 
 
-def test_the_command_after_an_interrupt_tells_what_it_found_merged_from_what_it_did(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_after_an_interrupt_distinguishes_merged_work_that_it_found_from_its_own(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = desk.table(files=12)
     desk.add_catalog()
     complete = SqlTaskStore.complete
@@ -346,7 +348,7 @@ def test_a_commit_that_is_cut_before_the_table_changes_says_where_its_tasks_went
     assert len(desk.ids(table)) == 24
 
 
-def test_an_interrupt_lets_a_commit_end_and_tells_of_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_lets_a_commit_end_and_reports_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     table = desk.table(files=12)
     desk.add_catalog()
     commit = IcebergCommitter.commit
@@ -365,9 +367,7 @@ def test_an_interrupt_lets_a_commit_end_and_tells_of_it(desk: Desk, monkeypatch:
     assert len(desk.ids(table)) == 24
 
 
-def test_a_commit_that_is_cut_by_a_second_interrupt_claims_nothing_and_is_found_out_by_the_next(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_a_second_interrupt_cuts_off_is_settled_by_the_next_command(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     table = desk.table(files=12)
     desk.add_catalog()
     commit = IcebergCommitter.commit
@@ -398,7 +398,7 @@ def test_an_interrupt_of_any_command_is_one_sentence(desk: Desk, monkeypatch: py
     assert desk.json("status", code=130) == interrupted
 
 
-def test_an_interrupt_while_java_is_asked_shows_no_stack_of_py4j(desk: Desk) -> None:
+def test_an_interrupt_during_a_call_of_java_shows_no_stack_of_py4j(desk: Desk) -> None:
     root, handler = logging.getLogger(), logging.StreamHandler()
     root.addHandler(handler)
     try:
@@ -415,7 +415,7 @@ def test_an_interrupt_while_java_is_asked_shows_no_stack_of_py4j(desk: Desk) -> 
 # ---- messages and logs -----------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_told_each_step(desk: Desk) -> None:
+def test_each_step_is_logged(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
     assert desk.type("compact", TABLE).stderr.splitlines() == [
@@ -425,7 +425,7 @@ def test_a_log_is_told_each_step(desk: Desk) -> None:
     ]
 
 
-def test_a_spark_that_nobody_can_reach_by_that_name_is_bad_input_and_costs_no_attempt(desk: Desk) -> None:
+def test_an_unparsable_spark_address_is_bad_input_and_costs_no_attempt(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
     bogus = {"COMPACTION_MERGE_ENGINE": "spark", "COMPACTION_SPARK_MASTER": "bogus://x"}
@@ -439,7 +439,7 @@ def test_a_spark_that_nobody_can_reach_by_that_name_is_bad_input_and_costs_no_at
     assert desk.json("compact", TABLE)["committed"] == 2
 
 
-def test_what_was_compacted_is_healthy_at_once(desk: Desk) -> None:
+def test_a_compacted_table_is_healthy_at_once(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
     desk.json("compact", TABLE)
@@ -459,7 +459,7 @@ def test_nodes_that_were_not_asked_for_are_one_line(desk: Desk) -> None:
     assert "bucket=2" not in people
 
 
-def test_what_failed_shows_on_its_node_though_no_sensor_runs(desk: Desk) -> None:
+def test_a_failure_shows_on_its_node_though_no_sensor_runs(desk: Desk) -> None:
     table = desk.table(files=12)
     desk.add_catalog()
     damaged = next(row["file_path"] for row in table.inspect.files().to_pylist() if row["partition"]["bucket"] == 0)

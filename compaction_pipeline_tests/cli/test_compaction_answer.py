@@ -85,7 +85,7 @@ def test_nothing_committed_is_failed_and_leaves_the_table_as_it_was(ended: Compa
     assert (answer.files_after, answer.delete_files_after, answer.bytes_after) == (30, 4, 1000)
 
 
-def test_an_unknown_outcome_outranks_all_and_claims_no_after() -> None:
+def test_an_unknown_outcome_outranks_all_and_gives_no_figures_after_it() -> None:
     lost = replace(record("r2", status=RecordStatus.UNKNOWN), reason="the answer got lost")
     answer = answer_of(compaction(records=(record(), lost), failed={"t2": "no memory"}), BEFORE)
     assert answer.exit_code is ExitCode.OUTCOME_UNKNOWN
@@ -118,7 +118,7 @@ def test_an_empty_plan_ends_by_its_reason(code: PlanReasonCode, exit_code: int) 
     assert (answer.exit_code, answer.reason, answer.reason_code, answer.tasks) == (exit_code, "why", code, 0)
 
 
-def test_another_process_at_the_table_is_all_that_is_said_and_has_a_code() -> None:
+def test_another_process_at_the_table_is_the_only_reason_and_has_a_code() -> None:
     who = "another process is compacting this table"
     answer = answer_of(Compaction(ORDERS, plan(PlanReasonCode.NOT_FRAGMENTED, tasks=False), waiting=who), BEFORE)
     assert (answer.exit_code, answer.reason, answer.reason_code) == (0, who, PlanReasonCode.FILES_IN_USE)
@@ -146,11 +146,11 @@ def test_an_error_is_an_answer_too() -> None:
         ("compact --type full", None),
     ],
 )
-def test_the_table_is_known_of_a_line_that_is_wrong(line: str, table: str | None) -> None:
+def test_the_table_is_known_from_a_wrong_command_line(line: str, table: str | None) -> None:
     assert asked_table(line.split()) == table
 
 
-def test_the_options_that_a_value_follows_are_those_of_the_command() -> None:
+def test_the_options_with_a_value_are_those_of_the_command() -> None:
     command = get_command(commands).commands["compact"]  # type: ignore[attr-defined]
     valued = [name for item in command.params if item.param_type_name == "option" and not item.is_flag for name in item.opts]
     assert sorted(valued) == sorted(VALUED_OPTIONS)

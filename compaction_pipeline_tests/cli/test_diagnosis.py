@@ -39,7 +39,7 @@ def found(probes: Probes) -> dict[str, Finding]:
     return {finding.subject: finding for finding in diagnose(probes)}
 
 
-def test_all_is_well_says_so() -> None:
+def test_a_sound_set_up_says_so() -> None:
     findings = diagnose(SOUND)
     assert is_sound(findings)
     assert {finding.soundness for finding in findings} == {Soundness.OK}
@@ -73,7 +73,7 @@ def test_an_unset_dagster_home_is_a_warning_and_a_bad_one_is_wrong() -> None:
     assert not is_sound(bad)
 
 
-def test_catalogs_are_not_blamed_for_a_state_database_that_is_down() -> None:
+def test_an_unreachable_state_database_is_not_reported_as_a_fault_of_catalogs() -> None:
     def unreachable() -> Mapping[str, Probe]:
         raise AssertionError("must not be asked")
 
@@ -117,7 +117,7 @@ def test_a_variable_that_is_no_setting_is_a_warning_that_names_the_one_that_was_
     assert [(each.soundness, each.found) for each in findings] == [(Soundness.WARNING, sentence) for sentence in sentences]
 
 
-def test_a_variable_that_is_no_setting_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_variable_that_is_no_setting_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("COMPACTION_LINGER_SECOND", "3")
     load_settings()
     assert "COMPACTION_LINGER_SECOND is set" in caplog.text
@@ -136,7 +136,9 @@ def test_a_variable_that_is_no_setting_is_told_in_the_log(monkeypatch: pytest.Mo
         ("COMPACTION_ASSET_OWNERS", "me@", "team:name or an e-mail address, several separated by commas"),
     ],
 )
-def test_a_setting_that_breaks_its_rule_is_told_in_our_own_words(monkeypatch: pytest.MonkeyPatch, name: str, value: str, rule: str) -> None:
+def test_a_setting_that_breaks_its_rule_is_reported_with_our_own_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, rule: str
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError) as raised:
         load_settings()
@@ -144,7 +146,7 @@ def test_a_setting_that_breaks_its_rule_is_told_in_our_own_words(monkeypatch: py
 
 
 @pytest.mark.parametrize("name", [name for name, field in Settings.model_fields.items() if field.metadata])
-def test_every_setting_with_a_rule_tells_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_every_setting_with_a_rule_names_it_in_its_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     variable = f"COMPACTION_{name.upper()}"
     monkeypatch.setenv(variable, "/ no such value /")
     with pytest.raises(ConfigError, match=f"{variable} is '/ no such value /' but must be .+; correct it, or unset it"):

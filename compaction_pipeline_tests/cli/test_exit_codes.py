@@ -8,7 +8,7 @@ from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.core import errors
 
 
-def test_the_numbers_are_those_of_the_readme() -> None:
+def test_the_numbers_are_fixed() -> None:
     assert {code.name: int(code) for code in ExitCode} == {
         "DONE": 0,
         "FAILED": 1,

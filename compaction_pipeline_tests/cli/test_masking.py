@@ -28,7 +28,7 @@ def test_the_value_of_a_secret_key_is_hidden(key: str) -> None:
     assert masked_properties({key: "hunter2"}) == {key: MASK}
 
 
-def test_what_is_no_secret_is_shown() -> None:
+def test_other_values_are_shown() -> None:
     properties = {"type": "rest", "uri": "http://localhost:8181/catalog", "s3.access-key-id": "AKIA1", "warehouse": "s3://lake/a@b"}
     assert masked_properties(properties) == properties
 

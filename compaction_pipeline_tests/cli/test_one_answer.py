@@ -72,7 +72,7 @@ def test_sigterm_before_anything_was_planned_is_the_same_object(desk: Desk, monk
     assert answer["reason_code"] == "INTERRUPTED"
 
 
-def test_sigterm_after_the_commit_tells_of_the_commit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_after_the_commit_reports_the_commit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.table(files=12)
     desk.add_catalog()
 

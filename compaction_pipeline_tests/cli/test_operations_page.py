@@ -196,7 +196,7 @@ def tables() -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("name", ["exit codes", "plan reasons", "error reasons", "end reasons"])
-def test_the_page_tells_of_every_exit_code_and_every_reason(name: str) -> None:
+def test_the_page_lists_every_exit_code_and_every_reason(name: str) -> None:
     check_part("docs/operations.md", name, __file__, tables()[name])
 
 

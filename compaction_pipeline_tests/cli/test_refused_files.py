@@ -54,7 +54,7 @@ def test_a_file_that_breaks_a_rule_is_refused_after_one_attempt(desk: Desk, brea
     assert reason in json.dumps(json.loads(said.stdout))
 
 
-def test_a_refusal_is_kept_with_its_task_and_told_again(desk: Desk) -> None:
+def test_a_refusal_is_stored_with_its_task_and_shown_again(desk: Desk) -> None:
     table = desk.table(files=12, buckets=(0,))
     _without_ids(table)
     desk.add_catalog()

@@ -33,7 +33,7 @@ def _denied(method: str, key: str) -> Fault | None:
     return Fault("status", 403, "AccessDenied")
 
 
-def test_a_catalog_whose_storage_is_closed_is_registered_with_a_warning(desk: Desk, store: ObjectStore, add: list[str]) -> None:
+def test_a_catalog_whose_storage_refuses_access_is_registered_with_a_warning(desk: Desk, store: ObjectStore, add: list[str]) -> None:
     store.fault = _denied
     result = desk.type(*add)
     assert result.exit_code == 0
@@ -42,7 +42,7 @@ def test_a_catalog_whose_storage_is_closed_is_registered_with_a_warning(desk: De
     assert [item["catalog"] for item in desk.json("catalog", "list")] == ["served"]
 
 
-def test_to_register_a_catalog_reads_its_storage_and_writes_nothing(desk: Desk, store: ObjectStore, add: list[str]) -> None:
+def test_registering_a_catalog_reads_its_storage_and_writes_nothing(desk: Desk, store: ObjectStore, add: list[str]) -> None:
     result = desk.type(*add)
     assert (result.exit_code, result.stderr) == (0, "")
     assert set(store.counts()) == {"GET"}

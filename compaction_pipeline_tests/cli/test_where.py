@@ -43,7 +43,7 @@ def test_a_value_may_hold_the_separators() -> None:
     assert selected_nodes({node_key(TABLE, odd): odd}, "path=a/b,c,n=1") == {odd}
 
 
-def test_a_lone_value_may_hold_what_looks_like_another_pair() -> None:
+def test_a_single_value_may_look_like_another_pair() -> None:
     odd, plain = node("2024-01-01", 1, "a/b c=d"), node("2024-01-01", 1, "a")
     nodes = {node_key(TABLE, item): item for item in (odd, plain)}
     assert selected_nodes(nodes, "region=a/b c=d") == {odd}
@@ -58,7 +58,7 @@ def test_a_text_with_two_readings_is_refused_with_both() -> None:
 
 
 @pytest.mark.parametrize("where", ["region=null", "region=null,day=2024-01-01", "day=2024-01-01/bucket=1/region=null"])
-def test_no_value_and_the_text_null_are_refused_with_the_keys_that_tell_them_apart(where: str) -> None:
+def test_no_value_and_the_text_null_are_refused_with_the_keys_that_distinguish_them(where: str) -> None:
     absent, text = node("2024-01-01", 1, None), node("2024-01-01", 1, "null")
     nodes = {node_key(TABLE, item): item for item in (absent, text, FIRST)}
     with pytest.raises(
@@ -73,7 +73,7 @@ def test_no_value_and_the_text_null_are_refused_with_the_keys_that_tell_them_apa
     assert selected_nodes(nodes, where) == {text}
 
 
-def test_a_partition_that_two_specs_share_is_no_second_meaning() -> None:
+def test_a_partition_that_two_specs_share_is_not_ambiguous() -> None:
     old = TableNode(0, (PartitionValue("n", "int", 1), PartitionValue("k", "int", 2)))
     new = TableNode(1, (PartitionValue("n", "long", 1), PartitionValue("m", "int", 2)))
     nodes = {node_key(TABLE, item): item for item in (old, new)}
@@ -99,7 +99,7 @@ def test_an_unpartitioned_table_has_nothing_to_select() -> None:
 
 
 @pytest.mark.parametrize("where", ["day", "=x", "", "day=1,day=2"])
-def test_what_is_no_pair_is_refused(where: str) -> None:
+def test_a_text_that_is_no_pair_is_refused(where: str) -> None:
     with pytest.raises(ConfigError, match="--where"):
         selected_nodes(NODES, where)
 

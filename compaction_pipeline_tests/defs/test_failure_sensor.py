@@ -44,7 +44,7 @@ def test_a_failed_run_of_ours_is_shown_with_its_reason(lake: Lake, instance: dg.
     assert observation.metadata["failed_run"].value == result.run_id
 
 
-def test_a_strangers_run_is_left_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_failed_runs_of_other_jobs_are_not_shown(lake: Lake, instance: dg.DagsterInstance) -> None:
     result = _strange_job.execute_in_process(instance=instance, raise_on_error=False)
     answer = tell(instance, result)
     assert isinstance(answer, dg.SkipReason)

@@ -70,7 +70,7 @@ def test_everything_that_runs_by_itself_does_so_from_the_start() -> None:
     assert running == {"snapshot_sensor", "fragmentation_sensor", "commit_sensor", "keeper_sensor", "catalog_sensor"}
 
 
-def test_our_definitions_merge_into_a_deployment_that_is_there() -> None:
+def test_our_definitions_merge_into_an_existing_deployment() -> None:
     @dg.asset
     def report() -> None: ...
 
@@ -79,13 +79,13 @@ def test_our_definitions_merge_into_a_deployment_that_is_there() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["a b", "a//c", "/a", "lake/"])
-def test_a_prefix_that_no_asset_key_can_have_is_refused_in_words(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prefix_that_no_asset_key_can_have_is_refused_with_a_sentence(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPACTION_ASSET_PREFIX", prefix)
     with pytest.raises(ConfigError, match="COMPACTION_ASSET_PREFIX is"):
         load_settings()
 
 
-def test_the_page_of_dagster_tells_of_all_that_the_location_offers() -> None:
+def test_the_page_of_dagster_names_everything_that_the_location_offers() -> None:
     page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text()
     repository = defs.get_repository_def()
     graph = repository.asset_graph

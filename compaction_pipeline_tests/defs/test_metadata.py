@@ -44,5 +44,5 @@ def test_an_executing_task_shows_who_holds_it_and_for_how_long() -> None:
     assert (shown["attempt"], shown["node"]) == ("1 of 4", "day=2026-01-01")
 
 
-def test_a_fragment_of_a_kilobyte_is_not_shown_as_nothing() -> None:
+def test_a_size_of_a_kilobyte_is_not_shown_as_zero() -> None:
     assert megabytes(1_000) == 0.001

@@ -17,7 +17,7 @@ def _tasks(found: CompactionRecord) -> Sequence[CompactionTask]:
     return [task(task_id, number + 1) for number, task_id in enumerate(found.task_ids)]
 
 
-def test_every_committed_node_has_one_event_and_the_record_has_the_last_word() -> None:
+def test_every_committed_node_has_one_event_and_the_event_of_the_record_comes_last() -> None:
     found = record(task_ids=("t1", "t2"))
     events = events_of(found, [*_tasks(found), task("t3", 1)])
     assert [(event.asset_key, event.partition) for event in events] == [
@@ -33,7 +33,7 @@ def test_a_task_that_met_a_conflict_makes_no_node_green() -> None:
 
 
 @pytest.mark.parametrize("status", [RecordStatus.FAILED, RecordStatus.UNKNOWN, RecordStatus.OPEN])
-def test_nothing_is_told_of_a_record_that_was_not_committed(status: RecordStatus) -> None:
+def test_a_record_that_was_not_committed_has_no_events(status: RecordStatus) -> None:
     assert events_of(record(status=status), [task()]) == []
 
 
@@ -47,7 +47,7 @@ def test_figures_of_a_node_are_those_of_its_own_tasks() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 500])
-def test_pages_tell_every_event_once_and_in_order(limit: int) -> None:
+def test_pages_have_every_event_once_and_in_order(limit: int) -> None:
     records = [record(f"r{number}", tuple(f"t{number}-{i}" for i in range(number))) for number in range(1, 6)]
     whole = [event for found in records for event in events_of(found, _tasks(found))]
     told: list[str] = []
@@ -63,6 +63,6 @@ def test_pages_tell_every_event_once_and_in_order(limit: int) -> None:
     assert told == [found.record_id for found in records]
 
 
-def test_records_without_events_are_told_too() -> None:
+def test_records_without_events_are_mirrored_too() -> None:
     page = page_of([record("r1", status=RecordStatus.FAILED), record("r2")], _tasks, 10)
     assert page.told == ("r1", "r2")

@@ -37,7 +37,7 @@ def test_only_new_keys_are_added_sorted_and_in_chunks() -> None:
     assert [key for request in requests for key in request.partition_keys] == wanted[1:]
 
 
-def test_no_more_nodes_become_partitions_than_the_ui_bears() -> None:
+def test_the_number_of_partitions_is_limited_for_the_ui() -> None:
     assert [list(request.partition_keys) for request in additions(table_nodes, ["c", "b"], ["a"], most=2)] == [["b"]]
     assert additions(table_nodes, ["c"], ["a", "b"], most=2) == []
 
@@ -52,7 +52,7 @@ def test_no_more_nodes_become_partitions_than_the_ui_bears() -> None:
         (HealthStatus.REFUSED, False),
     ],
 )
-def test_a_node_becomes_a_partition_when_it_needs_care(health: HealthStatus, care: bool) -> None:
+def test_a_node_becomes_a_partition_when_it_needs_a_compaction(health: HealthStatus, care: bool) -> None:
     assert needs_care(overview(1, health)) is care
 
 

@@ -86,7 +86,7 @@ def test_a_node_without_gain_is_green_with_0_files_and_the_reason(lake: Lake, in
     assert lake.files() == 9
 
 
-def test_a_bad_node_fails_the_run_by_name_and_takes_nothing_from_a_good_one(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_bad_node_fails_the_run_by_name_and_a_good_node_is_still_committed(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.corrupt_a_file(1)
     result = launch(instance, COMPACTED_FILES, key(1), key(2))
     assert not result.success
@@ -102,7 +102,7 @@ def test_a_node_that_no_table_holds_fails_with_its_name(lake: Lake, instance: dg
     assert key(9) in failure(result)
 
 
-def test_a_table_that_cannot_be_read_takes_nothing_from_another_one(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+def test_a_table_that_cannot_be_read_does_not_stop_another_one(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
     other = Lake(lake.folder.parent / "other", name="other")
     other.create_orders()
     other.append_small_files(1, 4)
@@ -274,7 +274,7 @@ def test_a_run_ends_with_the_checks_and_the_state_of_everything(lake: Lake, inst
     assert instance.fetch_observations(TABLE_HEALTH, limit=1).records
 
 
-def test_a_long_run_tells_the_checks_after_its_commits_not_only_at_its_end(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_a_long_run_evaluates_the_checks_after_its_commits_not_only_at_its_end(lake: Lake, instance: dg.DagsterInstance) -> None:
     done, judged = dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_CHECK_EVALUATION
     result = launch(instance, COMPACTED_FILES, key(1), key(2))
     told = [event.event_type for event in result.all_events if event.event_type in (done, judged)]

@@ -74,20 +74,20 @@ def test_the_data_version_of_a_node_is_the_snapshot_that_changed_it(lake: Lake, 
     assert event.tags["dagster/data_version"] == str(lake.orders.current_snapshot().snapshot_id)  # type: ignore[union-attr]
 
 
-def test_a_table_that_stood_still_is_not_observed_again(lake: Lake, tick: Tick) -> None:
+def test_an_unchanged_table_is_not_observed_again(lake: Lake, tick: Tick) -> None:
     first = tick("snapshot_sensor")
     again = tick("snapshot_sensor", first.cursor)
     assert again.asset_events == []
     assert "0 nodes changed" in reason(again)
 
 
-def test_waiting_tasks_ask_for_one_run_at_low_priority(lake: Lake, tick: Tick) -> None:
+def test_for_waiting_tasks_one_run_of_low_priority_is_requested(lake: Lake, tick: Tick) -> None:
     tick("snapshot_sensor")
     result = tick("fragmentation_sensor")
     assert [(request.tags or {})["dagster/priority"] for request in result.run_requests or ()] == ["-1"]
 
 
-def test_a_queue_that_a_run_serves_asks_for_no_second_one(lake: Lake, tick: Tick, instance: dg.DagsterInstance) -> None:
+def test_no_second_run_is_requested_while_one_serves_the_queue(lake: Lake, tick: Tick, instance: dg.DagsterInstance) -> None:
     tick("snapshot_sensor")
     run = instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED)
     result = tick("fragmentation_sensor")
@@ -132,7 +132,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
     assert tick("commit_sensor", first.cursor).asset_events == []
 
 
-def test_a_due_table_asks_for_one_commit_run(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
+def test_for_a_due_table_one_commit_run_is_requested(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.dispatch_tasks.drain("test")

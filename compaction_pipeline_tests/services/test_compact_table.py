@@ -101,7 +101,7 @@ def test_small_files_become_one_and_rows_stay(house: House) -> None:
     assert house.services.stores.tasks.task(done.tasks[0].task_id).status is TaskStatus.COMMITTED
 
 
-def test_what_a_killed_process_had_begun_is_compacted_by_the_next(house: House) -> None:
+def test_the_next_command_finishes_the_work_of_a_killed_process(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     (task,) = services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
@@ -117,7 +117,7 @@ def test_what_a_killed_process_had_begun_is_compacted_by_the_next(house: House) 
     assert table.live_ids() == list(range(12))
 
 
-def test_a_task_that_a_tick_planned_and_nobody_began_is_merged_by_who_asks(house: House) -> None:
+def test_compact_merges_a_pending_task_that_a_tick_planned(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     (task,) = services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
@@ -148,7 +148,7 @@ def test_a_lease_that_is_never_given_back_is_an_error_that_names_its_holder(hous
         services.compact_table.compact(table.identifier)
 
 
-def test_a_table_that_a_tick_reads_while_it_is_planned_is_planned_after_that(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_a_tick_is_reading_is_planned_after_that(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented(files=12)
     services = house.services
     plan = type(services.plan_tables).plan
@@ -233,7 +233,7 @@ def test_an_engine_with_nothing_to_merge_is_not_started(house: House) -> None:
     assert house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0)).polled == 0
 
 
-def test_an_engine_that_is_lost_on_the_way_leaves_what_is_merged_to_be_committed(house: House) -> None:
+def test_after_the_loss_of_the_engine_merged_tasks_are_still_committed(house: House) -> None:
     table = house.fragmented(files=24, **{"self-optimizing.max-task-size-bytes": "1", "self-optimizing.target-size": "12000"})
     services = house.services
     services.engine_override = Away(StorageUnavailable("Spark is gone"), times=1)
@@ -246,7 +246,7 @@ def test_an_engine_that_is_lost_on_the_way_leaves_what_is_merged_to_be_committed
     assert table.live_ids() == list(range(24))
 
 
-def test_what_another_process_commits_in_between_is_no_failure(house: House) -> None:
+def test_a_commit_by_another_process_in_between_is_no_failure(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
 
@@ -269,7 +269,7 @@ def test_a_record_says_how_long_the_longest_wait_was(house: House) -> None:
     assert done.records[0].queue_ms == 10_000 * (len(done.tasks) - 1) > 0
 
 
-def test_what_was_compacted_is_not_due_any_more(house: House) -> None:
+def test_a_compacted_table_is_not_due_any_more(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     services.dispatch_tasks._on_step = lambda step: house.pass_time(1)
@@ -283,14 +283,14 @@ def test_what_was_compacted_is_not_due_any_more(house: House) -> None:
     assert after.overview.reason == "no node has 12 small files; the highest number is 1, in unpartitioned"
 
 
-def test_what_is_not_fragmented_says_why(house: House) -> None:
+def test_a_table_that_is_not_fragmented_says_why(house: House) -> None:
     table = house.fragmented(files=3)
     done = house.services.compact_table.compact(table.identifier)
     assert done.records == ()
     assert done.reason == "no node has 12 small files; the highest number is 3, in unpartitioned"
 
 
-def test_a_full_with_nothing_else_to_gain_drops_the_deletes_that_no_file_needs(house: House) -> None:
+def test_a_full_without_another_gain_drops_dangling_deletes(house: House) -> None:
     table = house.lake.table("t")
     table.delete_ids(7)
     table.ids(7, 8)
@@ -445,7 +445,7 @@ def test_a_lost_answer_that_never_arrived_is_committed_by_the_same_record(house:
 
 
 @pytest.mark.parametrize("step", ["claimed-for-commit", "record-opened", "committed-in-table", "tasks-committed", "record-closed"])
-def test_a_committer_that_dies_at_any_step_is_finished_by_the_next_tick(house: House, step: str) -> None:
+def test_the_next_tick_finishes_a_commit_that_died_at_any_step(house: House, step: str) -> None:
     table = house.fragmented(files=12)
     ids = prepared(house, table)
 
@@ -497,7 +497,7 @@ def test_a_commit_that_landed_in_a_table_renamed_away_keeps_its_files(house: Hou
     assert other.lake.catalog.load_table(("db", "t")).scan().to_arrow()["id"].to_pylist() == [100]
 
 
-def test_files_stay_while_an_earlier_attempt_may_land_on_a_table_that_is_refused_by_now(
+def test_files_stay_while_an_earlier_attempt_may_land_though_the_table_is_refused_now(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = house.fragmented(files=12)
@@ -524,7 +524,7 @@ def test_files_stay_while_an_earlier_attempt_may_land_on_a_table_that_is_refused
     assert [one.status for one in house.services.tick_tables.keep().settled] == [RecordStatus.COMMITTED]
 
 
-def test_storage_that_is_away_leaves_tasks_prepared(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_stay_prepared_while_storage_does_not_answer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented(files=12)
     ids = prepared(house, table)
 
@@ -541,7 +541,7 @@ def test_storage_that_is_away_leaves_tasks_prepared(house: House, monkeypatch: p
     assert len(table.files()) == 1
 
 
-def test_a_table_dropped_before_its_commit_fails_its_tasks_in_words(house: House) -> None:
+def test_a_table_dropped_before_its_commit_fails_its_tasks_with_a_sentence(house: House) -> None:
     table = house.fragmented(files=12)
     prepared(house, table)
     house.lake.catalog.drop_table(("db", "t"))

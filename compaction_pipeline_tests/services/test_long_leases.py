@@ -67,7 +67,7 @@ def test_a_plan_of_seventy_seconds_keeps_its_lease_to_the_end(house: SlowHouse) 
     assert house.may_take(f"plan:{table.identifier}")
 
 
-def test_a_plan_that_stood_still_until_another_had_its_lease_queues_nothing(house: SlowHouse) -> None:
+def test_a_plan_that_lost_its_lease_queues_nothing(house: SlowHouse) -> None:
     table = house.fragmented()
     house.services.compact_table.refresh(table.identifier)
 

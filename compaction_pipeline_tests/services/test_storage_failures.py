@@ -49,7 +49,7 @@ def _overview(house: House, table: LakeTable) -> tuple[HealthStatus, str]:
     return overview.health, overview.reason
 
 
-def test_a_refusal_of_writes_is_found_before_the_merge_and_over_once_mended(house: House, store: ObjectStore) -> None:
+def test_refused_writes_are_found_before_the_merge_and_are_over_once_mended(house: House, store: ObjectStore) -> None:
     table = house.fragmented()
     store.counts()
     asked: list[str] = []
@@ -99,7 +99,7 @@ def test_a_refusal_in_the_middle_of_a_merge_uses_up_no_attempt(house: House, sto
         (404, "NoSuchBucket", "the store has no such bucket"),
     ],
 )
-def test_a_store_that_is_closed_leaves_the_table_waiting_with_the_reason(
+def test_a_store_without_access_leaves_the_table_waiting_with_the_reason(
     house: House, store: ObjectStore, status: int, code: str, told: str
 ) -> None:
     table = house.fragmented()
@@ -115,7 +115,7 @@ def test_a_store_that_is_closed_leaves_the_table_waiting_with_the_reason(
 
 
 @pytest.mark.parametrize("fault", [Fault("status", 503, "SlowDown"), Fault("close"), Fault("cut")])
-def test_a_store_that_stumbles_at_every_third_request_changes_nothing(house: House, store: ObjectStore, fault: Fault) -> None:
+def test_a_store_that_fails_every_third_request_changes_nothing(house: House, store: ObjectStore, fault: Fault) -> None:
     table = house.fragmented()
     immutable_files.clear()
     count = 0
@@ -132,7 +132,7 @@ def test_a_store_that_stumbles_at_every_third_request_changes_nothing(house: Hou
     assert _ids(table, store) == list(range(12))
 
 
-def test_metadata_that_one_look_does_not_find_is_looked_for_again(house: House, store: ObjectStore) -> None:
+def test_metadata_that_is_not_found_at_first_is_looked_for_again(house: House, store: ObjectStore) -> None:
     table = house.fragmented()
     immutable_files.clear()
     missed: set[str] = set()

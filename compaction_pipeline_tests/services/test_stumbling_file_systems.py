@@ -82,7 +82,7 @@ STUMBLES = (
 
 
 @pytest.mark.parametrize("failure", STUMBLES, ids=lambda failure: str(failure)[:30])
-def test_metadata_that_stumbles_twice_at_each_file_is_read_in_the_end(house: House, pauses: list[float], failure: OSError) -> None:
+def test_metadata_whose_files_fail_twice_each_is_read_in_the_end(house: House, pauses: list[float], failure: OSError) -> None:
     table = house.fragmented()
     table.delete_positions((min(file.path for file in table.files()), 0))
     StumblingIO.opened.clear()
@@ -94,7 +94,7 @@ def test_metadata_that_stumbles_twice_at_each_file_is_read_in_the_end(house: Hou
     assert len(table.live_ids()) == 11
 
 
-def test_patience_ends_and_tells_nobody_to_restore_a_file(house: House, pauses: list[float]) -> None:
+def test_patience_ends_and_the_error_never_advises_to_restore_a_file(house: House, pauses: list[float]) -> None:
     table = house.fragmented()
     StumblingIO.opened.clear()
     StumblingIO.fault = staticmethod(lambda path, n: OSError(errno.ETIMEDOUT, "Connection timed out", path))
@@ -108,7 +108,7 @@ def test_patience_ends_and_tells_nobody_to_restore_a_file(house: House, pauses: 
     assert house.services.compact_table.refresh(table.identifier).error is None
 
 
-def test_a_right_that_is_missing_is_told_at_once(house: House, pauses: list[float]) -> None:
+def test_a_missing_right_is_reported_at_once(house: House, pauses: list[float]) -> None:
     table = house.fragmented()
     StumblingIO.fault = staticmethod(lambda path, n: PermissionError(errno.EACCES, "Permission denied", path))
     assert isinstance(house.services.compact_table.refresh(table.identifier).error, AccessDenied)
@@ -123,7 +123,9 @@ def test_a_right_that_is_missing_is_told_at_once(house: House, pauses: list[floa
     ],
     ids=["a client that was patient", "a catalog, which has limits of its own"],
 )
-def test_who_waited_already_is_not_waited_for_again(pauses: list[float], failure: OSError, cause: Exception | None) -> None:
+def test_an_error_after_which_a_client_has_waited_is_not_tried_again(
+    pauses: list[float], failure: OSError, cause: Exception | None
+) -> None:
     tries: list[int] = []
 
     @looked_at_twice

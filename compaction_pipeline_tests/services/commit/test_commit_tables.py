@@ -103,7 +103,7 @@ def test_lost_races_are_no_reason_to_wait(house: House) -> None:
     assert house.services.commit_tables.due() == [table.identifier]
 
 
-def test_the_command_that_finds_a_lost_answer_tells_that_commit(house: House) -> None:
+def test_the_command_that_finds_a_lost_answer_reports_that_commit(house: House) -> None:
     table = with_prepared(house)
     commit = house.services.committer.commit
 
@@ -178,7 +178,7 @@ def test_the_files_of_an_unanswered_commit_stay_for_a_day(house: House) -> None:
     assert len(table.files()) == 1
 
 
-def test_the_files_of_an_unanswered_commit_go_after_a_day(house: House) -> None:
+def test_the_files_of_an_unanswered_commit_are_deleted_after_a_day(house: House) -> None:
     table = with_prepared(house)
 
     def lost_on_its_way(*arguments: Any) -> Any:

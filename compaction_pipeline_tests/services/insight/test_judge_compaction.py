@@ -98,7 +98,7 @@ def test_the_oldest_prepared_task_of_a_table_decides() -> None:
     assert "1 of 1 tables fail" in judged.text
 
 
-def test_a_record_that_the_table_bears_out_passes() -> None:
+def test_a_record_that_agrees_with_the_table_passes() -> None:
     assert disagreement(record(), head(ours(8, total_data_files="3", total_delete_files="0"))) is None
 
 

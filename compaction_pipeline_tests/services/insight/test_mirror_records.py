@@ -12,7 +12,7 @@ from compaction_pipeline_tests.defs.values import NOW, ORDERS, record, task
 from compaction_pipeline_tests.fakes import fake_stores
 
 
-def test_a_record_is_untold_until_its_events_are_stored() -> None:
+def test_a_record_is_unmirrored_until_its_events_are_stored() -> None:
     stores = fake_stores()
     mirror = MirrorRecords(stores.tasks, stores.records)
     stores.records.save(replace(record("r2"), created_at=NOW))

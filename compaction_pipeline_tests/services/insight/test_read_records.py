@@ -10,7 +10,7 @@ from compaction_pipeline_tests.defs.values import ORDERS, record
 from compaction_pipeline_tests.services.insight.desk import Desk
 
 
-def test_records_of_a_table_that_nobody_knows_are_an_error_and_those_of_one_that_is_gone_are_shown(desk: Desk) -> None:
+def test_records_of_an_unknown_table_are_an_error_and_those_of_a_dropped_one_are_shown(desk: Desk) -> None:
     with pytest.raises(NotFoundError, match=r"table lake\.shop\.orders is not known"):
         desk.records.records(ORDERS)
     desk.table(ORDERS)

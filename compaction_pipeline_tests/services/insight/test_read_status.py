@@ -19,7 +19,7 @@ def test_an_empty_state_is_an_answer(desk: Desk) -> None:
     assert status.queue.open == 0
 
 
-def test_a_node_that_is_due_says_so_unless_nobody_may_do_it(desk: Desk) -> None:
+def test_a_due_node_is_shown_as_due_unless_the_table_may_not_be_compacted(desk: Desk) -> None:
     desk.table(ORDERS, due(1))
     desk.table(WATCHED, due(1, WATCHED))
     health = {node.table: (node.health, node.reason) for node in desk.status.nodes()}
@@ -29,7 +29,7 @@ def test_a_node_that_is_due_says_so_unless_nobody_may_do_it(desk: Desk) -> None:
     assert desk.tables.table(ORDERS).nodes[0].health is HealthStatus.WAITING
 
 
-def test_a_verdict_of_other_files_is_not_due(desk: Desk) -> None:
+def test_a_node_whose_files_have_changed_since_its_verdict_is_not_due(desk: Desk) -> None:
     moved = replace(due(1), metrics=replace(due(1).metrics, data_files=1, small_data_files=0))
     desk.table(ORDERS, moved, due(2))
     desk.stores.commits.mark_done(ORDERS, [(due(2).node, CompactionType.MINOR)], NOW + timedelta(seconds=1))
@@ -45,7 +45,7 @@ def test_worst_nodes_come_first_and_are_few(desk: Desk) -> None:
     assert desk.status.status().due == 28
 
 
-def test_unsettled_records_are_pointed_out(desk: Desk) -> None:
+def test_unsettled_records_are_shown(desk: Desk) -> None:
     desk.stores.records.save(replace(record("r1", status=RecordStatus.UNKNOWN), ended_at=None))
     desk.stores.records.save(record("r2"))
     assert [item.record_id for item in desk.status.status().unsettled] == ["r1"]

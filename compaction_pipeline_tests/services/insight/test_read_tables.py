@@ -34,7 +34,7 @@ def test_a_refused_table_shows_its_reason_on_itself_and_its_nodes(desk: Desk) ->
     assert detail.nodes[0].health is HealthStatus.REFUSED
 
 
-def test_a_failing_node_is_the_table_s_word(desk: Desk) -> None:
+def test_a_failing_node_makes_its_table_failing(desk: Desk) -> None:
     failing = judged(2, PlanReasonCode.FAILING)
     assert failing.verdict is not None
     reason = PlanReason(PlanReasonCode.FAILING, "task t failed 4 times: no memory")
@@ -59,7 +59,7 @@ def test_a_table_shows_properties_in_force_and_those_without_effect(desk: Desk) 
     assert (found.fragment_ratio, found.ignored, found.unknown) == (4, ("self-optimizing.max-retry",), ("self-optimizing.fragmnt",))
 
 
-def test_a_property_out_of_bounds_is_told_and_hides_nothing_else(desk: Desk) -> None:
+def test_a_property_out_of_bounds_is_reported_and_hides_nothing_else(desk: Desk) -> None:
     layout = TableLayout("s3://lake/orders", 2, 0, {}, 0, {}, 0, {}, frozenset(), {"self-optimizing.fragment-ratio": "1"})
     desk.table(ORDERS, due(1), state=replace(COMPLETE, loaded=LoadedTable("uuid", layout)))
     detail = desk.tables.table(ORDERS)

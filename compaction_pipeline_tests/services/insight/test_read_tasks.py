@@ -14,7 +14,7 @@ from compaction_pipeline_tests.defs.values import NOW, ORDERS, day, task
 from compaction_pipeline_tests.services.insight.desk import Desk
 
 
-def test_what_runs_and_what_waits_is_counted(desk: Desk) -> None:
+def test_running_and_waiting_tasks_are_counted(desk: Desk) -> None:
     pending = [_pending(name) for name in ("t1", "t2", "t3")]
     assert desk.stores.tasks.insert(pending, (), NOW)
     assert desk.stores.tasks.poll(None, "me", NOW, timedelta(minutes=1)) is not None

@@ -38,7 +38,7 @@ def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypa
     assert len(replanned.tasks[0].work.inputs) == 32
 
 
-def test_a_tick_says_what_waits_though_only_nodes_were_planned_before(house: House) -> None:
+def test_a_tick_reports_waiting_tasks_though_only_nodes_were_planned_before(house: House) -> None:
     table = house.fragmented()
     plans = house.services.plan_tables
     house.services.compact_table.refresh(table.identifier)
@@ -104,7 +104,7 @@ def test_the_minor_interval_counts_from_first_sight_though_files_keep_coming(hou
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 
-def test_the_minor_interval_counts_deletes_that_lie_elsewhere(house: House) -> None:
+def test_the_minor_interval_counts_deletes_of_other_nodes(house: House) -> None:
     table = house.lake.table("t")
     with table.table.update_spec() as update:
         update.add_field("id", IdentityTransform(), "p")
@@ -126,7 +126,7 @@ def test_a_node_that_changed_and_was_not_planned_at_once_is_planned_later(house:
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 
-def test_thresholds_that_were_set_on_a_quiet_table_are_acted_on(house: House) -> None:
+def test_new_thresholds_of_a_quiet_table_take_effect(house: House) -> None:
     table = _worn_segment(house, duplicate_ratio="0.9")
     _read_and_plan(house, table)
     assert _ticks(house) is None
@@ -153,7 +153,7 @@ def test_a_task_that_ended_without_a_commit_is_planned_again(house: House, statu
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 
-def test_a_fault_that_nobody_foresaw_holds_up_no_other_table(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_of_one_table_stops_no_other(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = house.fragmented("a"), house.fragmented("b")
     services = house.services
     with monkeypatch.context() as patch:

@@ -53,7 +53,7 @@ def planned(house: House, engine: Held, *tables: LakeTable) -> None:
         assert house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
 
 
-def test_tables_are_merged_and_committed_while_another_s_merge_takes_its_time(house: House) -> None:
+def test_tables_are_merged_and_committed_while_another_table_is_merged(house: House) -> None:
     slow, quick, third = (house.fragmented(name, files=12) for name in ("slow", "quick", "third"))
     engine = Held(slow)
     planned(house, engine, slow, quick, third)
@@ -85,7 +85,7 @@ def test_spark_is_started_by_the_caller_s_thread(house: House) -> None:
     assert main_thread().name in engine.threads
 
 
-def test_when_time_is_up_what_is_merged_is_merged_to_its_end_and_nothing_else_begins(house: House) -> None:
+def test_when_time_is_up_running_merges_end_and_no_other_begins(house: House) -> None:
     first, second = house.fragmented("first", files=12), house.fragmented("second", files=12)
     engine = Held(first)
     planned(house, engine, first, second)
@@ -126,7 +126,7 @@ def test_an_interrupt_gives_the_attempts_of_all_slots_back_at_once(house: House)
     engine.let_go.set()
 
 
-def test_what_ends_a_slot_ends_the_drain(house: House) -> None:
+def test_an_error_that_ends_a_slot_ends_the_drain(house: House) -> None:
     table = house.fragmented(files=12)
     engine = Held(table, KeyboardInterrupt())
     engine.let_go.set()
@@ -136,7 +136,7 @@ def test_what_ends_a_slot_ends_the_drain(house: House) -> None:
     assert not house.services.stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))
 
 
-def test_a_table_commits_early_when_its_merged_work_holds_due_nodes_back(house: House) -> None:
+def test_a_table_is_committed_early_when_its_merged_work_holds_due_nodes_back(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     assert services.compact_table.compact(table.identifier).committed

@@ -92,7 +92,7 @@ def test_a_catalog_without_tables_passes() -> None:
     assert world.steps == []
 
 
-def test_a_refusal_of_the_storage_is_told_and_what_is_wrong_with_one_table_is_not() -> None:
+def test_a_refusal_of_the_storage_is_reported_and_a_problem_of_one_table_is_not() -> None:
     with pytest.raises(AccessDenied):
         check(World(broken=AccessDenied("no"))).check("lake")
     assert check(World(broken=StorageUnavailable("its metadata is gone"))).check("lake") == (DEVICES, ORDERS)

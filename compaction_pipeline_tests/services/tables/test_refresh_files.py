@@ -40,7 +40,7 @@ def test_the_index_holds_the_live_files_of_the_head(house: House) -> None:
     assert indexed(house, table) == {file.path for file in table.files()}
 
 
-def test_a_head_that_stood_still_costs_no_manifest(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_an_unchanged_head_no_manifest_is_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented(files=2)
     house.services.refresh_files.refresh(table.identifier)
     read: list[str] = []
@@ -82,7 +82,7 @@ def test_a_dropped_table_is_forgotten(house: House) -> None:
     assert not house.services.stores.tables.states()
 
 
-def test_a_first_look_goes_on_where_it_stopped_and_is_not_planned_meanwhile(house: House) -> None:
+def test_a_first_read_goes_on_where_it_stopped_and_is_not_planned_meanwhile(house: House) -> None:
     table = house.fragmented(files=12)
     refresh = house.services.refresh_files.refresh(table.identifier, deadline=house.now - timedelta(seconds=1))
     assert not refresh.complete
@@ -160,7 +160,7 @@ def test_an_unreadable_manifest_harms_no_other_table(house: House) -> None:
     assert manifest.path in state.problem
 
 
-def test_a_delete_of_an_old_spec_is_noticed_when_it_comes(house: House) -> None:
+def test_a_new_delete_of_an_old_spec_is_noticed(house: House) -> None:
     table = house.lake.table("t")
     old = table.table.spec().spec_id
     table.ids(1, 2)
@@ -188,7 +188,7 @@ def full_reason(house: House, table: LakeTable) -> str:
     return house.services.compact_table.explain(table.identifier, request).verdicts[0].reason.text
 
 
-def test_a_spec_that_evolved_without_a_snapshot_keeps_rows_where_they_are(house: House) -> None:
+def test_a_new_spec_without_a_snapshot_moves_no_row(house: House) -> None:
     table = house.fragmented()
     house.services.refresh_files.refresh(table.identifier)
     evolved(table)
@@ -196,7 +196,7 @@ def test_a_spec_that_evolved_without_a_snapshot_keeps_rows_where_they_are(house:
     assert "the spec changed" in full_reason(house, table)
 
 
-def test_a_spec_that_evolved_is_remembered_by_a_refresh_that_was_cut_off(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_that_was_cut_off_remembers_a_new_spec(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented()
     house.services.refresh_files.refresh(table.identifier)
     evolved(table)
@@ -211,7 +211,7 @@ def test_a_spec_that_evolved_is_remembered_by_a_refresh_that_was_cut_off(house: 
     assert "the spec changed" in full_reason(house, table)
 
 
-def test_a_first_look_at_an_evolved_table_moves_no_row_yet(house: House) -> None:
+def test_the_first_read_of_a_table_with_a_new_spec_moves_no_row_yet(house: House) -> None:
     table = house.fragmented()
     evolved(table)
     house.services.refresh_files.refresh(table.identifier)
@@ -220,7 +220,7 @@ def test_a_first_look_at_an_evolved_table_moves_no_row_yet(house: House) -> None
     assert "the spec changed" not in full_reason(house, table)
 
 
-def test_files_of_before_and_after_a_promotion_are_of_one_partition(house: House) -> None:
+def test_files_from_before_and_after_a_promotion_are_in_one_partition(house: House) -> None:
     by_p = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=0)
     schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "p", IntegerType()), identifier_field_ids=[1])
     table = house.lake.table(schema=schema, spec=by_p)
@@ -236,7 +236,7 @@ def test_files_of_before_and_after_a_promotion_are_of_one_partition(house: House
     assert len(table.files()) == 1
 
 
-def test_a_table_whose_metadata_lies_where_it_lay_is_not_loaded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_with_an_unchanged_metadata_location_is_not_loaded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     moved, still = house.fragmented("moved", files=2), house.fragmented("still", files=2)
     assert house.services.refresh_files.unmoved() == set()
     house.services.tick_tables.sweep(None, timedelta(seconds=20))
@@ -323,7 +323,7 @@ def test_manifests_that_are_read_in_two_ticks_change_no_node_that_stayed(house: 
     assert [str(node) for node in refresh.changed] == ["day=2"]
 
 
-def test_another_size_is_news_of_a_node_and_no_change_of_its_data(house: House) -> None:
+def test_another_target_size_changes_the_figures_of_a_node_but_not_its_data(house: House) -> None:
     table = days(house, 2)
     house.services.refresh_files.refresh(table.identifier)
     (before,) = house.services.stores.tables.nodes(table.identifier)
@@ -356,7 +356,7 @@ def test_a_node_without_files_is_gone(house: House) -> None:
     assert figures(house, table) == {"day=1": (2, 0)}
 
 
-def test_what_a_killed_refresh_did_not_measure_is_measured_by_the_next(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_refresh_measures_what_a_killed_one_did_not(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = days(house, 1, 2)
     house.services.refresh_files.refresh(table.identifier)
     row_delta(table.table, [table.data_file([{"id": 9, "day": 0}], Record(0))])
@@ -379,7 +379,7 @@ def test_what_a_killed_refresh_did_not_measure_is_measured_by_the_next(house: Ho
     assert figures(house, table) == {"day=0": (2, 0), "day=1": (3, 0)}
 
 
-def test_a_size_that_is_set_anew_measures_every_node(house: House) -> None:
+def test_a_new_target_size_measures_every_node(house: House) -> None:
     table = days(house, 1, 2)
     house.services.refresh_files.refresh(table.identifier)
     small = {state.metrics.small_data_files for state in house.services.stores.tables.nodes(table.identifier)}
@@ -390,7 +390,7 @@ def test_a_size_that_is_set_anew_measures_every_node(house: House) -> None:
     assert {state.metrics.small_data_files for state in house.services.stores.tables.nodes(table.identifier)} == {0}
 
 
-def test_a_global_delete_counts_in_every_node_and_no_longer_when_it_is_gone(house: House) -> None:
+def test_a_global_delete_counts_in_every_node_until_it_is_gone(house: House) -> None:
     table = days(house, 1, 2)
     with table.table.update_spec() as update:
         update.remove_field("day")
@@ -408,7 +408,7 @@ def test_a_global_delete_counts_in_every_node_and_no_longer_when_it_is_gone(hous
     assert figures(house, table) == {"day=0": (1, 0), "day=1": (2, 0)}
 
 
-def test_a_refused_table_whose_pointer_is_set_back_is_looked_at_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_table_is_read_again_when_its_pointer_is_set_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented(files=2)
     services = house.services
     services.compact_table.refresh(table.identifier)

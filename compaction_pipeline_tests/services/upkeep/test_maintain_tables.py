@@ -117,7 +117,7 @@ def path(name: str) -> str:
     return f"{FOLDER}/{name}.parquet"
 
 
-def test_leftovers_of_failed_and_canceled_tasks_go(upkeep: Upkeep) -> None:
+def test_leftovers_of_failed_and_canceled_tasks_are_deleted(upkeep: Upkeep) -> None:
     upkeep.end("p-1", TaskStatus.FAILED)
     upkeep.end("p-2", TaskStatus.CANCELED)
     upkeep.world.files = [path("a1-p-1-x-0"), path("a1-p-2-x-0"), path("written-by-flink")]
@@ -127,7 +127,7 @@ def test_leftovers_of_failed_and_canceled_tasks_go(upkeep: Upkeep) -> None:
     assert upkeep.world.files == [path("written-by-flink")]
 
 
-def test_of_a_committed_task_only_lost_attempts_go(upkeep: Upkeep) -> None:
+def test_of_a_committed_task_only_files_of_lost_attempts_are_deleted(upkeep: Upkeep) -> None:
     upkeep.end("p-1", TaskStatus.COMMITTED, outputs=[path("a2-p-1-x-0")])
     # The listing may name the file in another form than the manifest, and its snapshot may have expired by mistake.
     upkeep.world.files = [path("a1-p-1-x-0"), "s3a://lake/orders/data/a2-p-1-x-0.parquet"]
@@ -152,7 +152,7 @@ def test_files_of_tasks_that_have_not_ended_stay(upkeep: Upkeep, status: TaskSta
 
 
 @pytest.mark.parametrize("status", [RecordStatus.OPEN, RecordStatus.UNKNOWN])
-def test_nothing_goes_while_a_record_of_the_table_may_still_land(upkeep: Upkeep, status: RecordStatus) -> None:
+def test_nothing_is_deleted_while_a_record_of_the_table_may_still_land(upkeep: Upkeep, status: RecordStatus) -> None:
     upkeep.end("p-1", TaskStatus.FAILED)
     upkeep.world.files = [path("a1-p-1-x-0")]
     upkeep.stores.records.save(replace(record("r1", status=status), ended_at=None))
@@ -169,7 +169,7 @@ def test_tasks_of_a_table_that_was_recreated_lose_no_file(upkeep: Upkeep) -> Non
 METADATA = ["s3://lake/orders/metadata/r1-1-0a1b2c3d-m0.avro", "s3://lake/orders/metadata/snap-77-1-r1.avro"]
 
 
-def test_what_a_dead_commit_wrote_goes_by_its_record_s_id(upkeep: Upkeep) -> None:
+def test_files_of_a_dead_commit_are_deleted_by_its_record_id(upkeep: Upkeep) -> None:
     upkeep.end("p-1", TaskStatus.PREPARED, outputs=[path("a1-p-1-x-0")])
     upkeep.stores.records.save(record("r1", ["p-1"], RecordStatus.FAILED, answered=True))
     upkeep.world.files = [path("a1-p-1-x-0"), *METADATA, "s3://lake/orders/metadata/snap-78-1-r2.avro"]
@@ -177,7 +177,7 @@ def test_what_a_dead_commit_wrote_goes_by_its_record_s_id(upkeep: Upkeep) -> Non
     assert upkeep.world.files == [path("a1-p-1-x-0"), "s3://lake/orders/metadata/snap-78-1-r2.avro"]
 
 
-def test_what_an_unanswered_commit_wrote_stays_for_a_day_and_is_asked_about_once_more(upkeep: Upkeep) -> None:
+def test_files_of_an_unanswered_commit_stay_for_a_day_and_are_checked_once_more(upkeep: Upkeep) -> None:
     upkeep.end("p-1", TaskStatus.FAILED)
     files = [path("a1-p-1-x-0"), *METADATA]
     upkeep.world.files = list(files)
@@ -210,7 +210,7 @@ def test_old_records_and_tasks_expire_and_young_ones_stay(upkeep: Upkeep) -> Non
     assert {item.record_id for item in records.records()} == {"open", "young"}
 
 
-def test_a_record_lives_from_its_end_not_from_its_beginning(upkeep: Upkeep) -> None:
+def test_a_record_expires_by_its_end_not_by_its_beginning(upkeep: Upkeep) -> None:
     # The outcome was unknown for a month, and was settled an hour ago.
     upkeep.stores.records.save(replace(record("r1", ["p-1"], RecordStatus.FAILED), created_at=ago(days=31), ended_at=ago(hours=1)))
     assert upkeep.service.maintain().records_expired == 0
@@ -227,7 +227,7 @@ def test_no_record_expires_while_its_request_may_arrive(upkeep: Upkeep, hours: i
     assert [one.record_id for one in upkeep.stores.records.records()] == ["r1"] * (1 - expired)
 
 
-def test_a_record_that_nobody_answered_stays_as_long_as_its_tasks(upkeep: Upkeep) -> None:
+def test_an_unanswered_record_stays_as_long_as_its_tasks(upkeep: Upkeep) -> None:
     upkeep.service = upkeep.keeping(timedelta(days=2))
     # Another record claimed its task, and the task failed later.
     upkeep.end("p-1", TaskStatus.FAILED)
@@ -251,7 +251,7 @@ def test_a_dropped_table_is_forgotten_and_its_records_stay(upkeep: Upkeep) -> No
     assert [item.record_id for item in upkeep.stores.records.records(DEVICES)] == ["r1"]
 
 
-def test_a_dropped_table_with_a_running_task_waits(upkeep: Upkeep) -> None:
+def test_a_dropped_table_with_a_running_task_is_not_forgotten_yet(upkeep: Upkeep) -> None:
     upkeep.add_table(DEVICES)
     upkeep.end("p-1", TaskStatus.EXECUTING, table=DEVICES)
     done = upkeep.service.maintain()
