@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.read_tables import ReadTables
     from compaction_pipeline.services.insight.read_tasks import ReadTasks
     from compaction_pipeline.services.planning.plan_tables import PlanTables
-    from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks
+    from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+    from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
     from compaction_pipeline.services.tables.check_catalog import CheckCatalog
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
@@ -74,7 +75,7 @@ def this_process() -> str:
 
 @contextmanager
 def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
-    """Renew leases in a thread until the block ends; see `core.ports.Heartbeat`."""
+    """Renew leases in a thread until the block ends; see `core.leases.ports.Heartbeat`."""
     stopped = threading.Event()
 
     def beat() -> None:
@@ -276,15 +277,18 @@ class Services:
         )
 
     @cached_property
-    def dispatch_tasks(self) -> DispatchTasks:
-        from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks
+    def serve_tasks(self) -> ServeTasks:
+        from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 
-        return DispatchTasks(
-            self._stores.tables,
-            self._stores.tasks,
+        return ServeTasks(self._stores.tables, self._stores.tasks, self._committer, self.plan_tables.note_denied, self.clock)
+
+    @cached_property
+    def work_on_queue(self) -> WorkOnQueue:
+        from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
+
+        return WorkOnQueue(
+            self.serve_tasks,
             self._engine,
-            self._committer,
-            self.plan_tables.note_denied,
             self.clock,
             heartbeat,
             # In this process one task is merged at a time.
@@ -324,7 +328,8 @@ class Services:
             self._stores.tasks,
             self.refresh_files,
             self.plan_tables,
-            self.dispatch_tasks,
+            self.serve_tasks,
+            self.work_on_queue,
             self.commit_tables,
             self.clock,
             self.new_owner,
@@ -337,10 +342,10 @@ class Services:
 
         return TickTables(
             self._stores.tables,
-            self._stores.tasks,
             self.refresh_files,
             self.plan_tables,
-            self.dispatch_tasks,
+            self.serve_tasks,
+            self.work_on_queue,
             self.commit_tables,
             self.clock,
             self.new_owner,

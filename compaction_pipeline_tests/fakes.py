@@ -16,7 +16,6 @@ from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.leases.holders import LeaseHolder
-from compaction_pipeline.core.leases.timeouts import is_expired
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
 from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
@@ -325,25 +324,28 @@ class FakeTaskStore:
                 known[task.task_id] = replace(task, status=TaskStatus.PENDING)
             return True
 
-    def waits(self, queue: str | None, task_ids: Sequence[str] | None = None) -> bool:
-        return any(
-            task.status is TaskStatus.PENDING and queue in (None, task.queue) and (task_ids is None or task.task_id in task_ids)
+    def first_waiting(self, queue: str | None, task_ids: Sequence[str] | None = None) -> TableIdentifier | None:
+        pending = self._pending(queue, task_ids)
+        return pending[0].table if pending else None
+
+    def _pending(self, queue: str | None, task_ids: Sequence[str] | None) -> Sequence[CompactionTask]:
+        """The next one first."""
+        waiting = (
+            task
             for task in self._state.tasks.values()
+            if task.status is TaskStatus.PENDING and queue in (None, task.queue) and (task_ids is None or task.task_id in task_ids)
         )
+        return sorted(waiting, key=lambda task: priority_order(task.priority, task.created_at, task.task_id))
 
     def poll(
         self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[str] | None = None
     ) -> CompactionTask | None:
         with self._state.lock:
-            pending = [
-                task
-                for task in self._state.tasks.values()
-                if task.status is TaskStatus.PENDING and queue in (None, task.queue) and (task_ids is None or task.task_id in task_ids)
-            ]
+            pending = self._pending(queue, task_ids)
             if not pending:
                 return None
             task = self._move(
-                min(pending, key=priority_order),
+                pending[0],
                 TaskStatus.EXECUTING,
                 attempt_id=f"{next(self._state.numbers):012x}",
                 owner=owner,
@@ -384,7 +386,7 @@ class FakeTaskStore:
     def release_expired(self, now: datetime) -> Sequence[str]:
         with self._state.lock:
             executing = [task for _, task in sorted(self._state.tasks.items()) if task.status is TaskStatus.EXECUTING]
-            expired = [task for task in executing if is_expired(task.lease_expires_at, now)]
+            expired = [task for task in executing if task.lease_expires_at is None or task.lease_expires_at <= now]
             for task in expired:
                 reason = f"attempt {task.attempt} of {task.max_attempts} was lost: {task.owner} did not renew its lease"
                 self._end_attempt(task, after_lost_attempt(task.attempt, task.max_attempts), EndReason.LOST, reason, now)

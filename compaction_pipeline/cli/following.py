@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from compaction_pipeline.cli.output import Output
+from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-class Following:
-    """Told of each step of one compaction; remembers what is its own. `spark`: where Spark runs, None without Spark."""
+class Following(CompactionListener):
+    """Hears of each step of one compaction, and remembers what is its own. `spark`: where Spark runs, None without Spark."""
 
     def __init__(self, output: Output, progress: Progress, table: TableIdentifier, spark: str | None) -> None:
         self._records: set[str] = set()
@@ -29,8 +30,7 @@ class Following:
         self._planned = 0
         self._ended = 0
 
-    def planned(self, tasks: Sequence[CompactionTask]) -> None:
-        """So many tasks are to be done, beside those told before."""
+    def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
         first = self._planned == 0
         self._planned += len(tasks)
         self._tasks.update(task.task_id for task in tasks)
@@ -40,8 +40,7 @@ class Following:
             self._progress.update(self._bar, description=f"starting Spark at {self._spark}")
             self._line(f"starting Spark at {self._spark}")
 
-    def ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        """An attempt ended."""
+    def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         self._progress.update(self._bar, description=f"compacting {self._table}")
         reason = task.result.error if task.result is not None else None
         if status is TaskStatus.PENDING:
@@ -54,7 +53,6 @@ class Following:
         self._line(f"task {self._ended} of {self._planned} {how} ({task.work.node})")
 
     def committed(self, record: CompactionRecord) -> None:
-        """A record was made."""
         self._records.add(record.record_id)
 
     def own(self, records: Iterable[CompactionRecord]) -> list[CompactionRecord]:

@@ -81,7 +81,7 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
     for table, nodes in nodes_by_table(services, context.partition_keys, report.unknown).items():
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
         try:
-            outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, on_result=report.task_ended)
+            outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report)
         except CompactionError as error:
             report.not_done(nodes, error)
             continue

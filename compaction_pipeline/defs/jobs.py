@@ -70,8 +70,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
             until=ending.over,
             linger=timedelta(seconds=settings.linger_seconds),
             run_id=context.run.run_id,
-            on_result=report.task_ended,
-            on_commit=report.committed,
+            listener=report,
         )
         report.task_failures(done.failed)
         to_plan = _rejected(services, report, told, named)

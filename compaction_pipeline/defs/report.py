@@ -12,6 +12,7 @@ from datetime import timedelta
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
@@ -36,7 +37,7 @@ _NOTHING_TO_DO = frozenset({PlanReasonCode.NO_GAIN, PlanReasonCode.NOT_FRAGMENTE
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
-class RunReport:
+class RunReport(CompactionListener):
     """Keeps the account of one run."""
 
     def __init__(self, context: Context, services: Services) -> None:
@@ -99,9 +100,7 @@ class RunReport:
             self._fail(f"task {task_id}", reason)
 
     def compacted(self, outcome: Compacted, nodes: Mapping[str, TableNode]) -> None:
-        """Tell how a launched table ended: its records, and then each node that has no committed task, green or failed, with the reason."""
-        for record in outcome.records:
-            self.committed(record)
+        """Tell how a launched table ended: each node that has no committed task, green or failed, with the reason."""
         committed = {task.work.node for task in outcome.tasks if task.task_id in set(outcome.committed)}
         failed = {task.work.node: outcome.failed[task.task_id] for task in outcome.tasks if task.task_id in outcome.failed}
         rejected = {task.work.node: outcome.conflicts[task.task_id] for task in outcome.tasks if task.task_id in outcome.conflicts}

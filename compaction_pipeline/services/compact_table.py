@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
@@ -17,13 +18,15 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
+from compaction_pipeline.core.queue.failures import failures_in_words, why_ended
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables, in_words
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
-from compaction_pipeline.services.queue.dispatch_tasks import DispatchTasks, failures_in_words, why_ended
+from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
 log = logging.getLogger(__name__)
@@ -91,7 +94,7 @@ class Compaction:
 class _Done:
     """What a compaction has done so far."""
 
-    on_commit: Callable[[CompactionRecord], None]
+    listener: CompactionListener
     records: list[CompactionRecord] = field(default_factory=list)
     tasks: list[CompactionTask] = field(default_factory=list)
     failed: dict[TaskId, str] = field(default_factory=dict)
@@ -101,7 +104,7 @@ class _Done:
         known = {task.task_id for task in self.tasks}
         self.tasks += [task for task in tasks if task.task_id not in known]
         self.records.append(record)
-        self.on_commit(record)
+        self.listener.committed(record)
 
 
 class CompactTable:
@@ -113,7 +116,8 @@ class CompactTable:
         tasks: TaskStore,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,
-        dispatch_tasks: DispatchTasks,
+        serve_tasks: ServeTasks,
+        work_on_queue: WorkOnQueue,
         commit_tables: CommitTables,
         clock: Clock,
         new_owner: Callable[[], str],
@@ -123,7 +127,8 @@ class CompactTable:
         self._tasks = tasks
         self._refresh_files = refresh_files
         self._plan_tables = plan_tables
-        self._dispatch_tasks = dispatch_tasks
+        self._serve_tasks = serve_tasks
+        self._work_on_queue = work_on_queue
         self._commit_tables = commit_tables
         self._clock = clock
         self._new_owner = new_owner
@@ -155,18 +160,15 @@ class CompactTable:
         request: PlanRequest | None = None,
         *,
         run_id: str | None = None,
-        on_plan: Callable[[Sequence[CompactionTask]], None] = lambda tasks: None,
-        on_result: Callable[[CompactionTask, TaskStatus], None] = lambda task, status: None,
-        on_commit: Callable[[CompactionRecord], None] = lambda record: None,
-        until: Callable[[], bool] = lambda: False,
+        listener: CompactionListener = SILENT,
     ) -> Compaction:
         """Refresh, plan, merge and commit a table now; nodes whose tasks met a conflict are planned again, 3 times at most.
 
-        Ended by an error or an interrupt it leaves nothing of its plan waiting. What is merged by then is committed by the next
-        command or tick.
+        When an error or an interrupt ends it, nothing of its plan stays waiting. The next command or tick commits what is merged by
+        then.
         """
-        done = _Done(on_commit=on_commit)
-        self._tasks.release_expired(self._clock())
+        done = _Done(listener)
+        self._serve_tasks.release_expired()
         self._add_settled(done, table, self._commit_tables.settle(table))
         unknown = self._commit_tables.unknown(table)
         if unknown is not None:
@@ -175,7 +177,7 @@ class CompactTable:
                 "run the command again, it reads the table to find out"
             )
         try:
-            return self._compact(table, request or PlanRequest(), done, run_id, on_plan, on_result, until)
+            return self._compact(table, request or PlanRequest(), done, run_id)
         except BaseException as error:
             self._give_up(done.tasks, why_ended(error))
             raise
@@ -191,20 +193,11 @@ class CompactTable:
         except CompactionError as error:
             log.warning("table=%s was worked on but not looked at again: %s", table, error)
 
-    def _compact(
-        self,
-        table: TableIdentifier,
-        request: PlanRequest,
-        done: _Done,
-        run_id: str | None,
-        on_plan: Callable[[Sequence[CompactionTask]], None],
-        on_result: Callable[[CompactionTask, TaskStatus], None],
-        until: Callable[[], bool],
-    ) -> Compaction:
+    def _compact(self, table: TableIdentifier, request: PlanRequest, done: _Done, run_id: str | None) -> Compaction:
         waiting: str | None = None
         plan: CompactionPlan | None = None
         if not request.force:
-            done.failed.update(self._drain_left(table, request, until, on_plan, on_result))
+            done.failed.update(self._drain_left(table, request, done.listener))
         left = self._commit_left(table, run_id)
         self._add_settled(done, table, left.settled)
         if left.record is not None:
@@ -217,9 +210,9 @@ class CompactTable:
                 waiting = self._held_elsewhere(table, request, planned.plan)
                 break
             done.tasks += planned.tasks
-            on_plan(planned.tasks)
+            done.listener.planned(table, planned.tasks, planned.plan.reason.text)
             ids = [task.task_id for task in planned.tasks]
-            done.failed.update(self._drain_own(ids, until, on_result))
+            done.failed.update(self._drain_own(ids, done.listener))
             commit = self._commit_own(table, ids, run_id)
             self._add_settled(done, table, commit.settled)
             # Another process that serves the queue may have committed them first.
@@ -273,24 +266,17 @@ class CompactTable:
         last = max(held, key=lambda holder: holder.expires_at)
         return held_in_words(last, f"merging {count_text(len(held), 'task')} of {table}") + "; run again after that"
 
-    def _drain_left(
-        self,
-        table: TableIdentifier,
-        request: PlanRequest,
-        until: Callable[[], bool],
-        on_plan: Callable[[Sequence[CompactionTask]], None],
-        on_result: Callable[[CompactionTask, TaskStatus], None],
-    ) -> dict[TaskId, str]:
-        """Merge what others planned and nobody merges: who asks wants it now, no tick may ever come, and its files cannot be planned
-        again. Whoever planned it waits for this process, as it would for any that polls."""
+    def _drain_left(self, table: TableIdentifier, request: PlanRequest, listener: CompactionListener) -> dict[TaskId, str]:
+        """Merge the tasks that another process planned and nobody merges. Whoever asks wants them done now, a tick may never come, and
+        their files cannot be planned again. The process that planned them waits for this one, as it waits for any worker."""
         waiting = self._tasks.tasks(table, (TaskStatus.PENDING,))
         asked = [task for task in waiting if request.nodes is None or task.work.node in request.nodes]
         groups = {task.work.group for task in asked if task.work.group}
         left = [task for task in waiting if task in asked or task.work.group in groups]
         if not left or self._tables.state(table).paused:
             return {}
-        on_plan(left)
-        return self._drain_own([task.task_id for task in left], until, on_result)
+        listener.planned(table, left, "planned before and not begun")
+        return self._drain_own([task.task_id for task in left], listener)
 
     def _commit_left(self, table: TableIdentifier, run_id: str | None) -> Commit:
         """Commit what an earlier commit left Prepared when it failed (disk full, catalog away): no tick may ever come."""
@@ -299,15 +285,13 @@ class CompactTable:
             return Commit(None, f"nothing is prepared on {table}")
         return self._commit_own(table, prepared, run_id)
 
-    def _drain_own(
-        self, ids: Sequence[TaskId], until: Callable[[], bool], on_result: Callable[[CompactionTask, TaskStatus], None]
-    ) -> dict[TaskId, str]:
+    def _drain_own(self, ids: Sequence[TaskId], listener: CompactionListener) -> dict[TaskId, str]:
         """Merge these tasks; one that another process polled is waited for until it ends. Answers the final failures."""
         owner = self._new_owner()
         failed: dict[TaskId, str] = {}
-        while not until():
+        while True:
             try:
-                drained = self._dispatch_tasks.drain(owner, task_ids=ids, until=until, on_result=on_result)
+                drained = self._work_on_queue.drain(owner, task_ids=ids, listener=listener)
                 # Those that the store did not let in are put aside.
                 failed.update({each: why for each, why in drained.failed.items() if self._tasks.task(each).status is TaskStatus.CANCELED})
             except CompactionError as error:
@@ -318,7 +302,7 @@ class CompactTable:
                 break
             if not any(self._tasks.task(task_id).status in (TaskStatus.PENDING, TaskStatus.EXECUTING) for task_id in ids):
                 break
-            self._tasks.release_expired(self._clock())
+            self._serve_tasks.release_expired()
             self._sleep(BUSY_WAIT_SECONDS)
         ended = [self._tasks.task(task_id) for task_id in ids]
         # One with a record was merged, and rejected by a commit of another process: a conflict, no failure.

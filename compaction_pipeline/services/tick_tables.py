@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
-from compaction_pipeline.services.queue.dispatch_tasks import Dispatch, DispatchTasks
+from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+from compaction_pipeline.services.queue.work_on_queue import Drained, WorkOnQueue
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
 log = logging.getLogger(__name__)
@@ -57,26 +57,26 @@ class TickTables:
     def __init__(
         self,
         tables: TableReader,
-        tasks: TaskStore,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,
-        dispatch_tasks: DispatchTasks,
+        serve_tasks: ServeTasks,
+        work_on_queue: WorkOnQueue,
         commit_tables: CommitTables,
         clock: Clock,
         new_owner: Callable[[], str],
     ) -> None:
         self._tables = tables
-        self._tasks = tasks
         self._refresh_files = refresh_files
         self._plan_tables = plan_tables
-        self._dispatch_tasks = dispatch_tasks
+        self._serve_tasks = serve_tasks
+        self._work_on_queue = work_on_queue
         self._commit_tables = commit_tables
         self._clock = clock
         self._new_owner = new_owner
 
     def keep(self) -> Kept:
         """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick and run."""
-        returned = self._tasks.release_expired(self._clock())
+        returned = self._serve_tasks.release_expired()
         return Kept(tuple(returned), tuple(self._commit_tables.settle()))
 
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
@@ -137,9 +137,8 @@ class TickTables:
         linger: timedelta,
         queue: str | None = None,
         run_id: str | None = None,
-        on_result: Callable[[CompactionTask, TaskStatus], None] = lambda task, status: None,
-        on_commit: Callable[[CompactionRecord], None] = lambda record: None,
-    ) -> Dispatch:
+        listener: CompactionListener = SILENT,
+    ) -> Drained:
         """Merge what waits, commit what is due, until the queue was empty for `linger` or `until()` says so."""
         failures: list[Exception] = []
         looked_at: datetime | None = None
@@ -149,21 +148,21 @@ class TickTables:
             if failures or (looked_at is not None and self._clock() - looked_at < COMMIT_LOOK):
                 return
             looked_at = self._clock()
-            self._tasks.release_expired(looked_at)
+            self._serve_tasks.release_expired()
             try:
                 for record in self.commit_due(run_id):
-                    on_commit(record)
+                    listener.committed(record)
             except CompactionError as error:
                 # What is being merged is merged to its end first.
                 failures.append(error)
 
-        done = self._dispatch_tasks.drain(
+        done = self._work_on_queue.drain(
             self._new_owner(),
             queue=queue,
             until=lambda: bool(failures) or until(),
             linger=linger,
             meanwhile=keep_and_commit,
-            on_result=on_result,
+            listener=listener,
         )
         looked_at = None
         keep_and_commit()

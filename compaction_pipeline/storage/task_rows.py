@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, Select, insert, select, update
 
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
 from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
 from compaction_pipeline.storage import schema
@@ -106,12 +107,13 @@ def open_inputs(identifier: str) -> Select[Any]:
 
 
 def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[TaskId] | None, locked: bool = False) -> list[Row[Any]]:
-    """The first Pending task, as a list of at most one row. With `task_ids`, the first of each batch of these ids.
+    """The Pending task that is next by `core.queue.order`, as a list of at most one row. With `task_ids`, the next one of each
+    batch of these ids.
 
     The query looks up the highest priority first and then the oldest task with it. Both steps follow the index. Sorting all
     Pending tasks would make polls slower as the queue grows.
     """
-    columns = (_task.task_id, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
+    columns = (_task.task_id, _task.identifier, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
 
     def first(batch: Sequence[TaskId] | None) -> Select[Any]:
         wanted = _task.status == TaskStatus.PENDING
@@ -125,6 +127,11 @@ def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[
 
     queries = [first(None)] if task_ids is None else [first(batch) for batch in batches(task_ids)]
     return [row for each in queries if (row := connection.execute(each).first()) is not None]
+
+
+def next_of(candidates: Sequence[Row[Any]]) -> Row[Any]:
+    """The task that is next among these rows of `first_pending`."""
+    return min(candidates, key=lambda row: priority_order(row.priority, row.created_at, row.task_id))
 
 
 def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:

@@ -34,6 +34,7 @@ from compaction_pipeline.storage.task_rows import (
     locked_rows,
     move,
     must_move,
+    next_of,
     open_inputs,
     row_of,
     status_of,
@@ -103,7 +104,7 @@ class SqlTaskStore:
             candidates = first_pending(connection, queue, task_ids, locked=True)
             if not candidates:
                 return None
-            row = min(candidates, key=lambda each: (-each.priority, each.created_at, each.task_id))
+            row = next_of(candidates)
             attempt_id = uuid.uuid4().hex[:_ATTEMPT_ID_DIGITS]
             values = {
                 "attempt": row.attempt + 1,
@@ -123,12 +124,13 @@ class SqlTaskStore:
             )
             return task_of_row(row_of(connection, row.task_id))
 
-    def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
+    def first_waiting(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> TableIdentifier | None:
         with reading(self._engine) as connection:
-            return bool(first_pending(connection, queue, task_ids))
+            candidates = first_pending(connection, queue, task_ids)
+        return TableIdentifier.parse(next_of(candidates).identifier) if candidates else None
 
-    def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[str]:
-        held: list[str] = []
+    def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
+        held: list[AttemptId] = []
         with writing(self._engine) as connection:
             for attempt_id in sorted(attempt_ids):
                 renewed = connection.execute(
@@ -166,7 +168,7 @@ class SqlTaskStore:
             close_attempt(connection, row, result.end_reason, result.error, now)
             return after
 
-    def release_expired(self, now: datetime) -> Sequence[str]:
+    def release_expired(self, now: datetime) -> Sequence[TaskId]:
         expired = select(schema.task).where(
             _task.status == TaskStatus.EXECUTING, (_task.lease_expires_at <= now) | _task.lease_expires_at.is_(None)
         )

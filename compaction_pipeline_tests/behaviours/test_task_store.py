@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import product
 
 import pytest
 
 from compaction_pipeline.core.errors import IllegalTransition, NotFoundError, StaleAttempt
 from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores
@@ -293,12 +295,34 @@ def test_work_under_way_is_counted_by_table_without_what_is_prepared(stores: Sto
     assert stores.tasks.prepared_work() == {TABLE: PreparedWork(tasks=1, input_bytes=size, claimed=1)}
 
 
-def test_waits_tells_whether_a_task_is_pending(stores: Stores) -> None:
-    assert not stores.tasks.waits(None)
+def test_what_waits_is_known_without_polling(stores: Stores) -> None:
+    assert stores.tasks.first_waiting(None) is None
     stores.tasks.insert([example("one", queue="heavy")], [], NOW)
-    assert stores.tasks.waits(None)
-    assert stores.tasks.waits("heavy", ["one", "two"])
-    assert not stores.tasks.waits("light")
-    assert not stores.tasks.waits(None, ["two"])
+    assert stores.tasks.first_waiting(None) == TABLE
+    assert stores.tasks.first_waiting("heavy", ["one", "two"]) == TABLE
+    assert stores.tasks.first_waiting("light") is None
+    assert stores.tasks.first_waiting(None, ["two"]) is None
     poll(stores)
-    assert not stores.tasks.waits(None)
+    assert stores.tasks.first_waiting(None) is None
+
+
+def test_the_table_that_waits_is_that_of_the_task_that_a_poll_claims(stores: Stores) -> None:
+    tables = [TableIdentifier("lake", ("shop",), name) for name in ("a", "b", "c")]
+    tasks = [example(table.name, table=table, priority=number % 2) for number, table in enumerate(tables)]
+    stores.tasks.insert(tasks, [], NOW)
+    for ids in (None, [task.task_id for task in tasks]):
+        waiting = stores.tasks.first_waiting(None, ids)
+        assert waiting == poll(stores, task_ids=ids).table
+
+
+def test_polls_claim_in_the_order_of_the_core(stores: Stores) -> None:
+    places = list(product((0, -3, 7), (timedelta(0), timedelta(microseconds=1), timedelta(days=400)), ("x", "y")))
+    tasks = [
+        example(f"{name}{number}", priority=priority, created_at=NOW - age) for number, (priority, age, name) in enumerate(reversed(places))
+    ]
+    stores.tasks.insert(tasks, [], NOW)
+    expected = sorted(tasks, key=lambda task: priority_order(task.priority, task.created_at, task.task_id))
+    # Many ids are looked up in batches.
+    ids = [*(f"no-{number}" for number in range(3000)), *(task.task_id for task in tasks)]
+    polled = [poll(stores, task_ids=ids if number % 2 else None).task_id for number in range(len(tasks))]
+    assert polled == [task.task_id for task in expected]

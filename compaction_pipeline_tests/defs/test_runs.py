@@ -165,7 +165,7 @@ def test_a_launched_node_that_another_process_merges_is_green_and_says_who(
 def test_a_person_commits_what_is_prepared_now(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
-    services.dispatch_tasks.drain("test")
+    services.work_on_queue.drain("test")
     assert launch(instance, COMPACTION_RECORDS, "lake.shop.orders").success
     assert len(events(instance, COMPACTION_RECORDS)) == 1
     assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
@@ -228,7 +228,7 @@ def test_a_failing_task_fails_the_run_after_the_others_were_committed(
 def test_commit_job_commits_every_due_table_in_one_run(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
-    services.dispatch_tasks.drain("test")
+    services.work_on_queue.drain("test")
     assert run(instance, "commit_job").success
     assert len(events(instance, COMPACTION_RECORDS)) == 1
     assert lake.files() == 3

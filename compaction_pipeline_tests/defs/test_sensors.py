@@ -135,7 +135,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
 def test_for_a_due_table_one_commit_run_is_requested(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
-    services.dispatch_tasks.drain("test")
+    services.work_on_queue.drain("test")
     result = tick("commit_sensor")
     assert len(result.run_requests or ()) == 1
     instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED)

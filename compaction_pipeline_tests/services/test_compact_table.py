@@ -10,9 +10,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 
+from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
-from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, RecordStatus
-from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, CompactionRecord, RecordStatus
+from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
@@ -72,6 +73,25 @@ class Away(Broken):
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         return self._engine.merge(tasks, layout, file_io)
+
+
+class Heard(CompactionListener):
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object]] = []
+
+    def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
+        self.events.append(("planned", [task.task_id for task in tasks]))
+
+    def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
+        self.events.append(("not planned", table))
+
+    def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
+        self.events.append(("ended", (task.task_id, status)))
+
+    def committed(self, record: CompactionRecord) -> None:
+        self.events.append(("committed", record))
 
 
 def interrupt() -> None:
@@ -168,7 +188,7 @@ def test_a_person_s_commit_waits_for_another_one(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     services.compact_table.plan_nodes(table.identifier, PlanRequest())
-    services.dispatch_tasks.drain("x")
+    services.work_on_queue.drain("x")
     name = f"commit:{table.identifier}"
     services.stores.leases.acquire(name, "sensor#1", house.now, timedelta(minutes=1))
     house.before_sleep(lambda: services.stores.leases.release(name, "sensor#1"))
@@ -237,7 +257,7 @@ def test_after_the_loss_of_the_engine_merged_tasks_are_still_committed(house: Ho
     table = house.fragmented(files=24, **{"self-optimizing.max-task-size-bytes": "1", "self-optimizing.target-size": "12000"})
     services = house.services
     services.engine_override = Away(StorageUnavailable("Spark is gone"), times=1)
-    services.dispatch_tasks._task_slots = 1
+    services.work_on_queue._task_slots = 1
     done = services.compact_table.compact(table.identifier)
     assert len(done.tasks) > 1
     assert len(done.committed) == 1
@@ -254,7 +274,7 @@ def test_a_commit_by_another_process_in_between_is_no_failure(house: House) -> N
         if step == "prepared":
             services.commit_tables.commit(table.identifier)
 
-    services.dispatch_tasks._on_step = commit_first
+    services.work_on_queue._on_step = commit_first
     done = services.compact_table.compact(table.identifier)
     assert done.committed == tuple(task.task_id for task in done.tasks) != ()
     assert (len(done.records), done.waiting) == (1, None)
@@ -263,8 +283,8 @@ def test_a_commit_by_another_process_in_between_is_no_failure(house: House) -> N
 def test_a_record_says_how_long_the_longest_wait_was(house: House) -> None:
     table = house.fragmented(files=24, **{"self-optimizing.max-task-size-bytes": "1", "self-optimizing.target-size": "12000"})
     services = house.services
-    services.dispatch_tasks._task_slots = 1
-    services.dispatch_tasks._on_step = lambda step: house.pass_time(10) if step == "prepared" else None
+    services.work_on_queue._task_slots = 1
+    services.work_on_queue._on_step = lambda step: house.pass_time(10) if step == "prepared" else None
     done = services.compact_table.compact(table.identifier)
     assert done.records[0].queue_ms == 10_000 * (len(done.tasks) - 1) > 0
 
@@ -272,7 +292,7 @@ def test_a_record_says_how_long_the_longest_wait_was(house: House) -> None:
 def test_a_compacted_table_is_not_due_any_more(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    services.dispatch_tasks._on_step = lambda step: house.pass_time(1)
+    services.work_on_queue._on_step = lambda step: house.pass_time(1)
     done = services.compact_table.compact(table.identifier)
     before = services.read_tables.table(table.identifier)
     assert [node.health for node in before.nodes] == [HealthStatus.WAITING]
@@ -313,8 +333,14 @@ def test_a_conflict_is_planned_again_and_its_files_are_removed(house: House) -> 
     table = house.fragmented(files=12)
     first = data_paths(table)[0]
     house.services.engine_override = Between(lambda: table.delete_positions((first, 0)))
-    done = house.services.compact_table.compact(table.identifier)
+    heard = Heard()
+    done = house.services.compact_table.compact(table.identifier, listener=heard)
     assert len(done.records) == 2
+    each_round = [
+        [("planned", [task.task_id]), ("ended", (task.task_id, TaskStatus.PREPARED)), ("committed", record)]
+        for task, record in zip(done.tasks, done.records, strict=True)
+    ]
+    assert heard.events == [*each_round[0], *each_round[1]]
     assert len(done.records[0].conflicts) == 1
     assert done.records[1].status is RecordStatus.COMMITTED
     assert len(table.live_ids()) == 11
@@ -383,16 +409,16 @@ def test_queued_tasks_are_drained_and_committed_when_due(house: House) -> None:
     services = house.services
     services.tick_tables.sweep(None, timedelta(seconds=20))
     services.tick_tables.plan_due([first.identifier], timedelta(seconds=20))
-    records: list[object] = []
-    done = services.tick_tables.drain(until=lambda: False, linger=timedelta(0), on_commit=records.append)
+    heard = Heard()
+    done = services.tick_tables.drain(until=lambda: False, linger=timedelta(0), listener=heard)
     assert len(done.prepared) == 1
-    assert len(records) == 1
+    assert [event for event, _ in heard.events] == ["ended", "committed"]
     for one in range(20, 40):
         first.ids(one)
     house.pass_time(0)
     services.tick_tables.sweep(None, timedelta(seconds=20))
     services.plan_tables.plan(first.identifier, FULL)
-    services.dispatch_tasks.drain("somebody")
+    services.work_on_queue.drain("somebody")
     assert services.commit_tables.due() == []
     house.pass_time(61)
     assert services.commit_tables.due() == [first.identifier]
@@ -403,7 +429,7 @@ def test_queued_tasks_are_drained_and_committed_when_due(house: House) -> None:
 def prepared(house: House, table: LakeTable) -> list[str]:
     house.services.compact_table.refresh(table.identifier)
     tasks = house.services.plan_tables.plan(table.identifier, FULL).tasks
-    house.services.dispatch_tasks.drain("somebody")
+    house.services.work_on_queue.drain("somebody")
     return [task.task_id for task in tasks]
 
 
@@ -562,12 +588,12 @@ def test_a_report_of_a_lost_attempt_changes_nothing_and_its_files_go(house: Hous
     services.engine_override = Between(lose)
     services.compact_table.refresh(table.identifier)
     task_id = services.plan_tables.plan(table.identifier).tasks[0].task_id
-    done = services.dispatch_tasks.drain("slow", most=1)
+    done = services.work_on_queue.drain("slow", until=iter([False, True]).__next__)
     assert done.prepared == []
     assert services.stores.tasks.task(task_id).status is TaskStatus.PENDING
     assert not [path for path in files_on_disk(house) if task_id in path]
     services.compact_table.compact(table.identifier)
-    services.dispatch_tasks.drain("next")
+    services.work_on_queue.drain("next")
     list(services.tick_tables.commit_due())
     assert len(table.live_ids()) == 12
 
@@ -585,7 +611,7 @@ def test_a_report_whose_answer_got_lost_keeps_its_files(house: House, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(type(services.stores.tasks), "complete", lambda self, *a: landed_and_lost(*a))
-        services.dispatch_tasks.drain("somebody", most=1)
+        services.work_on_queue.drain("somebody", until=iter([False, True]).__next__)
     assert services.stores.tasks.task(task_id).status is TaskStatus.PREPARED
     list(services.tick_tables.commit_due())
     assert len(table.files()) == 1

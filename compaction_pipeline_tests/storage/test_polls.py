@@ -22,7 +22,7 @@ def test_finding_the_next_task_sorts_nothing(tmp_path: Path, queue: str | None) 
 
     event.listen(Engine, "before_cursor_execute", keep)
     try:
-        assert not stores.tasks.waits(queue)
+        assert stores.tasks.first_waiting(queue) is None
     finally:
         event.remove(Engine, "before_cursor_execute", keep)
     [(statement, parameters)] = asked

@@ -141,9 +141,7 @@ def _compacted(
         spark = None if settings.merge_engine == "in-process" else settings.spark_remote or settings.spark_master
         following = Following(session.output, progress, table, spark)
         try:
-            compaction = compact_table.compact(
-                table, request, on_plan=following.planned, on_result=following.ended, on_commit=following.committed
-            )
+            compaction = compact_table.compact(table, request, listener=following)
             if compaction.committed or compaction.failed:
                 compact_table.look_again(table)
         except KeyboardInterrupt:

@@ -13,8 +13,3 @@ RENEWAL_INTERVAL = timedelta(seconds=10)
 def expires_at(now: datetime, lease: timedelta = LEASE) -> datetime:
     """Return when a lease that is taken or renewed now ends."""
     return now + lease
-
-
-def is_expired(lease_expires_at: datetime | None, now: datetime) -> bool:
-    """Return whether a lease has ended. None means that there is no lease, which counts as ended."""
-    return lease_expires_at is None or lease_expires_at <= now

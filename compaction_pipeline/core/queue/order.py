@@ -1,15 +1,15 @@
-"""The order in which Pending tasks are executed: higher priority first, then the older task, then the smaller id.
-
-The id makes the order total.
-"""
+"""Which of the waiting tasks is next. Every store of tasks decides by this key; a behaviour test holds its queries to it."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.ids import TaskId
 
 
-def priority_order(task: CompactionTask) -> tuple[int, datetime, str]:
-    """Return the sort key of a task. The task with the smallest key goes first."""
-    return (-task.priority, task.created_at, task.task_id)
+def priority_order(priority: int, created_at: datetime, task_id: TaskId) -> tuple[int, datetime, TaskId]:
+    """Return the sort key of a waiting task. The task with the smallest key is next.
+
+    A higher priority goes first, then the task that was created earlier. The id makes the order total.
+    """
+    return (-priority, created_at, task_id)

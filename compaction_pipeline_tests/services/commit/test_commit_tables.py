@@ -44,7 +44,7 @@ def with_prepared(house: House, **properties: str) -> LakeTable:
     services = house.services
     services.compact_table.refresh(table.identifier)
     services.plan_tables.plan(table.identifier, MINOR)
-    services.dispatch_tasks.drain("somebody")
+    services.work_on_queue.drain("somebody")
     return table
 
 

@@ -429,7 +429,7 @@ def test_a_commit_of_ours_that_lands_while_a_table_is_read_outdates_what_is_read
     table = house.fragmented(files=12)
     services = house.services
     services.compact_table.plan_nodes(table.identifier, PlanRequest((CompactionType.MINOR,), force=True))
-    services.dispatch_tasks.drain("me")
+    services.work_on_queue.drain("me")
     table.ids(50)
     manifests = type(services.scan).manifests
 

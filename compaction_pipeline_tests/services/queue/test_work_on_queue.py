@@ -8,13 +8,20 @@ from threading import Event, Lock, current_thread, main_thread
 
 import pytest
 
+from compaction_pipeline.bootstrap import heartbeat
+from compaction_pipeline.core.commit.listener import CompactionListener
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.commit.table_commits import TableCommits
+from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.ports import TaskListener
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.through_json import QueueThroughJson
 
 LONG = 60
 """The limit in seconds for an event that must happen. No test waits that long unless it fails."""
@@ -48,7 +55,7 @@ class Held:
 
 def planned(house: House, engine: Held, *tables: LakeTable) -> None:
     house.services.engine_override = engine
-    house.services.dispatch_tasks._task_slots = 2
+    house.services.work_on_queue._task_slots = 2
     for table in tables:
         assert house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
 
@@ -59,15 +66,16 @@ def test_tables_are_merged_and_committed_while_another_table_is_merged(house: Ho
     planned(house, engine, slow, quick, third)
     committed: list[str] = []
 
-    def on_commit(record: object) -> None:
-        committed.append(str(record.table))  # type: ignore[attr-defined]
-        assert current_thread() is main_thread()
-        if len(committed) == 2:
-            engine.let_go.set()
+    class LetGoAfterTwo(CompactionListener):
+        def committed(self, record: CompactionRecord) -> None:
+            committed.append(str(record.table))
+            assert current_thread() is main_thread()
+            if len(committed) == 2:
+                engine.let_go.set()
 
     # The clock moves on while the drain waits, because the drain looks for due tables every other second.
-    house.services.dispatch_tasks._on_step = lambda step: house.pass_time(3) if step == "prepared" else None
-    done = house.services.tick_tables.drain(until=lambda: house.pass_time(1) or False, linger=timedelta(0), on_commit=on_commit)  # type: ignore[func-returns-value]
+    house.services.work_on_queue._on_step = lambda step: house.pass_time(3) if step == "prepared" else None
+    done = house.services.tick_tables.drain(until=lambda: house.pass_time(1) or False, linger=timedelta(0), listener=LetGoAfterTwo())  # type: ignore[func-returns-value]
     # The two quick merges run at the same time, so either may end first.
     assert sorted(committed[:2]) == ["lake.db.quick", "lake.db.third"]
     assert committed[2:] == ["lake.db.slow"]
@@ -77,11 +85,50 @@ def test_tables_are_merged_and_committed_while_another_table_is_merged(house: Ho
         assert len(table.files()) == 1
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_worker_needs_only_values_that_cross_a_wire(house: House, slots: int) -> None:
+    first, second = house.fragmented("first", files=12), house.fragmented("second", files=12)
+    first.delete_ids(3, 4)
+    planned(house, Held(), first, second)
+    services = house.services
+    queue = QueueThroughJson(services.serve_tasks)
+    heard: list[tuple[str | None, TaskStatus]] = []
+
+    class Listener(TaskListener):
+        def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
+            assert current_thread() is main_thread()
+            assert task.result is not None
+            heard.append((task.result.error, status))
+
+    done = WorkOnQueue(queue, Held(), services.clock, heartbeat, slots).drain("elsewhere", listener=Listener())
+    assert (done.polled, len(done.prepared), done.failed) == (2, 2, {})
+    assert heard == [(None, TaskStatus.PREPARED)] * 2
+    assert {record.status for record in services.tick_tables.commit_due()} == {RecordStatus.COMMITTED}
+    assert (first.live_ids(), second.live_ids()) == ([0, 1, 2, *range(5, 12)], list(range(12)))
+
+
+def test_a_table_that_cannot_be_opened_fails_its_attempts_and_holds_no_other_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, opened = house.fragmented("closed", files=12), house.fragmented("opened", files=12)
+    planned(house, Held(), closed, opened)
+    file_io = house.services.committer.file_io
+
+    def refused(table: TableIdentifier) -> Mapping[str, str]:
+        if table == closed.identifier:
+            raise StorageUnavailable("the catalog vends nothing")
+        return file_io(table)
+
+    monkeypatch.setattr(house.services.committer, "file_io", refused)
+    done = house.services.work_on_queue.drain("me")
+    assert (done.polled, len(done.prepared), list(done.failed.values())) == (5, 1, ["the catalog vends nothing"])
+    (task,) = house.services.stores.tasks.tasks(closed.identifier)
+    assert (task.status, task.attempt, task.reason) == (TaskStatus.FAILED, 4, "the catalog vends nothing")
+
+
 def test_spark_is_started_by_the_caller_s_thread(house: House) -> None:
     table = house.fragmented(files=12)
     engine = Held()
     planned(house, engine, table)
-    house.services.dispatch_tasks.drain("me")
+    house.services.work_on_queue.drain("me")
     assert main_thread().name in engine.threads
 
 
@@ -89,7 +136,7 @@ def test_when_time_is_up_running_merges_end_and_no_other_begins(house: House) ->
     first, second = house.fragmented("first", files=12), house.fragmented("second", files=12)
     engine = Held(first)
     planned(house, engine, first, second)
-    house.services.dispatch_tasks._task_slots = 2
+    house.services.work_on_queue._task_slots = 2
     until = iter([False])
 
     def over() -> bool:
@@ -100,7 +147,7 @@ def test_when_time_is_up_running_merges_end_and_no_other_begins(house: House) ->
             return True
         return False
 
-    done = house.services.dispatch_tasks.drain("me", until=over)
+    done = house.services.work_on_queue.drain("me", until=over)
     assert engine.begun.is_set()
     assert done.polled == len(done.prepared) >= 1
     left = house.services.stores.tasks.counts()
@@ -118,7 +165,7 @@ def test_an_interrupt_gives_the_attempts_of_all_slots_back_at_once(house: House)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        house.services.dispatch_tasks.drain("me", meanwhile=interrupted)
+        house.services.work_on_queue.drain("me", meanwhile=interrupted)
     assert not house.services.stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))
     (task,) = house.services.stores.tasks.tasks(first.identifier)
     (attempt,) = house.services.stores.tasks.attempts(task.task_id)
@@ -132,7 +179,7 @@ def test_an_error_that_ends_a_slot_ends_the_drain(house: House) -> None:
     engine.let_go.set()
     planned(house, engine, table)
     with pytest.raises(KeyboardInterrupt):
-        house.services.dispatch_tasks.drain("me")
+        house.services.work_on_queue.drain("me")
     assert not house.services.stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))
 
 
@@ -142,7 +189,7 @@ def test_a_table_is_committed_early_when_its_merged_work_holds_due_nodes_back(ho
     assert services.compact_table.compact(table.identifier).committed
     table.ids(20)
     services.compact_table.plan_nodes(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
-    services.dispatch_tasks.drain("me")
+    services.work_on_queue.drain("me")
     house.pass_time(61)
     assert services.commit_tables.due() == []
     # New files make the node due, but its merged work must be committed first.
@@ -161,5 +208,5 @@ def test_merged_work_takes_no_slot_of_its_table(house: House) -> None:
     services.compact_table.refresh(table.identifier)
     assert len(services.plan_tables.plan(table.identifier).tasks) == 1
     assert services.stores.tasks.planned_work(table.identifier).tasks == 1
-    services.dispatch_tasks.drain("me")
+    services.work_on_queue.drain("me")
     assert services.stores.tasks.planned_work(table.identifier).tasks == 0

@@ -1,0 +1,40 @@
+"""What a worker's poll answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.table import TableLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A task that a worker holds, with everything that the worker needs to merge it.
+
+    `task` is Executing: it carries the attempt, its owner and the end of its lease. `layout` is the table's layout. `file_io` are the
+    FileIO properties that open the table's files; they hold secrets, so they are not part of the text of this value.
+    """
+
+    task: CompactionTask
+    layout: TableLayout
+    file_io: Mapping[str, str] = field(repr=False)
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """The attempt that the worker makes now."""
+        return self.task.current_attempt_id
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAttempt:
+    """An attempt that was over before a worker could begin it: the table of its task could not be opened.
+
+    `task` is as it was claimed, `result` says why the attempt failed, and `status` is the one that the task has now.
+    """
+
+    task: CompactionTask
+    result: MergeResult
+    status: TaskStatus

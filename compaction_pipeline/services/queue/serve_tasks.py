@@ -1,0 +1,173 @@
+"""Serves waiting tasks to workers: this side of `TaskQueue` has the state database and the catalogs, a worker has neither.
+
+A worker gets a task only after its table's files could be opened, so no lease runs while a slow catalog is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
+
+from compaction_pipeline.core.commit.ports import Committer
+from compaction_pipeline.core.errors import CompactionError, StaleAttempt
+from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.leases.timeouts import LEASE
+from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+log = logging.getLogger(__name__)
+
+FILE_IO_AGE = timedelta(seconds=30)
+"""FileIO properties are asked for anew after this time, because the credentials in them end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What opens the files of a table, or the `problem` that keeps them closed."""
+
+    asked_at: datetime
+    file_io: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+
+
+class ServeTasks:
+    """A `TaskQueue` over the state database. Several threads may use it at once."""
+
+    def __init__(
+        self,
+        tables: TableReader,
+        tasks: TaskStore,
+        committer: Committer,
+        note_denied: Callable[[TableIdentifier, str], None],
+        clock: Clock,
+    ) -> None:
+        """`note_denied` shows on a table why its storage did not let a merge in."""
+        self._tables = tables
+        self._tasks = tasks
+        self._committer = committer
+        self._note_denied = note_denied
+        self._clock = clock
+        self._known_access: dict[TableIdentifier, _Access] = {}
+        self._gone: set[str] = set()
+        # Held while a task is claimed and while an owner leaves: an owner that left holds no attempt afterwards.
+        self._claiming = Lock()
+
+    def release_expired(self) -> Sequence[TaskId]:
+        """Take tasks from workers that stopped renewing their leases; answers the ids of these tasks."""
+        return self._tasks.release_expired(self._clock())
+
+    def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
+        return self._tasks.first_waiting(queue, task_ids) is not None
+
+    def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
+        while (table := self._tasks.first_waiting(queue, task_ids)) is not None:
+            access = self._access(table)
+            task = self._claimed(owner, queue, task_ids)
+            if task is None:
+                return None
+            try:
+                # Another task may have come first meanwhile; its table is mostly one that is known.
+                return self._assigned(task, access if task.table == table else self._access(task.table))
+            except StaleAttempt as error:
+                # Its table was forgotten, or it took longer than the lease to open it.
+                log.warning("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, error)
+        return None
+
+    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
+        return self._tasks.renew(attempt_ids, self._clock(), LEASE)
+
+    def complete(self, result: MergeResult) -> TaskStatus:
+        try:
+            status = self._tasks.complete(result, self._clock())
+        except StaleAttempt:
+            # The task went to another worker while this attempt ran, so no commit ever takes the files of this attempt.
+            self._discard(result)
+            raise
+        if result.end_reason is EndReason.NO_ACCESS and status is TaskStatus.PENDING:
+            return self._put_aside(result)
+        return status
+
+    def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
+        with self._claiming:
+            self._gone.add(owner)
+        try:
+            held = [task for task in self._tasks.tasks(statuses=(TaskStatus.EXECUTING,)) if task.owner == owner]
+        except CompactionError as failure:
+            log.warning("owner=%s its attempts were not given back, their leases end: %s", owner, failure)
+            return
+        for task in held:
+            # Files that such an attempt still writes belong to nobody. A report that arrived before is stale here, and it stands.
+            try:
+                ended = MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=reason)
+                status = self._tasks.complete(ended, self._clock())
+                log.info("table=%s task=%s attempt=%s %s, now %s", task.table, task.task_id, task.attempt_id, reason, status.value)
+            except CompactionError as failure:
+                log.warning("table=%s task=%s attempt=%s not given back: %s", task.table, task.task_id, task.attempt_id, failure)
+
+    def _claimed(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None) -> CompactionTask | None:
+        with self._claiming:
+            return None if owner in self._gone else self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids)
+
+    def _assigned(self, task: CompactionTask, access: _Access) -> Assignment | EndedAttempt:
+        """Hand a claimed task out; when its table cannot be opened, its attempt has failed. Raises StaleAttempt."""
+        problem = access.problem
+        try:
+            layout = self._tables.state(task.table).layout
+            if layout is None:
+                problem = f"table {task.table} was recreated since the task was planned"
+            elif problem is None:
+                return Assignment(task, layout, access.file_io)
+        except CompactionError as error:
+            problem = str(error)
+        result = MergeResult(task.task_id, task.current_attempt_id, error=problem)
+        return EndedAttempt(task, result, self._tasks.complete(result, self._clock()))
+
+    def _access(self, table: TableIdentifier) -> _Access:
+        now = self._clock()
+        known = self._known_access.get(table)
+        if known is not None and now - known.asked_at < FILE_IO_AGE:
+            return known
+        try:
+            access = _Access(now, self._committer.file_io(table))
+        except CompactionError as error:
+            return _Access(now, problem=str(error))
+        except Exception as error:
+            log.exception("table=%s the FileIO properties of its files are not known", table)
+            return _Access(now, problem=f"{type(error).__name__}: {error}")
+        # Replaced and never changed, because several slots read it; credentials that ended are let go.
+        recent = {each: kept for each, kept in self._known_access.items() if now - kept.asked_at < FILE_IO_AGE}
+        self._known_access = {**recent, table: access}
+        return access
+
+    def _put_aside(self, result: MergeResult) -> TaskStatus:
+        """Cancel a task that the store of its files did not let in; answers its status.
+
+        More attempts gain nothing before somebody mends the right or the key. The table shows the reason, and it is planned again
+        after that.
+        """
+        reason = result.error or "the store does not let us in"
+        try:
+            table = self._tasks.task(result.task_id).table
+            self._note_denied(table, reason)
+            canceled = self._tasks.cancel([result.task_id], EndReason.NO_ACCESS, reason, self._clock())
+        except CompactionError as error:
+            # A table that was forgotten meanwhile, or a state database that did not answer, ends no other table's work.
+            log.warning("task=%s not put aside: %s", result.task_id, error)
+            canceled = ()
+        return TaskStatus.CANCELED if canceled else TaskStatus.PENDING
+
+    def _discard(self, result: MergeResult) -> None:
+        if not result.outputs:
+            return
+        try:
+            task = self._tasks.task(result.task_id)
+            self._committer.delete_orphans(task.table, task.table_uuid, [output.path for output in result.outputs])
+        except CompactionError as error:
+            log.warning("task=%s attempt=%s leftovers stay for now: %s", result.task_id, result.attempt_id, error)

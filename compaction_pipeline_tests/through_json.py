@@ -1,0 +1,42 @@
+"""A queue whose values cross a wire: each one is written as JSON and read back by its type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.ports import TaskQueue
+from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+
+
+def through_json(kind: Any, value: Any) -> Any:
+    """A value as it comes out of the JSON that pydantic makes of it."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    return adapter.validate_json(adapter.dump_json(value))
+
+
+class QueueThroughJson:
+    """A `TaskQueue` in front of another one."""
+
+    def __init__(self, queue: TaskQueue) -> None:
+        self._queue = queue
+
+    def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
+        return self._queue.waits(queue, task_ids)
+
+    def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
+        polled: Assignment | EndedAttempt | None = through_json(Assignment | EndedAttempt | None, self._queue.poll(owner, queue, task_ids))
+        return polled
+
+    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
+        return tuple(through_json(Sequence[str], self._queue.renew(through_json(Sequence[str], attempt_ids))))
+
+    def complete(self, result: MergeResult) -> TaskStatus:
+        return TaskStatus(through_json(TaskStatus, self._queue.complete(through_json(MergeResult, result))))
+
+    def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
+        self._queue.give_back(owner, through_json(EndReason, end_reason), reason)
