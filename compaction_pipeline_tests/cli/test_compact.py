@@ -170,7 +170,7 @@ def test_an_observed_catalog_is_planned_and_never_compacted(desk: Desk) -> None:
     assert desk.json("plan", TABLE)["tasks"]
     assert desk.json("compact", TABLE, "--dry-run")["tasks"] == 2
     answer = desk.json("compact", TABLE, code=4)
-    assert "observed only" in answer["reason"]
+    assert "only observed" in answer["reason"]
     assert answer["error"] == answer["reason"]
     assert (answer["committed"], answer["exit_code"]) == (0, 4)
     assert desk.json("compact", TABLE, "--type", "full", code=4)["committed"] == 0

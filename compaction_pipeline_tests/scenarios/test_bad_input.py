@@ -201,7 +201,7 @@ def test_a_missing_catalog_is_reported_and_its_tables_are_not_forgotten(shop: Sh
     assert not (shop.folder / "catalog.db").exists()
     assert compacted(good)
     away.rename(shop.folder / "catalog.db")
-    assert "paused by a person" in shop.type("compact", "lake.db.bad")[0]
+    assert "a person paused it" in shop.type("compact", "lake.db.bad")[0]
     shop.type("resume", "lake.db.bad")
     shop.tick()
     assert compacted(bad)

@@ -296,7 +296,7 @@ def test_a_compacted_table_is_not_due_any_more(house: House) -> None:
     done = services.compact_table.compact(table.identifier)
     before = services.read_tables.table(table.identifier)
     assert [node.health for node in before.nodes] == [HealthStatus.WAITING]
-    assert before.overview.reason == "changed since its files were read; read again at the next tick"
+    assert before.overview.reason == "the table changed since its files were read; the next tick reads them again"
     services.compact_table.look_again(done.table)
     after = services.read_tables.table(table.identifier)
     assert [node.health for node in after.nodes] == [HealthStatus.HEALTHY]

@@ -99,7 +99,7 @@ SHOWN = {
     "bad_property": (HealthStatus.WAITING, "'self-optimizing.fragment-ratio' is 1"),
     "empty": (HealthStatus.HEALTHY, "no files"),
     "paused": (HealthStatus.WAITING, "paused"),
-    "committed": (HealthStatus.WAITING, "changed since its files were read"),
+    "committed": (HealthStatus.WAITING, "the table changed since its files were read"),
     "first_look": (HealthStatus.WAITING, "its files were not read yet"),
     "away": (HealthStatus.WAITING, "the catalog is away"),
     "refused": (HealthStatus.REFUSED, "format v3"),

@@ -1,4 +1,4 @@
-"""What use cases need to commit: the committer of tables and the records."""
+"""What use cases need in order to commit: the committer of tables, and the stores of commits and records."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class CommitState(str, Enum):
-    """How a commit of some tasks ended. NOTHING: for certain not committed (all conflicts, or nothing left to do)."""
+    """How a commit of some tasks ended."""
 
     COMMITTED = "COMMITTED"
+    """The commit landed."""
     NOTHING = "NOTHING"
+    """Certainly nothing was committed: all tasks conflict, or nothing was left to do."""
     UNKNOWN = "UNKNOWN"
+    """The commit may have landed, or may still land."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What a commit did. Every task is in exactly one of `committed` and `conflicts` unless the state is UNKNOWN.
+    """What a commit did. Every task is in exactly one of `committed` and `conflicts`, unless the state is UNKNOWN.
 
-    `unanswered`: an attempt of it got no answer, so its request may still arrive: nothing that it wrote may go today.
+    `unanswered` is True when an attempt got no answer. The request of that attempt may still arrive, so the files that the attempt wrote
+    must stay for as long as `core.commit.late_requests` says.
     """
 
     state: CommitState
@@ -43,65 +47,73 @@ class CommitOutcome:
 
 
 class Committer(Protocol):
-    """Puts Prepared tasks of one table in, as `design/commit` rules. The caller holds the table's commit lease."""
+    """Commits Prepared tasks of one table by the rules in `iceberg/CONTRACT.md`. The caller holds the table's commit lease."""
 
     def commit(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
-        """Validate at each attempt, salvage, commit. Raises NotFoundError when the table is gone, TableRefused when refused."""
+        """Commit the tasks. Each attempt validates them again and leaves out those that conflict.
+
+        Raises NotFoundError when the table is gone, TableRefused when the table is not supported, and StorageUnavailable or one of its
+        subclasses when certainly nothing was committed.
+        """
 
     def settle(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
-        """Find out from the table how an earlier commit of this record ended, without writing.
+        """Find out from the table how an earlier commit of this record ended. Nothing is written.
 
-        UNKNOWN only while it may still land (see "Outcomes").
+        The outcome is UNKNOWN only while the commit may still land (see "Outcomes" in `iceberg/CONTRACT.md`).
         """
 
     def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
-        """Delete those of these files that no snapshot of freshly loaded metadata lists; answers those deleted.
+        """Delete those of these files that no snapshot of freshly loaded metadata lists, and return them.
 
-        Outputs of merges, manifests and manifest lists. None where another table has the name by now: the files' own table may
-        live on under another.
+        The files are outputs of merges, manifests and manifest lists. Nothing is deleted when the table's uuid is no longer `table_uuid`:
+        the table that the files belong to may have been renamed.
         """
 
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
-        """Files on storage whose names carry one of these task ids, or, manifests and manifest lists, one of these records'."""
+        """Return the outputs of merges on storage whose names have one of these task ids.
+
+        Also return the manifests and manifest lists whose names have one of these record ids.
+        """
 
     def may_land(self, table: TableIdentifier, record_ids: Sequence[RecordId]) -> Sequence[str]:
-        """Those of these records of which an attempt was built on what is the head now: a late request of it would land."""
+        """Return those of these records with an attempt that was built on the present head, so that a late request of it would land."""
 
     def check_writable(self, table: TableIdentifier) -> None:
-        """Raises AccessDenied when files of the table may for certain not be written, before anything is merged for nothing."""
+        """Raise AccessDenied when this process certainly may not write files of the table. It is called before files are merged."""
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
-        """FileIO properties that open the table's files, vended credentials included."""
+        """Return the FileIO properties that open the table's files, vended credentials included."""
 
 
 class CommitsStore(Protocol):
-    """How the commits of tables went. `core/insight/ports.py` reads it."""
+    """Writes how the commits of tables went. `core/insight/ports.py` reads it."""
 
     def save(self, table: TableIdentifier, commits: TableCommits) -> None:
-        """Replace the value whole. NotFoundError when the table is unknown."""
+        """Replace the whole value. Raises NotFoundError when the table is unknown."""
 
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
-        """Note when these kinds of work were last done on these nodes; a later moment that is stored stays."""
+        """Note that these types of work were done on these nodes at this time. A later time that is stored already stays."""
 
 
 class RecordStore(Protocol):
-    """CompactionRecords and their mirror into Dagster."""
+    """The stored CompactionRecords, and which of them Dagster has been told about."""
 
     def save(self, record: CompactionRecord) -> None:
-        """Insert or replace."""
+        """Insert or replace a record."""
 
     def record(self, record_id: RecordId) -> CompactionRecord:
-        """NotFoundError when unknown."""
+        """Return a record. Raises NotFoundError when it is unknown."""
 
     def records(
         self, table: TableIdentifier | None = None, limit: int | None = None, unsettled: bool = False
     ) -> Sequence[CompactionRecord]:
-        """Newest first; `unsettled`: OPEN and UNKNOWN only."""
+        """Return the records, or those of a table, newest first, at most `limit`. With `unsettled` only OPEN and UNKNOWN ones."""
 
     def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
-        """Ended records that Dagster was not told of, oldest first."""
+        """Return ended records that Dagster has not been told about, oldest first, at most `limit`."""
 
-    def mark_mirrored(self, record_ids: Sequence[RecordId]) -> None: ...
+    def mark_mirrored(self, record_ids: Sequence[RecordId]) -> None:
+        """Note that Dagster has been told about these records."""
 
     def expire(self, before: datetime, kept: Collection[str] = ()) -> int:
-        """Remove records that ended before, those of `kept` (ids) apart; answers how many."""
+        """Remove the records that ended before this time, except those with an id in `kept`. Return how many were removed."""

@@ -11,10 +11,10 @@ from compaction_pipeline.core.ids import RecordId
 
 @dataclass(frozen=True, slots=True)
 class TableCommits:
-    """Written by `services/commit/commit_tables.py` alone.
+    """How the newest commits of a table went. Only `services/commit/commit_tables.py` writes it.
 
-    `last_record_id` and `last_committed_at` tell of the newest commit that landed. `problem` is why the last `failures` commits
-    failed, None after one that did not fail; no tick commits the table before `retry_at`.
+    `last_record_id` and `last_committed_at` are those of the newest commit that landed. `problem` says why the last `failures` commits
+    failed; it is None after a commit that did not fail. No tick commits the table before `retry_at`.
     """
 
     last_record_id: RecordId | None = None
@@ -24,6 +24,6 @@ class TableCommits:
     retry_at: datetime | None = None
 
     def after_failure(self, problem: str, now: datetime) -> TableCommits:
-        """One more commit failed: ticks leave the table alone for longer each time."""
+        """Return the value after one more commit has failed. After each failure ticks leave the table alone for longer."""
         failures = self.failures + 1
         return TableCommits(self.last_record_id, self.last_committed_at, problem, failures, retry_at(failures, now))

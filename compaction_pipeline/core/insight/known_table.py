@@ -1,4 +1,4 @@
-"""All that the state database knows of a table, as one reader gets it."""
+"""Everything that the state database knows of a table, in one value for readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """Four values that four services write, read together at one moment."""
+    """The four values of a table, each written by one service, as one read found them."""
 
     index: TableIndex
     planning: TablePlanning = TablePlanning()
@@ -28,8 +28,8 @@ class KnownTable:
     def whole(self) -> Complete | Empty | None:
         """The index, or None when a plan may not trust it.
 
-        It is trusted when it is one whole snapshot, when the read knew of our newest commit, and when no plan has found a file in it that
-        is younger than its snapshot.
+        A plan may trust the index when it is one whole snapshot, the read knew this program's newest commit, and no plan has found a file
+        in it that is younger than the snapshot.
         """
         state = self.index.state
         if not isinstance(state, (Complete, Empty)):
@@ -39,7 +39,7 @@ class KnownTable:
 
     @property
     def metadata_location(self) -> str | None:
-        """Where the metadata lies that was read to its end; None for a table that must be read."""
+        """The path of the metadata that was completely read; None for a table that must be read."""
         state = self.index.state
         if isinstance(state, Refused):
             return state.metadata_location
@@ -57,7 +57,7 @@ class KnownTable:
 
     @property
     def problem(self) -> str | None:
-        """Why the last look at the table or its last plan failed, or which property is wrong. None when nothing must be mended."""
+        """Why the last look at the table or its last plan failed, or which property is wrong. None when nothing must be corrected."""
         return self.index.problem or self.planning.problem
 
     @property

@@ -78,7 +78,7 @@ class TableOverview:
 
 
 def node_overview(node: NodeState, state: KnownTable, observe: bool) -> NodeOverview:
-    """One node of the table that `state` describes. `observe` is True when its catalog is only observed."""
+    """Return the overview of a node. `state` describes its table. `observe` is True when the table's catalog is only observed."""
     health = _node_health(node, state, observe)
     return NodeOverview(
         node.table,
@@ -94,7 +94,7 @@ def node_overview(node: NodeState, state: KnownTable, observe: bool) -> NodeOver
 
 
 def table_overview(state: KnownTable, observe: bool, nodes: Sequence[NodeOverview]) -> TableOverview:
-    """One table, with the overviews of all its nodes. `observe` is True when its catalog is only observed."""
+    """Return the overview of a table. `nodes` are those of all its nodes. `observe` is True when its catalog is only observed."""
     health = _table_health(state, nodes)
     return TableOverview(
         table=state.table,
@@ -113,9 +113,10 @@ def table_overview(state: KnownTable, observe: bool, nodes: Sequence[NodeOvervie
 
 
 def worst_first(nodes: Iterable[NodeOverview]) -> tuple[NodeOverview, ...]:
-    """Failing and due nodes come before others. Then fragmentation decides, then the number of small files.
+    """Return the nodes in the order in which a person should look at them.
 
-    Fragmentation counts in tenths, so that 500 small files of 501 are worse than 2 of 2.
+    Failing nodes come first, then due ones, then others. Among equals the more fragmented node comes first, then the one with more small
+    files. Fragmentation is rounded to tenths, so that 500 small files of 501 are worse than 2 of 2.
     """
 
     def order(node: NodeOverview) -> tuple[int, float, int, str]:
@@ -133,19 +134,19 @@ def _node_health(node: NodeState, state: KnownTable, observe: bool) -> Health:
     if health.status is HealthStatus.DUE and _is_locked(state):
         return Health(HealthStatus.WAITING, f"{health.reason}; the store does not let us write")
     if health.status is HealthStatus.DUE and _changed_since(node, state):
-        return Health(HealthStatus.WAITING, f"changed since it was judged ({health.reason}); judged again at the next tick")
+        return Health(HealthStatus.WAITING, f"its files changed since it was judged ({health.reason}); the next tick judges it again")
     if health.status is HealthStatus.DUE and (state.paused or observe):
         why = "paused" if state.paused else "the catalog is only observed"
         return Health(HealthStatus.WAITING, f"{health.reason}; {why}")
     if health.status is HealthStatus.HEALTHY and _grew_since(node):
         return Health(
-            HealthStatus.WAITING, f"changed since it was judged ({health.reason}); `plan`, or the next tick, says what is due now"
+            HealthStatus.WAITING, f"its files changed since it was judged ({health.reason}); `plan`, or the next tick, says what is due now"
         )
     return health
 
 
 def _grew_since(node: NodeState) -> bool:
-    """True when the node has more small files, delete files or deleted rows than when it was judged."""
+    """Return whether the node has more small files, delete files or deleted rows than when it was judged."""
     if node.verdict is None:
         return False
     then, now = node.verdict.metrics, node.metrics
@@ -155,7 +156,7 @@ def _grew_since(node: NodeState) -> bool:
 
 
 def _changed_since(node: NodeState, state: KnownTable) -> bool:
-    """True when the node's files are no longer the files that its verdict judged."""
+    """Return whether the node's files are no longer the files that its verdict judged."""
     if node.verdict is not None and node.verdict.metrics != node.metrics:
         return True
     done = max(node.last_done.values(), default=None)
@@ -163,7 +164,7 @@ def _changed_since(node: NodeState, state: KnownTable) -> bool:
 
 
 def _is_locked(state: KnownTable) -> bool:
-    """True when the newest plan found that we may not write to the table's storage."""
+    """Return whether the newest plan found that this program may not write to the table's storage."""
     return state.planning.reason is not None and state.planning.reason.code is PlanReasonCode.NO_ACCESS
 
 
@@ -178,13 +179,16 @@ def _table_health(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health:
         return Health(HealthStatus.FAILING, _commit_problem(state))
     if state.whole is None:
         if state.index.last_read is not None:
-            return Health(HealthStatus.WAITING, "changed since its files were read; read again at the next tick")
+            return Health(HealthStatus.WAITING, "the table changed since its files were read; the next tick reads them again")
         return Health(HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them")
     return _health_of_nodes(state, nodes)
 
 
 def _health_of_nodes(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health:
-    """The word of the worst node, for a table that nothing stops as a whole. The reason is the last plan's, where that is news."""
+    """Return the health of a table that nothing stops as a whole: that of its worst node.
+
+    The reason is that of the last plan of the table. It is the node's own when the node is failing, or when it changed after that plan.
+    """
     worst = min(nodes, key=lambda node: _RANK[node.health], default=None)
     reason = state.planning.reason
     if worst is None:

@@ -1,4 +1,4 @@
-"""What use cases read of tables and nodes, whoever wrote it."""
+"""What use cases read about tables and nodes, whichever service wrote it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class TableReader(Protocol):
-    """Known tables and their nodes. Nothing is written here."""
+    """Reads the known tables and their nodes. It writes nothing."""
 
     def states(self, catalog: str | None = None) -> Sequence[KnownTable]:
-        """All known tables, or those of a catalog, sorted by identifier."""
+        """Return all known tables, or those of a catalog, sorted by identifier."""
 
     def seen(self) -> Mapping[TableIdentifier, str | None]:
-        """All known tables, with the place of the metadata that was read to its end (`KnownTable.metadata_location`)."""
+        """Return all known tables, each with the path of the metadata that was completely read (`KnownTable.metadata_location`)."""
 
     def state(self, table: TableIdentifier) -> KnownTable:
-        """NotFoundError when unknown."""
+        """Return what is known of a table. Raises NotFoundError when it is unknown."""
 
     def nodes(self, table: TableIdentifier | None = None, only: Collection[TableNode] | None = None) -> Sequence[NodeState]:
-        """All nodes of a table, or of all tables, sorted by key; of a table only these where given."""
+        """Return the nodes of a table, or of all tables, sorted by key. `only` limits the answer to these nodes of the table."""
 
     def node(self, key: str) -> NodeState:
-        """By node key, cut keys included; NotFoundError when unknown."""
+        """Return the node with this node key, which may be a cut one. Raises NotFoundError when it is unknown."""

@@ -1,4 +1,4 @@
-"""Whether a table may be planned at all, before its files are looked at."""
+"""Decides whether a table may be planned at all, before anyone looks at its files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Admitted:
 def admission(
     index: TableIndex, whole: Complete | Empty | None, of_catalog: Mapping[str, str], *, paused: bool, observed: bool, force: bool
 ) -> Admitted | PlanReason:
-    """What a plan is made from, or why nothing may be planned.
+    """Return what a plan is made from, or the reason why nothing may be planned.
 
     `whole` is the index, or None when a plan may not trust it (`KnownTable.whole`). `observed` is True when the table's catalog is only
     measured. `force` is True when a person asked for work even on a table whose properties want none.
@@ -30,11 +30,11 @@ def admission(
     if index.refusal is not None:
         return PlanReason(PlanReasonCode.REFUSED, index.refusal)
     if paused:
-        return PlanReason(PlanReasonCode.PAUSED, f"paused by a person; `compaction-pipeline resume {index.table}` ends it")
+        return PlanReason(PlanReasonCode.PAUSED, f"a person paused it; `compaction-pipeline resume {index.table}` ends this")
     if observed:
         return PlanReason(
             PlanReasonCode.OBSERVED,
-            f"catalog {index.table.catalog} is observed only: remove it and add it without --observe to let tables be compacted",
+            f"catalog {index.table.catalog} is only observed: to compact its tables, remove it and add it without --observe",
         )
     if whole is None:
         return PlanReason(PlanReasonCode.BEING_READ, index.problem or "the table's files are still being read")

@@ -1,4 +1,4 @@
-"""Which nodes are left alone because their work keeps failing."""
+"""Finds the nodes that are left alone for a while, because their tasks keep failing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskS
 from compaction_pipeline.core.tables.node import TableNode
 
 FAILING_PAUSE = timedelta(hours=1)
-"""A node whose task used up its attempts is left alone for so long, except when a person asks."""
+"""A node whose task used up its attempts is left alone for this long, unless a person asks for work on it."""
 
 
 def failed_lately(task: CompactionTask, now: datetime) -> bool:
-    """True when the task ended for good less than `FAILING_PAUSE` ago."""
+    """Return whether the task failed finally less than `FAILING_PAUSE` ago."""
     return task.status is TaskStatus.FAILED and task.ended_at is not None and now < task.ended_at + FAILING_PAUSE
 
 
 def failing_nodes(tasks: Iterable[CompactionTask], now: datetime) -> Mapping[TableNode, PlanReason]:
-    """The nodes whose newest task used up its attempts a short time ago, with the reason. `tasks` are all of a table, newest first."""
+    """Return the nodes whose newest task failed finally less than `FAILING_PAUSE` ago, with the reason. Conflicts do not count.
+
+    `tasks` are all tasks of a table, newest first.
+    """
     newest: dict[TableNode, CompactionTask] = {}
     for task in tasks:
         newest.setdefault(task.work.node, task)
@@ -33,7 +36,7 @@ def failing_nodes(tasks: Iterable[CompactionTask], now: datetime) -> Mapping[Tab
 
 
 def without_failing(decided: CompactionPlan, failing: Mapping[TableNode, PlanReason]) -> CompactionPlan:
-    """The plan without the nodes that keep failing. Their groups go whole, because a conversion needs all of its tasks."""
+    """Return the plan without the nodes that keep failing. A group with such a node is left out whole: it needs all of its tasks."""
     groups = {task.group for task in decided.tasks if task.group and task.node in failing}
     kept = tuple(task for task in decided.tasks if task.node not in failing and task.group not in groups)
     verdicts = tuple(

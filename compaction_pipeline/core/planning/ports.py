@@ -11,10 +11,10 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class PlanningStore(Protocol):
-    """What plans decided. `core/insight/ports.py` reads it."""
+    """Writes what plans decided. `core/insight/ports.py` reads it."""
 
     def save(self, table: TableIdentifier, planning: TablePlanning) -> None:
-        """Replace the value whole. NotFoundError when the table is unknown."""
+        """Replace the whole value. Raises NotFoundError when the table is unknown."""
 
     def save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
-        """Replace the verdicts of these nodes, and what each says of failures. A node that is not stored is passed over."""
+        """Replace the verdicts of these nodes, and their reasons for failing. A node that is not stored is ignored."""

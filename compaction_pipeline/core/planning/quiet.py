@@ -1,4 +1,4 @@
-"""What a tick need not look at again: nodes that stood still, and waiting nodes of which everything has been told."""
+"""Finds what a tick need not look at again: nodes that did not change, and waiting nodes whose reasons are stored already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
 
-UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and none changed since it was judged")
+UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and no node changed since it was judged")
 
 _WAITING = (
     PlanReasonCode.MIN_PLAN_INTERVAL,
@@ -24,7 +24,7 @@ _WAITING = (
 def nodes_to_look_at(
     nodes: Sequence[NodeState], worked: Collection[TableNode], properties: TableProperties, *, global_deletes: bool
 ) -> Sequence[NodeState]:
-    """The nodes that a tick may find due though nobody wrote to them. The files of the others need not be read.
+    """Return the nodes that a tick may find due although nobody wrote to them. The files of the others need not be read.
 
     `worked` are the nodes of tasks that are open or have failed. They are always looked at, because the end of a task frees files of its
     node without changing any.
@@ -33,12 +33,12 @@ def nodes_to_look_at(
 
 
 def are_told(nodes: Sequence[NodeState], failing: Collection[TableNode]) -> bool:
-    """True when another look at these nodes, which wait for a slot or for the pause between two plans, would say nothing new."""
+    """Return whether another look would say nothing new about these nodes, which wait for a slot or for the time between two plans."""
     return all(is_judged(node) and (node.failing is not None) == (node.node in failing) for node in nodes)
 
 
 def what_waits(nodes: Sequence[NodeState]) -> PlanReason | None:
-    """One sentence about the nodes that are due and not done, as their verdicts say. None when there is no such node."""
+    """Return a reason that describes the nodes that are due but not done, from their verdicts; None when there is no such node."""
     reasons = [(node.node, node.verdict.reason) for node in nodes if node.verdict is not None]
     for code in _WAITING:
         held = [(node, reason) for node, reason in reasons if reason.code is code]

@@ -1,4 +1,4 @@
-"""What the plans of a table left behind for the next one, and for people."""
+"""What the plans of a table store for the next plan, and for people."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReason
 
 @dataclass(frozen=True, slots=True)
 class TablePlanning:
-    """What the newest plan of a table found. Written by `services/planning/plan_tables.py` alone.
+    """What the newest plan of a table found. Only `services/planning/plan_tables.py` writes it.
 
-    `last_planned_at` is when a plan last queued tasks. `reason` is the sentence of the newest plan of the whole table. `problem` says
-    why the newest plan could not be made; None after one that could. `distrusted_read_id` names the read (`Complete.read_id`) in which
-    a plan found a file younger than its snapshot: that index is read again.
+    `last_planned_at` is when a plan last queued tasks. `reason` is that of the newest plan of the whole table. `problem` says why the
+    newest plan could not be made; it is None after a plan that could. `distrusted_read_id` names a read of the index
+    (`Complete.read_id`) in which a plan found a file that is younger than the snapshot. The table is then read again.
     """
 
     last_planned_at: datetime | None = None

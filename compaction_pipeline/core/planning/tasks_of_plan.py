@@ -1,4 +1,4 @@
-"""The tasks that a plan puts into the queue."""
+"""Makes the tasks that a plan puts into the queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tasks_of_plan(
     snapshot_properties: Mapping[str, str],
     now: datetime,
 ) -> tuple[CompactionTask, ...]:
-    """One task for each piece of work, numbered in the plan's order."""
+    """Return one task for each piece of work. Their ids are numbered in the plan's order."""
     read, properties = made_from.read, made_from.properties
     return tuple(
         CompactionTask(
@@ -38,7 +38,7 @@ def tasks_of_plan(
             max_attempts=max_attempts(properties),
             memory_bytes=properties.task_memory_bytes,
             created_at=now,
-            # Group labels of the planner are unique within one plan only.
+            # The planner's names of groups are unique only within one plan.
             work=replace(work, group=f"{plan_id}/{work.group}") if work.group else work,
             snapshot_properties=snapshot_properties,
         )

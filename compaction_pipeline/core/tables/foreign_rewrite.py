@@ -1,4 +1,4 @@
-"""Tells whether another tool rewrites a table too."""
+"""Finds out whether another tool rewrites a table too."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from compaction_pipeline.core.tables.table import TableHead
 
 
 def foreign_rewrite(head: TableHead, known_snapshot_id: int | None, our_mark: str) -> str | None:
-    """A warning when another tool rewrote the table since `known_snapshot_id`: two compactors undo each other's work.
+    """Return a warning when another tool has rewritten files of the table since `known_snapshot_id`; None when none has.
 
-    `our_mark` is the key that stands in the summary of every snapshot of ours.
+    `our_mark` is a key in the summary of every snapshot that this program commits.
     """
     if known_snapshot_id is None:
         return None

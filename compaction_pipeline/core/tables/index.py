@@ -40,7 +40,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The indexed files are no snapshot's: they are being read, or the process that read them has ended.
+    """The indexed files are not those of one snapshot: they are being read, or the process that read them has ended.
 
     `property_problem` says which property of the table breaks its rule.
     """
@@ -68,11 +68,11 @@ class Complete:
     property_problem: str | None = None
 
     def is_same_read(self, other: Complete | Empty | None) -> bool:
-        """True when the other one tells of the same files. Properties, schemas and specs may have changed."""
+        """Return whether the other one describes the same files. Properties, schemas and specs may differ."""
         return isinstance(other, Complete) and self.read_id == other.read_id
 
     def files_of(self, table: TableIdentifier, files: Iterable[LiveFile]) -> TableFiles:
-        """Files of the index as the planner takes them."""
+        """Return files of the index as the planner takes them."""
         layout = self.loaded.layout
         return TableFiles(
             table,
@@ -102,7 +102,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The table is of a kind that is never compacted. `metadata_location` is None where the metadata could not even be loaded."""
+    """The table is of a kind that is never compacted. `metadata_location` is None when the metadata could not even be loaded."""
 
     reason: str
     loaded: LoadedTable | None = None
@@ -122,11 +122,11 @@ IndexState = Unread | Reading | Complete | Empty | Refused | Failed
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """What is known of a table's head and of its indexed files. Written by `services/tables/refresh_files.py` alone.
+    """What is known of a table's head and of its indexed files. Only `services/tables/refresh_files.py` writes it.
 
-    `earlier` is the last whole read before the state that the table is in now. `last_old_spec_delete_at` is the newest moment at
-    which a delete file came whose spec was not the current one (see "Specs" in the planning rules). `warning` is what a person
-    should know though it stops nothing.
+    `earlier` is the last whole read before the present state. `last_old_spec_delete_at` is when a delete file whose partition spec was
+    not the current one was last committed (see `last_old_spec_delete`). `warning` is something that a person should know, although it
+    stops nothing.
     """
 
     table: TableIdentifier
@@ -164,32 +164,32 @@ class TableIndex:
 
     @property
     def problem(self) -> str | None:
-        """What somebody must mend before the table is planned: the last look failed, or a property breaks its rule."""
+        """What somebody must correct before the table is planned: the last look failed, or a property breaks its rule."""
         if isinstance(self.state, Failed):
             return self.state.problem
         return self.state.property_problem if isinstance(self.state, (Reading, Complete, Empty)) else None
 
     def turned(self, state: IndexState) -> TableIndex:
-        """The same table in another state; the last whole read stays known."""
+        """Return the index in another state. It still knows the last whole read."""
         return replace(self, state=state, earlier=None if isinstance(state, (Complete, Empty)) else self.last_read)
 
     def failed(self, problem: str) -> TableIndex:
-        """The table after a look that failed. A refused table stays refused, because a look that failed says nothing about that."""
+        """Return the index after a look that failed. A refused table stays refused, because a failed look says nothing about that."""
         return self if isinstance(self.state, Refused) else self.turned(Failed(problem, self.loaded))
 
 
 def measures_differ(known: TableLayout | None, now: TableLayout) -> bool:
-    """True when files that stayed must be counted anew: other sizes count as small now, or other deletes count as global."""
+    """Return whether unchanged files must be counted again, because other sizes count as small now, or other deletes as global."""
     return known is not None and (known.properties != now.properties or known.unpartitioned_spec_ids != now.unpartitioned_spec_ids)
 
 
 def last_old_spec_delete(index: TableIndex, head: TableHead, added: Iterable[ManifestRef], now: datetime) -> datetime | None:
-    """When a delete of an old spec was last committed, as far as `index` and the `added` manifests tell. None when there was none.
+    """Return when a delete of an old partition spec was last committed; None when `index` and the `added` manifests show none.
 
-    A delete counts as committed `now` when nothing tells the moment of its commit.
+    A delete counts as committed `now` when the time of its commit is unknown.
 
-    An evolution of the spec counts as such a delete, because writers that began before it may still run. A first look does not know
-    when the spec evolved, so any file of an old spec counts.
+    A change of the table's spec counts as such a delete, because writers that started before it may still run. A first look does not
+    know when the spec changed, so any file of an old spec counts.
     """
     committed_ms = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in head.ancestors}
     old = [manifest for manifest in added if manifest.spec_id != head.layout.default_spec_id]

@@ -1,4 +1,4 @@
-"""What use cases need to know tables and their files: the catalogs, the table metadata and the index of live files."""
+"""What use cases need to know about tables and their files: the catalogs, the tables' metadata and the index of live files."""
 
 from __future__ import annotations
 
@@ -15,119 +15,129 @@ from compaction_pipeline.core.tables.table import CatalogEntry, ManifestRef, Tab
 
 
 class TableScan(Protocol):
-    """Reads catalogs and table metadata. Errors: NotFoundError, ConfigError, StorageUnavailable."""
+    """Reads catalogs and table metadata. Every method may raise NotFoundError, ConfigError or StorageUnavailable."""
 
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
-        """Every table that the catalog lists, all namespaces, sorted."""
+        """Return every table that the catalog lists, in all namespaces, sorted."""
 
     def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
-        """Where the newest metadata of each table lies, if the catalog tells it of all in one answer; else none."""
+        """Return the path of each table's newest metadata. The result is empty when the catalog cannot list these in one answer."""
 
     def head(self, table: TableIdentifier) -> TableHead:
-        """The table's newest metadata, loaded afresh. NotFoundError when it was dropped."""
+        """Load the table's newest metadata. Raises NotFoundError when the table was dropped."""
 
     def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
-        """The manifest list of a snapshot of the metadata that `head` loaded last."""
+        """Return the manifests of a snapshot. The snapshot must be in the metadata that `head` loaded last."""
 
     def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
-        """The live (not DELETED) entries of a manifest."""
+        """Yield the live files of a manifest, which are those of its entries that are not DELETED."""
 
 
 class CatalogStore(Protocol):
-    """Registered catalogs."""
+    """The registered catalogs."""
 
     def add(self, entry: CatalogEntry) -> None:
-        """Register; ConfigError when the name is taken."""
+        """Register a catalog. Raises ConfigError when the name is taken."""
 
     def remove(self, name: str) -> None:
-        """Forget a catalog and all state of its tables; NotFoundError when unknown."""
+        """Forget a catalog and all state of its tables. Raises NotFoundError when it is unknown."""
 
     def entry(self, name: str) -> CatalogEntry:
-        """NotFoundError when unknown; the message lists those that are."""
+        """Return a catalog. Raises NotFoundError when it is unknown; the message lists the known ones."""
 
-    def entries(self) -> Sequence[CatalogEntry]: ...
+    def entries(self) -> Sequence[CatalogEntry]:
+        """Return all registered catalogs."""
 
 
 class IndexStore(Protocol):
-    """What is known of tables and their files. `core/insight/ports.py` reads it."""
+    """Writes what is known of tables and their files. `core/insight/ports.py` reads it."""
 
     def add(self, table: TableIdentifier) -> None:
-        """Make a table known, unread. One that is known already stays as it is."""
+        """Add a table as unread. A table that is known already does not change."""
 
     def save(self, index: TableIndex) -> None:
-        """Replace the index whole. NotFoundError when the table is unknown."""
+        """Replace the whole index value of a table. Raises NotFoundError when the table is unknown."""
 
     def begin_anew(self, table: TableIdentifier) -> None:
-        """Forget everything of a table but its switch: another table has its name now. Its records stay."""
+        """Forget everything about a table except its switch and its records. It is called when another table has the name now."""
 
     def forget(self, table: TableIdentifier) -> None:
-        """Remove a dropped table with files, nodes and tasks; its records stay."""
+        """Remove a dropped table with its files, nodes and tasks. Its records stay."""
 
     def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:
         """Insert or replace the figures of these nodes. `now` is when nodes that are new were first seen."""
 
     def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
-        """Forget nodes that hold no file any more."""
+        """Forget these nodes, which hold no file any more."""
 
     def forget_verdicts(self, table: TableIdentifier) -> None:
-        """Take every node's verdict away: the thresholds are others now, so every node must be judged anew."""
+        """Remove the verdicts of all nodes of a table, so that every node is judged again. It is called when thresholds changed."""
 
 
 class SwitchStore(Protocol):
-    """Whether tables are paused. `core/insight/ports.py` reads it."""
+    """Writes whether tables are paused. `core/insight/ports.py` reads it."""
 
     def pause(self, table: TableIdentifier | None, paused: bool) -> int:
-        """Pause or resume one table or all; answers how many tables changed. NotFoundError when unknown."""
+        """Pause or resume one table, or with None all tables. Return how many changed. Raises NotFoundError when the table is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedNode:
-    """A node to be measured: how many files it holds now (0: the node is gone), and whether they are others than those last measured."""
+    """A node that must be measured.
+
+    `files` is the number of its files now; a node with 0 is gone. `changed` says whether its files differ from those last measured.
+    """
 
     files: int
     changed: bool
 
 
 class FileStore(Protocol):
-    """The live files of every table, by the manifest that lists them."""
+    """The index of the live files of every table, by the manifest that lists them.
+
+    A node is touched when its figures must be computed again. `touch` and `apply` touch nodes, `settle` ends this.
+    """
 
     def manifests(self, table: TableIdentifier) -> frozenset[str]:
-        """Paths of the manifests whose files are indexed."""
+        """Return the paths of the manifests whose files are in the index."""
 
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
-        """In one transaction: drop the files of `removed` manifests, add those of `added` ones. Idempotent.
+        """In one transaction, remove the files of the `removed` manifests and add those of the `added` ones. Idempotent.
 
-        Touched are the nodes whose set of files is another than when they were settled: not those of a file that goes with one
-        manifest and comes as it was with another.
+        This touches the nodes whose set of files differs from the set at their last `settle`. A file that only moves from one manifest
+        to another does not touch its node.
         """
 
     def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
-        """Every indexed file, or those of these nodes.
+        """Return every file of a table in the index, or those of these nodes.
 
-        With `nodes` come files of other nodes that matter to theirs whatever the partition: position deletes that name one of their
-        data files, data files that one of their position deletes names, and data files of the same path. Global equality deletes do
-        not: see `has_global_deletes`.
+        With `nodes` the result also has files of other nodes that matter to these: position deletes that name one of their data files,
+        data files that one of their position deletes names, and data files with the same path. It has no global equality deletes of
+        other nodes; `has_global_deletes` tells whether there are any.
         """
 
     def figures(
         self, table: TableIdentifier, small_bytes: int, undersized_bytes: int, nodes: Collection[TableNode] | None = None
     ) -> Mapping[TableNode, NodeFigures]:
-        """Sums of every node that holds files, or of these: a million files are counted without being read.
+        """Return the sums of every node that holds files, or of these nodes. The database computes them, so no file is loaded.
 
-        A file of at most `small_bytes` is small, a data file of more and at most `undersized_bytes` undersized.
+        A file is small when it has at most `small_bytes`. A larger data file is undersized when it has at most `undersized_bytes`.
         """
 
     def crossed(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
-        """All nodes, or those of these, of which a data file is named by a position delete of another node."""
+        """Return the nodes with a data file that a position delete of another node names; with `nodes`, only those of these."""
 
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
-        """Whether an equality delete of one of these specs is indexed: it reaches every node, so none can be looked at alone."""
+        """Return whether the index has an equality delete of one of these specs.
+
+        Such a delete is global and reaches every node, so a plan cannot look at one node alone.
+        """
 
     def touched(self, table: TableIdentifier) -> Mapping[TableNode, TouchedNode]:
-        """Nodes whose figures are to be made anew since they were settled."""
+        """Return the touched nodes of a table."""
 
     def touch(self, table: TableIdentifier) -> None:
-        """Mark every node touched: what all figures are made with has changed."""
+        """Touch every node of a table, because something changed that all figures depend on."""
 
     def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
-        """The figures of these nodes are stored."""
+        """Note that the figures of these nodes are stored, so that the nodes are no longer touched."""

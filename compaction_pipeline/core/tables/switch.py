@@ -7,6 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableSwitch:
-    """Written by the commands `pause` and `resume` alone."""
+    """Whether a person has paused the table. Only the commands `pause` and `resume` write it."""
 
     paused: bool = False

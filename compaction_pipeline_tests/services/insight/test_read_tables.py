@@ -24,7 +24,7 @@ def test_a_table_that_changed_is_not_called_unread(desk: Desk) -> None:
     assert desk.tables.tables()[0].reason.startswith("its files were not read yet")
     assert not desk.tables.tables()[0].is_read
     desk.table(ORDERS, state=Reading(LOADED), earlier=WholeRead(7, NOW))
-    assert desk.tables.tables()[0].reason == "changed since its files were read; read again at the next tick"
+    assert desk.tables.tables()[0].reason == "the table changed since its files were read; the next tick reads them again"
 
 
 def test_a_refused_table_shows_its_reason_on_itself_and_its_nodes(desk: Desk) -> None:
