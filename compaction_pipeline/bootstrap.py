@@ -342,6 +342,8 @@ class Services:
 
         return TickTables(
             self._stores.tables,
+            self._stores.tasks,
+            self.compact_table,
             self.refresh_files,
             self.plan_tables,
             self.serve_tasks,

@@ -78,12 +78,14 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
     """Plan, merge and commit the launched nodes, one table after the other."""
     services = compaction.services()
     report = RunReport(context, services)
-    for table, nodes in nodes_by_table(services, context.partition_keys, report.unknown).items():
+    asked = nodes_by_table(services, context.partition_keys, report.unknown)
+    report.asked_for(asked)
+    for table, nodes in asked.items():
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
         try:
             outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report)
         except CompactionError as error:
-            report.not_done(nodes, error)
+            report.not_planned(table, error)
             continue
         report.compacted(outcome, nodes)
     report.close()

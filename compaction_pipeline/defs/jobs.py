@@ -21,7 +21,6 @@ from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.work_metadata import planned_tasks
-from compaction_pipeline.services.compact_table import CONFLICT_ROUNDS
 
 Nodes = Mapping[TableIdentifier, Mapping[str, TableNode]]
 
@@ -55,40 +54,17 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     services.tick_tables.keep()
     settings = services.settings
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), lambda: pool_wanted_by(context.instance, context.run.run_id))
-    to_plan: Nodes = named
-    for round_number in range(1 + CONFLICT_ROUNDS):
-        for table, nodes in to_plan.items():
-            wanted = PlanRequest(request, frozenset(nodes.values()), config.force or round_number > 0)
-            try:
-                planned = services.compact_table.plan_nodes(table, wanted)
-            except CompactionError as error:
-                report.not_done(nodes, error)
-                continue
-            context.log.info(f"{table}: {len(planned.tasks)} task(s) planned; {planned.plan.reason.text}")
-        told = len(report.records)
-        done = services.tick_tables.drain(
-            until=ending.over,
-            linger=timedelta(seconds=settings.linger_seconds),
-            run_id=context.run.run_id,
-            listener=report,
-        )
-        report.task_failures(done.failed)
-        to_plan = _rejected(services, report, told, named)
-        if not to_plan or ending.over():
-            break
+    report.asked_for(named)
+    failed = services.tick_tables.compact_nodes(
+        {table: PlanRequest(request, frozenset(nodes.values()), config.force) for table, nodes in named.items()},
+        until=ending.over,
+        linger=timedelta(seconds=settings.linger_seconds),
+        run_id=context.run.run_id,
+        listener=report,
+    )
+    report.task_failures(failed)
     context.log.info(f"ends: {ending.reason}")
     report.close()
-
-
-def _rejected(services: Services, report: RunReport, told: int, named: Nodes) -> Nodes:
-    """The nodes of this run whose tasks a commit has rejected since. Their table has changed, so they are planned again."""
-    again: dict[TableIdentifier, dict[str, TableNode]] = {}
-    for record in report.records[told:]:
-        rejected = services.read_tasks.nodes(record.conflicts.keys())
-        nodes = {key: node for key, node in named.get(record.table, {}).items() if node in rejected}
-        if nodes:
-            again[record.table] = nodes
-    return again
 
 
 def _explain(

@@ -6,7 +6,7 @@ It notes what failed. When the run has told of everything that succeeded, `close
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import dagster as dg
@@ -15,7 +15,7 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
@@ -32,7 +32,7 @@ from compaction_pipeline.defs.work_metadata import nothing_merged
 from compaction_pipeline.services.compact_table import Compaction as Compacted
 
 # With these reasons a launched node is green, because there was nothing to do. Any other reason means that the work was not done.
-_NOTHING_TO_DO = frozenset({PlanReasonCode.NO_GAIN, PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.EMPTY_TABLE, PlanReasonCode.PLANNED})
+_GREEN = NOTHING_TO_DO | {PlanReasonCode.PLANNED}
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
@@ -47,6 +47,7 @@ class RunReport(CompactionListener):
         self._tasks_count = 0
         self._evaluate_from = 0.0
         self._records: list[CompactionRecord] = []
+        self._asked_for: Mapping[TableIdentifier, Mapping[str, TableNode]] = {}
 
     @property
     def records(self) -> tuple[CompactionRecord, ...]:
@@ -56,6 +57,18 @@ class RunReport(CompactionListener):
     def unknown(self, key: str, reason: str) -> None:
         """No table holds this key."""
         self._fail(key, reason)
+
+    def asked_for(self, nodes: Mapping[TableIdentifier, Mapping[str, TableNode]]) -> None:
+        """These nodes were asked for, by table and key: what keeps a table from being planned is told for each of its keys."""
+        self._asked_for = nodes
+
+    def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
+        """A table was planned. The run's log gets a line."""
+        self._context.log.info(f"{table}: {len(tasks)} task(s) planned; {reason}")
+
+    def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
+        """The nodes of this table that were asked for have failed."""
+        self.not_done(self._asked_for.get(table, {}), error)
 
     def not_done(self, what: Iterable[str], error: CompactionError) -> None:
         """Nothing could be done for these keys, or for this table. The run goes on with other tables."""
@@ -118,7 +131,7 @@ class RunReport(CompactionListener):
                 # Another process holds the files. The plan's own reason would call them missing, so the run names that process. This is
                 # no failure, as on the command line.
                 held = outcome.waiting if not outcome.tasks else None
-                if held is not None or reason.code in _NOTHING_TO_DO:
+                if held is not None or reason.code in _GREEN:
                     metadata = nothing_merged(str(node), str(outcome.table), held or reason.text)
                     self._context.log_event(dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata=metadata))
                 else:
@@ -152,12 +165,9 @@ class RunReport(CompactionListener):
 
     def _look_again(self, table: TableIdentifier) -> None:
         """Measure a table that was just committed, so that the run and the checks show what the commit left behind."""
-        try:
-            refresh = self._services.compact_table.refresh(table)
-            self._services.plan_tables.judge(table)
-        except CompactionError as error:
-            self._context.log.warning(f"{table} was committed, but could not be read again: {error}")
-            return
+        refresh = self._services.compact_table.look_again(table)
+        if refresh.error is not None:
+            self._context.log.warning(f"{table} was committed, but could not be read again: {refresh.error}")
         partitions = frozenset(self._context.instance.get_dynamic_partitions(str(table_nodes.name)))
         for event in observations(self._services, {table: frozenset(refresh.changed)}, partitions):
             self._context.log_event(event)

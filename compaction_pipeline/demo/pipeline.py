@@ -15,7 +15,7 @@ from dagster import DagsterInstance
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO
 from compaction_pipeline.demo.options import CATALOG, DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Child, Processes, dagster_command
 from compaction_pipeline.demo.quiet import WorkLeft
@@ -23,7 +23,6 @@ from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.warehouse import catalog_entry, identifier, newest_snapshots
 from compaction_pipeline.settings import Settings
 
-_NOTHING_DUE = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE})
 _SENSOR_TAG = "dagster/sensor_name"
 
 
@@ -70,7 +69,7 @@ def work_left(services: Services, options: DemoOptions) -> WorkLeft:
             tables[table.name] = overview.reason if overview.is_held_back else "its newest snapshot is not read yet"
             continue
         plan = services.plan_tables.explain(name)
-        if plan.tasks or plan.reason.code not in _NOTHING_DUE:
+        if plan.tasks or plan.reason.code not in NOTHING_TO_DO:
             tables[table.name] = plan.reason.text
     return WorkLeft(tables, services.read_tasks.queue_counts().open)
 

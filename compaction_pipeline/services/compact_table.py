@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
@@ -17,6 +18,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.planning.conflict_rounds import Requests, after_conflict, in_rounds
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.failures import failures_in_words, why_ended
 from compaction_pipeline.core.queue.ports import TaskStore
@@ -31,8 +33,8 @@ from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFi
 
 log = logging.getLogger(__name__)
 
-CONFLICT_ROUNDS = 3
-"""How often an entry that planned nodes plans them again after a commit rejected some."""
+T = TypeVar("T")
+
 BUSY_WAITS = 120
 BUSY_WAIT_SECONDS = 0.5
 _OWN_REASONS = frozenset(
@@ -95,9 +97,12 @@ class _Done:
     """What a compaction has done so far."""
 
     listener: CompactionListener
+    run_id: str | None = None
     records: list[CompactionRecord] = field(default_factory=list)
     tasks: list[CompactionTask] = field(default_factory=list)
     failed: dict[TaskId, str] = field(default_factory=dict)
+    plan: CompactionPlan | None = None
+    waiting: str | None = None
 
     def add(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> None:
         """One more record, and those of its tasks that were not planned here."""
@@ -136,23 +141,19 @@ class CompactTable:
 
     def refresh(self, table: TableIdentifier) -> Refresh:
         """Bring one table to its head, whole, waiting for another process that is at it. Raises StorageUnavailable."""
-        for _ in range(BUSY_WAITS):
-            refresh = self._refresh_files.refresh(table)
-            if not refresh.busy:
-                return refresh
-            self._sleep(BUSY_WAIT_SECONDS)
-        raise StorageUnavailable(f"{held_in_words(refresh.held_by, f'reading {table}')}, for over a minute now: try again later")
+        refresh = self._asked_again(lambda: self._refresh_files.refresh(table), lambda answer: answer.busy)
+        if refresh.busy:
+            raise StorageUnavailable(f"{held_in_words(refresh.held_by, f'reading {table}')}, for over a minute now: try again later")
+        return refresh
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
         """The plan that `compact` would carry out now; nothing is planned or done."""
-        for _ in range(BUSY_WAITS):
-            refresh = self.refresh(table)
-            plan = self._plan_tables.explain(table, request)
-            if plan.reason.code is not PlanReasonCode.BEING_READ or refresh.problem is not None:
-                break
-            # A tick began to read the table again since.
-            self._sleep(BUSY_WAIT_SECONDS)
-        return plan
+
+        def ask() -> tuple[Refresh, CompactionPlan]:
+            return self.refresh(table), self._plan_tables.explain(table, request)
+
+        # A tick may have begun to read the table again since.
+        return self._asked_again(ask, lambda answer: answer[1].reason.code is PlanReasonCode.BEING_READ and answer[0].problem is None)[1]
 
     def compact(
         self,
@@ -167,7 +168,7 @@ class CompactTable:
         When an error or an interrupt ends it, nothing of its plan stays waiting. The next command or tick commits what is merged by
         then.
         """
-        done = _Done(listener)
+        done = _Done(listener, run_id)
         self._serve_tasks.release_expired()
         self._add_settled(done, table, self._commit_tables.settle(table))
         unknown = self._commit_tables.unknown(table)
@@ -177,61 +178,72 @@ class CompactTable:
                 "run the command again, it reads the table to find out"
             )
         try:
-            return self._compact(table, request or PlanRequest(), done, run_id)
+            return self._compact(table, request or PlanRequest(), done)
         except BaseException as error:
             self._give_up(done.tasks, why_ended(error))
             raise
 
-    def look_again(self, table: TableIdentifier) -> None:
-        """Read and judge a table that was just worked on: nobody is told what was due before, and what failed shows on its nodes.
+    def look_again(self, table: TableIdentifier) -> Refresh:
+        """Read and judge a table that was just worked on, so that nobody is told what was due before, and its nodes show what failed.
 
-        What was committed stands whatever comes.
+        Answers which nodes changed, or the `error` that kept the table from being looked at. What was committed stands in any case.
         """
         try:
-            if self.refresh(table).complete:
+            refresh = self.refresh(table)
+            # Verdicts about a part of a table's files would be wrong.
+            if refresh.complete:
                 self._plan_tables.judge(table)
+            return refresh
         except CompactionError as error:
             log.warning("table=%s was worked on but not looked at again: %s", table, error)
+            return Refresh(table, complete=False, problem=str(error), error=error)
 
-    def _compact(self, table: TableIdentifier, request: PlanRequest, done: _Done, run_id: str | None) -> Compaction:
-        waiting: str | None = None
-        plan: CompactionPlan | None = None
+    def _compact(self, table: TableIdentifier, request: PlanRequest, done: _Done) -> Compaction:
         if not request.force:
             done.failed.update(self._drain_left(table, request, done.listener))
-        left = self._commit_left(table, run_id)
+        left = self._commit_left(table, done.run_id)
         self._add_settled(done, table, left.settled)
         if left.record is not None:
             done.add(left.record, [self._tasks.task(task_id) for task_id in left.record.task_ids])
-        for _ in range(1 + CONFLICT_ROUNDS):
-            planned = self.plan_nodes(table, request)
-            if plan is None or planned.tasks:
-                plan = planned.plan
-            if not planned.tasks:
-                waiting = self._held_elsewhere(table, request, planned.plan)
-                break
-            done.tasks += planned.tasks
-            done.listener.planned(table, planned.tasks, planned.plan.reason.text)
-            ids = [task.task_id for task in planned.tasks]
-            done.failed.update(self._drain_own(ids, done.listener))
-            commit = self._commit_own(table, ids, run_id)
-            self._add_settled(done, table, commit.settled)
-            # Another process that serves the queue may have committed them first.
-            records = [commit.record] if commit.record is not None else self._commit_tables.records_of(ids)
-            for record in records:
-                done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
-            if not records:
-                waiting = commit.reason
-                if not done.failed and all(self._tasks.task(task_id).status is TaskStatus.CANCELED for task_id in ids):
-                    continue  # A newer plan took their files.
-                break
-            rejected = {task_id for record in records for task_id in record.conflicts}
-            conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
-            if not conflicts or any(record.status is RecordStatus.UNKNOWN for record in records):
-                break
-            request = replace(request, nodes=frozenset(conflicts), force=True)
-        assert plan is not None
+
+        def work(requests: Requests) -> Requests:
+            again = self._round(table, requests[table], done)
+            return {} if again is None else {table: again}
+
+        in_rounds({table: request}, work)
+        assert done.plan is not None
         refused = frozenset(task_id for task_id in done.failed if self._is_refused(task_id))
-        return Compaction(table, plan, tuple(done.records), tuple(done.tasks), done.failed, None if done.records else waiting, refused)
+        waiting = None if done.records else done.waiting
+        return Compaction(table, done.plan, tuple(done.records), tuple(done.tasks), done.failed, waiting, refused)
+
+    def _round(self, table: TableIdentifier, request: PlanRequest, done: _Done) -> PlanRequest | None:
+        """Plan, merge and commit once; answers what must be planned again, None when nothing must."""
+        planned = self.plan_nodes(table, request)
+        if done.plan is None or planned.tasks:
+            done.plan = planned.plan
+        if not planned.tasks:
+            done.waiting = self._held_elsewhere(table, request, planned.plan)
+            return None
+        done.tasks += planned.tasks
+        done.listener.planned(table, planned.tasks, planned.plan.reason.text)
+        ids = [task.task_id for task in planned.tasks]
+        done.failed.update(self._drain_own(ids, done.listener))
+        commit = self._commit_own(table, ids, done.run_id)
+        self._add_settled(done, table, commit.settled)
+        # Another process that serves the queue may have committed them first.
+        records = [commit.record] if commit.record is not None else self._commit_tables.records_of(ids)
+        for record in records:
+            done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
+        if not records:
+            done.waiting = commit.reason
+            taken = not done.failed and all(self._tasks.task(task_id).status is TaskStatus.CANCELED for task_id in ids)
+            # A newer plan took their files.
+            return request if taken else None
+        rejected = {task_id for record in records for task_id in record.conflicts}
+        conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
+        if not conflicts or any(record.status is RecordStatus.UNKNOWN for record in records):
+            return None
+        return after_conflict(request, conflicts)
 
     def _is_refused(self, task_id: TaskId) -> bool:
         """As its last attempt found, whichever process made it."""
@@ -311,20 +323,15 @@ class CompactTable:
 
     def _commit_own(self, table: TableIdentifier, ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
         """Commit these tasks, waiting for another process that is committing the table."""
-        commit = self._commit_tables.commit(table, ids, run_id)
-        for _ in range(BUSY_WAITS):
-            if not commit.busy:
-                break
-            self._sleep(BUSY_WAIT_SECONDS)
-            commit = self._commit_tables.commit(table, ids, run_id)
-        return commit
+        return self._asked_again(lambda: self._commit_tables.commit(table, ids, run_id), lambda answer: answer.busy)
 
     def plan_nodes(self, table: TableIdentifier, request: PlanRequest) -> Planned:
         """Refresh a table and plan these nodes into the queue, as a person asks, waiting for another process that is at it.
 
         Raises what kept the table from being read, and StorageUnavailable when it was held for a minute.
         """
-        for _ in range(BUSY_WAITS):
+
+        def ask() -> Planned:
             refresh = self.refresh(table)
             if refresh.error is not None:
                 # What was read before may be planned and merged, but a table that cannot be read takes no commit either.
@@ -332,10 +339,22 @@ class CompactTable:
             planned = self._plan_tables.plan(table, request, unlimited=True)
             if refresh.problem and planned.plan.reason.code is PlanReasonCode.BEING_READ:
                 raise StorageUnavailable(refresh.problem)
-            if not planned.busy:
-                return planned
+            return planned
+
+        planned = self._asked_again(ask, lambda answer: answer.busy)
+        if planned.busy:
+            raise StorageUnavailable(f"table {table} was not planned for over a minute: {planned.plan.reason.text}; try again later")
+        return planned
+
+    def _asked_again(self, ask: Callable[[], T], busy: Callable[[T], bool]) -> T:
+        """Ask, and ask again while another process is in the way, for a minute at most; the answer may be a busy one then."""
+        answer = ask()
+        for _ in range(BUSY_WAITS):
+            if not busy(answer):
+                break
             self._sleep(BUSY_WAIT_SECONDS)
-        raise StorageUnavailable(f"table {table} was not planned for over a minute: {planned.plan.reason.text}; try again later")
+            answer = ask()
+        return answer
 
     def commit_now(self, table: TableIdentifier, run_id: str | None = None) -> Commit:
         """Commit what is Prepared on a table now, waiting for another process that is committing it.

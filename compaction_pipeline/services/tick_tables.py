@@ -1,7 +1,7 @@
 """Works on all tables, tick by tick: keep → sweep → plan what is due → drain the queue → commit what is due.
 
-Used by the sensors, `compact_job`, `commit_job` and the commands that work on every table. This service and `compact_table` are the
-only ones that call others.
+Used by the sensors, `compact_job`, `commit_job` and the commands that work on every table. This service and `compact_table` below it
+are the only ones that call others.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.planning.conflict_rounds import Requests, after_conflict, in_rounds
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_tables import CommitTables
+from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.services.queue.work_on_queue import Drained, WorkOnQueue
@@ -57,6 +61,8 @@ class TickTables:
     def __init__(
         self,
         tables: TableReader,
+        tasks: TaskStore,
+        compact_table: CompactTable,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,
         serve_tasks: ServeTasks,
@@ -66,6 +72,8 @@ class TickTables:
         new_owner: Callable[[], str],
     ) -> None:
         self._tables = tables
+        self._tasks = tasks
+        self._compact_table = compact_table
         self._refresh_files = refresh_files
         self._plan_tables = plan_tables
         self._serve_tasks = serve_tasks
@@ -130,6 +138,48 @@ class TickTables:
         note(table, problem)
         return problem
 
+    def compact_nodes(
+        self,
+        asked: Requests,
+        *,
+        until: Callable[[], bool],
+        linger: timedelta,
+        run_id: str | None = None,
+        listener: CompactionListener = SILENT,
+    ) -> Mapping[TaskId, str]:
+        """Plan the nodes that are asked for, none is allowed too, then drain the queue as `drain` does; nodes whose tasks a commit
+        rejected are planned again. Answers the reasons of failed tasks by id.
+
+        A table that cannot be planned is told to `listener`, and the others go on.
+        """
+        failed: dict[TaskId, str] = {}
+
+        def work(requests: Requests) -> Requests:
+            for table, request in requests.items():
+                try:
+                    planned = self._compact_table.plan_nodes(table, request)
+                except CompactionError as error:
+                    listener.not_planned(table, error)
+                    continue
+                listener.planned(table, planned.tasks, planned.plan.reason.text)
+            records: list[CompactionRecord] = []
+            failed.update(self._drain(until, linger, None, run_id, listener, records).failed)
+            return {} if until() else self._rejected(asked, records)
+
+        in_rounds(asked, work)
+        return failed
+
+    def _rejected(self, asked: Requests, records: Iterable[CompactionRecord]) -> Requests:
+        """Of the nodes that were asked for, those whose tasks these commits rejected."""
+        again: dict[TableIdentifier, PlanRequest] = {}
+        for record in records:
+            rejected = {self._tasks.task(task_id).work.node for task_id in record.conflicts}
+            request = asked.get(record.table)
+            nodes = rejected.intersection(request.nodes or ()) if request is not None else frozenset()
+            if request is not None and nodes:
+                again[record.table] = after_conflict(request, nodes)
+        return again
+
     def drain(
         self,
         *,
@@ -140,6 +190,18 @@ class TickTables:
         listener: CompactionListener = SILENT,
     ) -> Drained:
         """Merge what waits, commit what is due, until the queue was empty for `linger` or `until()` says so."""
+        return self._drain(until, linger, queue, run_id, listener, [])
+
+    def _drain(
+        self,
+        until: Callable[[], bool],
+        linger: timedelta,
+        queue: str | None,
+        run_id: str | None,
+        listener: CompactionListener,
+        records: list[CompactionRecord],
+    ) -> Drained:
+        """As `drain`; the records of its commits are added to `records`."""
         failures: list[Exception] = []
         looked_at: datetime | None = None
 
@@ -151,6 +213,7 @@ class TickTables:
             self._serve_tasks.release_expired()
             try:
                 for record in self.commit_due(run_id):
+                    records.append(record)
                     listener.committed(record)
             except CompactionError as error:
                 # What is being merged is merged to its end first.

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,10 +10,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 
-from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
-from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, CompactionRecord, RecordStatus
-from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, RecordStatus
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
@@ -22,28 +21,10 @@ from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.heard import Between, Heard
 from compaction_pipeline_tests.services.house import House
 
 FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
-
-
-class Between:
-    """An engine that calls a function between the merge and the commit, for example another writer's commit."""
-
-    def __init__(self, *actions: Callable[[], object]) -> None:
-        self._actions = list(actions)
-        self._engine = InProcessMergeEngine()
-
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        results = list(self._engine.merge(tasks, layout, file_io))
-        if self._actions:
-            self._actions.pop(0)()
-        yield from results
-
-    def ready(self) -> None: ...
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 class Broken:
@@ -73,25 +54,6 @@ class Away(Broken):
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         return self._engine.merge(tasks, layout, file_io)
-
-
-class Heard(CompactionListener):
-    """Keeps what it is told, in order."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, object]] = []
-
-    def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
-        self.events.append(("planned", [task.task_id for task in tasks]))
-
-    def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
-        self.events.append(("not planned", table))
-
-    def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        self.events.append(("ended", (task.task_id, status)))
-
-    def committed(self, record: CompactionRecord) -> None:
-        self.events.append(("committed", record))
 
 
 def interrupt() -> None:

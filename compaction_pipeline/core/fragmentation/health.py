@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, NodeVerdict, PlanReasonCode
 
 
 class HealthStatus(str, Enum):
@@ -31,7 +31,7 @@ class Health:
     reason: str
 
 
-SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE, PlanReasonCode.NOT_REQUESTED})
+SETTLED = NOTHING_TO_DO | {PlanReasonCode.NOT_REQUESTED}
 """Reasons for which a node or a table needs no work."""
 
 

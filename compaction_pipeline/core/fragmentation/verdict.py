@@ -78,6 +78,10 @@ class PlanReasonCode(str, Enum):
     """Tasks of the node used up their attempts a short time ago."""
 
 
+NOTHING_TO_DO = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE})
+"""Reasons which say that no work is left; the others say why work is not done."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanReason:
     """A code for programs, and a text with numbers for people."""

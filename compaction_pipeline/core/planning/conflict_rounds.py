@@ -1,0 +1,29 @@
+"""Nodes are planned again when a commit rejected their tasks, because the table had moved: at once, and three times at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+CONFLICT_ROUNDS = 3
+"""So many rounds follow the first one at most. A table that moves all the time is left to the next tick or command."""
+
+Requests = Mapping[TableIdentifier, PlanRequest]
+
+
+def in_rounds(asked: Requests, work: Callable[[Requests], Requests]) -> None:
+    """Call `work` with what is asked, and again with each answer of it until the answer is empty or no round is left."""
+    requests = asked
+    for _ in range(1 + CONFLICT_ROUNDS):
+        requests = work(requests)
+        if not requests:
+            return
+
+
+def after_conflict(request: PlanRequest, nodes: Iterable[TableNode]) -> PlanRequest:
+    """Return the request for the nodes that a commit rejected. It ignores thresholds: the nodes were due, or somebody wanted them."""
+    return replace(request, nodes=frozenset(nodes), force=True)

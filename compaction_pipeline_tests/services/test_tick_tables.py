@@ -1,0 +1,76 @@
+"""Named nodes of several tables in one drain: what compact_job does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from compaction_pipeline.core.commit.record import RecordStatus
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.heard import Between, Heard
+from compaction_pipeline_tests.services.house import House
+
+NOW = timedelta(0)
+NODE = PlanRequest(nodes=frozenset({TableNode(0)}))
+
+
+def deleted_in_turn(table: LakeTable) -> list[object]:
+    """Actions that each delete a row of another input of the next merge by position, so that its commit meets a conflict."""
+    paths = iter([file.path for file in table.files() if file.is_data])
+    return [lambda: table.delete_positions((next(paths), 0))] * 9
+
+
+def test_only_the_nodes_that_a_commit_rejected_are_planned_again(house: House) -> None:
+    moved, still = house.fragmented("moved", files=12), house.fragmented("still", files=12)
+    house.services.engine_override = Between(deleted_in_turn(moved)[0])
+    heard = Heard()
+    failed = house.services.tick_tables.compact_nodes(
+        {moved.identifier: NODE, still.identifier: NODE}, until=lambda: False, linger=NOW, listener=heard
+    )
+    assert failed == {}
+    records = [told for event, told in heard.events if event == "committed"]
+    by_table = {table: [record.status for record in records if record.table == table] for table in (moved.identifier, still.identifier)}
+    assert by_table == {moved.identifier: [RecordStatus.FAILED, RecordStatus.COMMITTED], still.identifier: [RecordStatus.COMMITTED]}
+    assert [event for event, _ in heard.events].count("planned") == 3
+    assert (len(moved.live_ids()), still.live_ids()) == (11, list(range(12)))
+
+
+def test_rounds_end_when_the_table_moves_each_time(house: House) -> None:
+    table = house.fragmented(files=12)
+    house.services.engine_override = Between(*deleted_in_turn(table))
+    heard = Heard()
+    house.services.tick_tables.compact_nodes({table.identifier: NODE}, until=lambda: False, linger=NOW, listener=heard)
+    records = [told for event, told in heard.events if event == "committed"]
+    assert [record.status for record in records] == [RecordStatus.FAILED] * 4
+    assert len(table.live_ids()) == 8
+
+
+def test_no_round_begins_when_the_time_is_up(house: House) -> None:
+    table = house.fragmented(files=12)
+    house.services.engine_override = Between(*deleted_in_turn(table))
+    heard = Heard()
+    committed = lambda: any(event == "committed" for event, _ in heard.events)  # noqa: E731
+    house.services.tick_tables.compact_nodes({table.identifier: NODE}, until=committed, linger=NOW, listener=heard)
+    assert [event for event, _ in heard.events] == ["planned", "ended", "committed"]
+
+
+def test_a_table_that_cannot_be_planned_is_told_and_holds_no_other_up(house: House) -> None:
+    table = house.fragmented(files=12)
+    unknown = TableIdentifier("lake", ("db",), "nowhere")
+    heard = Heard()
+    house.services.tick_tables.compact_nodes({unknown: NODE, table.identifier: NODE}, until=lambda: False, linger=NOW, listener=heard)
+    assert [event for event, _ in heard.events] == ["not planned", "planned", "ended", "committed"]
+    assert heard.events[0] == ("not planned", unknown)
+    assert table.live_ids() == list(range(12))
+
+
+def test_nothing_named_drains_what_waits(house: House) -> None:
+    table = house.fragmented(files=12)
+    (task,) = house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+    heard = Heard()
+    house.services.tick_tables.compact_nodes({}, until=lambda: False, linger=NOW, listener=heard)
+    assert [event for event, _ in heard.events] == ["ended", "committed"]
+    assert house.services.stores.tasks.task(task.task_id).status is TaskStatus.COMMITTED
