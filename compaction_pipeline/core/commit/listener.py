@@ -1,4 +1,4 @@
-"""Who is told what happens while tables are compacted: a command that shows its progress, a Dagster run that writes its log."""
+"""The listener that learns what happens while tables are compacted: a command that shows progress, or a Dagster run that logs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class CompactionListener(TaskListener):
-    """A use case tells it each event at once, in the thread of its caller. Whoever listens overrides the events that matter to it."""
+    """A use case calls it at each event, in the thread of the use case's caller. A subclass overrides the events that it needs."""
 
     def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
-        """These tasks of a table will be merged now, none when there is nothing to do; `reason` says why, in words."""
+        """Learn which tasks of a table will be merged now: none when there is nothing to do. `reason` says why."""
 
     def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
-        """A table could not be read or planned; the other tables go on."""
+        """Learn that a table could not be read or planned. The work on other tables goes on."""
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        """An attempt ended: `task` has its result, and the status that it has now, which `status` repeats."""
+        """Learn that an attempt ended. `task` has its result and its present status, which `status` repeats."""
 
     def committed(self, record: CompactionRecord) -> None:
-        """A commit ended, and this is its record, whether tasks went in or not."""
+        """Learn that a commit ended. `record` says whether any task was committed."""
 
 
 SILENT = CompactionListener()
-"""Nobody listens."""
+"""A listener for callers that need no events."""

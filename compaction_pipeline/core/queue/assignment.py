@@ -1,4 +1,4 @@
-"""What a worker's poll answers."""
+"""What a worker gets when it polls a queue."""
 
 from __future__ import annotations
 

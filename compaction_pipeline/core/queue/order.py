@@ -1,4 +1,4 @@
-"""Which of the waiting tasks is next. Every store of tasks decides by this key; a behaviour test holds its queries to it."""
+"""Decides which of the waiting tasks is next. A behaviour test checks that the queries of every store of tasks follow this order."""
 
 from __future__ import annotations
 

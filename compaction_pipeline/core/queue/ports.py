@@ -14,48 +14,49 @@ from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 
 class MergeEngine(Protocol):
-    """Merges the files of tasks; never touches metadata."""
+    """Merges the files of tasks. It never touches a table's metadata."""
 
     def ready(self) -> None:
-        """Start what merges need, or find it running; asked before tasks are polled, so that none pays for an engine that is away.
+        """Start the engine, or find it running. It is called before tasks are polled, so that no task loses an attempt to a missing engine.
 
-        ConfigError when it can never start as it is set up, StorageUnavailable when it does not start now.
+        Raises ConfigError when the engine can never start with its settings, and StorageUnavailable when it does not start now.
         """
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        """One result per task of one table, in any order, as they end. A failed task is a result with `error`, never an exception.
+        """Merge tasks of one table, and yield one result for each task as soon as it ends, in any order.
 
-        `file_io` are the FileIO properties (secrets included) that open the table's files.
+        A task that fails yields a result with `error`; it never raises. `file_io` are the FileIO properties, secrets included, that open
+        the table's files.
         """
 
     def close(self) -> None:
-        """Free what the engine holds (a Spark session that it started)."""
+        """Free what the engine holds, for example a Spark session that it started."""
 
 
 class TaskQueue(Protocol):
-    """All that a worker needs beside a merge engine: it takes tasks here, keeps them, and reports how they ended.
+    """Everything that a worker needs apart from a merge engine. It takes tasks here, renews their leases, and reports how they ended.
 
     A worker is the op of a Dagster run or a command. It names itself by `owner`, which no other worker has. Times are the queue's
     own. Each value that goes in or comes out survives JSON (pydantic's TypeAdapter), so a worker may run on another host.
     """
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
-        """Tell whether a poll with the same arguments would find a task now; an engine is not started for an empty queue.
+        """Return whether a poll with the same arguments would find a task now. A worker asks before it starts its engine.
 
-        `queue` None means any queue; `task_ids` limits the answer to these tasks. Raises StorageUnavailable.
+        `queue` None means any queue. `task_ids` limits the answer to these tasks. Raises StorageUnavailable.
         """
 
     def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
-        """Claim the next Pending task for `owner`; `core.queue.order` says which one is next.
+        """Claim the next Pending task for `owner`. `core.queue.order` says which one is next.
 
-        Answers None when no task waits, or when `owner` gave its attempts back before. Raises StorageUnavailable.
+        Returns None when no task waits, or when `owner` has given its attempts back. Raises StorageUnavailable.
         """
 
     def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
-        """Renew the leases of these attempts; answers those that still hold their task. Raises StorageUnavailable."""
+        """Renew the leases of these attempts, and return those that still hold their task. Raises StorageUnavailable."""
 
     def complete(self, result: MergeResult) -> TaskStatus:
-        """Report how an attempt ended; answers the status that its task has now. The same report may be repeated.
+        """Report how an attempt ended, and return the status that its task has now. The same report may be repeated.
 
         The status is PREPARED after a merge. After a failure it is PENDING while retries are left, else FAILED; it is CANCELED when the
         store of the table's files refuses access. Raises StaleAttempt when the attempt no longer holds its task: the files that it wrote
@@ -70,57 +71,64 @@ class TaskQueue(Protocol):
 
 
 class TaskListener(Protocol):
-    """A worker tells it about tasks, in the thread of the worker's caller."""
+    """Learns about tasks from a worker, in the thread of the worker's caller."""
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        """An attempt ended: `task` has its result, and the status that it has now, which `status` repeats."""
+        """Learn that an attempt ended. `task` has its result and its present status, which `status` repeats."""
 
 
 class TaskStore(Protocol):
-    """Tasks, the only place where a status is written; each change by compare-and-set after `core.queue.transitions` allowed it."""
+    """The stored tasks. Only this store writes the status of a task, by compare-and-set, after `core.queue.transitions` allowed it."""
 
     def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime) -> bool:
-        """One transaction: cancel `replaces` (all must still be Pending), insert `tasks` as Pending.
+        """In one transaction, cancel the tasks `replaces` and insert `tasks` as Pending. Return True.
 
-        False when one of `replaces` was polled meanwhile: nothing changed.
+        Returns False and changes nothing when one of `replaces` is no longer Pending.
         """
 
     def poll(
         self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[TaskId] | None = None
     ) -> CompactionTask | None:
-        """Claim the Pending task that is next by `core.queue.order`, of these ids only where given. None when there is none."""
+        """Claim the Pending task that is next by `core.queue.order`; None when there is none. `task_ids` limits the choice to these."""
 
     def first_waiting(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> TableIdentifier | None:
-        """The table of the task that such a poll would claim now; None when it would claim none."""
+        """Return the table of the task that such a poll would claim now; None when it would claim none."""
 
     def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
-        """Renew leases; answers the attempts that are still held."""
+        """Renew the leases of these attempts, and return those that still hold their task."""
 
     def complete(self, result: MergeResult, now: datetime) -> TaskStatus:
-        """Report an attempt: PREPARED, or (error) PENDING with retries left, else FAILED. StaleAttempt when it no longer holds its task."""
+        """Store the result of an attempt, and return the new status of its task, as `core.queue.attempts` decides.
+
+        Raises StaleAttempt when the attempt no longer holds its task.
+        """
 
     def release_expired(self, now: datetime) -> Sequence[TaskId]:
-        """Executing attempts whose lease ended: PENDING again, or FAILED when retries are used up. Answers the task ids."""
+        """End the attempts whose lease has ended, and return the ids of their tasks.
+
+        Such a task becomes PENDING again, or FAILED when its attempts are used up.
+        """
 
     def fail(self, task_id: TaskId, end_reason: EndReason, reason: str, now: datetime) -> None:
-        """EXECUTING or PREPARED → FAILED (conflict, table gone)."""
+        """Set an Executing or Prepared task to FAILED, for example after a conflict or when its table is gone."""
 
     def cancel(self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime) -> Sequence[TaskId]:
-        """Pending ones → CANCELED; answers those canceled."""
+        """Set those of these tasks that are Pending to CANCELED, and return them."""
 
     def claim(self, table: TableIdentifier, record_id: RecordId, task_ids: Sequence[TaskId] | None = None) -> Sequence[CompactionTask]:
-        """Put `record_id` on Prepared tasks without one (all of the table, or these).
+        """Put `record_id` on the Prepared tasks that have no record, and return these tasks. `task_ids` limits the choice to these.
 
-        A group is claimed only when none of its tasks is Pending or Executing.
+        The tasks of a group are claimed only when no task of the group is Pending or Executing.
         """
 
     def unclaim(self, record_id: RecordId) -> None:
-        """Take the record off tasks that are still Prepared: the commit was for certain not made."""
+        """Take the record off its tasks that are still Prepared, after a commit that certainly did not land."""
 
     def commit(self, task_ids: Sequence[TaskId], now: datetime) -> None:
-        """PREPARED → COMMITTED."""
+        """Set Prepared tasks to COMMITTED."""
 
-    def task(self, task_id: TaskId) -> CompactionTask: ...
+    def task(self, task_id: TaskId) -> CompactionTask:
+        """Return a task. Raises NotFoundError when it is unknown."""
 
     def tasks(
         self,
@@ -129,19 +137,22 @@ class TaskStore(Protocol):
         record_id: RecordId | None = None,
         limit: int | None = None,
     ) -> Sequence[CompactionTask]:
-        """Newest first."""
+        """Return the tasks that match all given arguments, newest first, at most `limit` of them."""
 
-    def counts(self) -> Mapping[TaskStatus, int]: ...
+    def counts(self) -> Mapping[TaskStatus, int]:
+        """Return how many tasks have each status."""
 
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
-        """What of a table is Pending or Executing: Prepared tasks run no more."""
+        """Return how much work of a table is Pending or Executing."""
 
     def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
-        """What is Prepared, of every table that has any, claimed by a commit or not."""
+        """Return how much work is Prepared, for every table that has any."""
 
-    def in_use(self, table: TableIdentifier) -> InUse: ...
+    def in_use(self, table: TableIdentifier) -> InUse:
+        """Return what the open tasks of a table hold."""
 
-    def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]: ...
+    def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]:
+        """Return all attempts of a task, the first one first."""
 
     def expire(self, before: datetime) -> int:
-        """Remove finished tasks that ended before; answers how many."""
+        """Remove the tasks that ended before this time, and return how many they were."""
