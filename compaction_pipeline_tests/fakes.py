@@ -329,7 +329,7 @@ class FakeTaskStore:
         return pending[0].table if pending else None
 
     def _pending(self, queue: str | None, task_ids: Sequence[str] | None) -> Sequence[CompactionTask]:
-        """The next one first."""
+        """The Pending tasks, the next one first."""
         waiting = (
             task
             for task in self._state.tasks.values()

@@ -1,4 +1,4 @@
-"""A queue whose values cross a wire: each one is written as JSON and read back by its type."""
+"""A queue that sends each value through JSON, as HTTP would: it writes the value as JSON and reads it back by its type."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStat
 
 
 def through_json(kind: Any, value: Any) -> Any:
-    """A value as it comes out of the JSON that pydantic makes of it."""
+    """The value after it was written as JSON by pydantic and read back."""
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     return adapter.validate_json(adapter.dump_json(value))
 
 
 class QueueThroughJson:
-    """A `TaskQueue` in front of another one."""
+    """A `TaskQueue` that passes all calls on to another one, with arguments and results through JSON."""
 
     def __init__(self, queue: TaskQueue) -> None:
         self._queue = queue

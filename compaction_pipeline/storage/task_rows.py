@@ -107,8 +107,7 @@ def open_inputs(identifier: str) -> Select[Any]:
 
 
 def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[TaskId] | None, locked: bool = False) -> list[Row[Any]]:
-    """The Pending task that is next by `core.queue.order`, as a list of at most one row. With `task_ids`, the next one of each
-    batch of these ids.
+    """The next Pending task by `core/queue/order.py`, as a list of at most one row. With `task_ids`, the next one of each batch of ids.
 
     The query looks up the highest priority first and then the oldest task with it. Both steps follow the index. Sorting all
     Pending tasks would make polls slower as the queue grows.
@@ -130,7 +129,7 @@ def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[
 
 
 def next_of(candidates: Sequence[Row[Any]]) -> Row[Any]:
-    """The task that is next among these rows of `first_pending`."""
+    """The next task of these rows, which `first_pending` has returned."""
     return min(candidates, key=lambda row: priority_order(row.priority, row.created_at, row.task_id))
 
 

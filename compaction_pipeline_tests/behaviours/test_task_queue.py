@@ -1,4 +1,4 @@
-"""A worker's `TaskQueue`: the service over each kind of store, spoken to directly and through JSON, as over a wire."""
+"""A worker's `TaskQueue`: the service over each kind of store, called directly, and with all values sent through JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = TableIdentifier("lake", ("shop",), "other")
 
 @dataclass
 class Catalog:
-    """What a committer knows of tables' files: it vends properties, fails when told so, and deletes files that nobody lists."""
+    """A fake committer. It gives the properties that open files and deletes all files that it gets. `error` makes it fail."""
 
     error: Exception | None = None
     before: Callable[[], object] = lambda: None
@@ -50,7 +50,7 @@ class Catalog:
 
 @dataclass
 class Served:
-    """A queue over stores that know TABLE and OTHER, a catalog, and a clock that only the test moves."""
+    """A queue over stores with the tables TABLE and OTHER, a fake catalog, and a clock that only the test moves."""
 
     stores: Stores
     catalog: Catalog = field(default_factory=Catalog)
@@ -102,12 +102,12 @@ def test_a_poll_hands_out_all_that_a_merge_needs(served: Served) -> None:
     assert served.queue.poll("me", None) is None
 
 
-def test_what_opens_files_is_in_no_text(served: Served) -> None:
+def test_the_properties_that_open_files_are_in_no_text(served: Served) -> None:
     served.wait(example("t1"))
     assert "secret" not in repr(served.taken())
 
 
-def test_a_poll_and_a_look_keep_to_the_queue_and_the_tasks_that_are_asked_for(served: Served) -> None:
+def test_poll_and_waits_keep_to_the_given_queue_and_tasks(served: Served) -> None:
     assert not served.queue.waits(None)
     served.wait(example("a", queue="heavy"), example("b"))
     assert served.queue.waits("heavy")
@@ -144,7 +144,7 @@ def test_several_workers_share_the_tasks_and_none_is_handed_out_twice(served: Se
     assert sorted(name for share in shares for name in share) == names
 
 
-def test_properties_of_files_are_asked_for_before_the_claim_and_again_after_a_while(served: Served) -> None:
+def test_file_properties_are_requested_before_the_claim_and_again_after_a_while(served: Served) -> None:
     served.wait(*(example(name) for name in ("t1", "t2", "t3", "t4")), example("u", table=OTHER, created_at=NOW + timedelta(hours=1)))
     served.catalog.before = lambda: counted.append(served.stores.tasks.counts().get(TaskStatus.EXECUTING, 0))
     counted: list[int] = []
@@ -156,7 +156,7 @@ def test_properties_of_files_are_asked_for_before_the_claim_and_again_after_a_wh
     assert counted == [0, 2, 4], "no lease runs while a catalog is asked for the first task of a table"
 
 
-def test_a_task_that_comes_first_while_a_catalog_is_asked_is_opened_by_its_own_table(served: Served) -> None:
+def test_a_task_that_overtakes_while_the_catalog_is_asked_gets_its_own_tables_properties(served: Served) -> None:
     served.wait(example("t1"))
     urgent = [example("u1", table=OTHER, priority=9)]
     served.catalog.before = lambda: served.wait(urgent.pop()) if urgent else None
@@ -166,7 +166,7 @@ def test_a_task_that_comes_first_while_a_catalog_is_asked_is_opened_by_its_own_t
 
 
 @pytest.mark.parametrize(("error", "reason"), [(StorageUnavailable("catalog away"), "catalog away"), (KeyError("x"), "KeyError: 'x'")])
-def test_an_attempt_whose_table_cannot_be_opened_has_failed_and_the_next_asks_anew(served: Served, error: Exception, reason: str) -> None:
+def test_an_attempt_whose_table_cannot_be_opened_fails_and_the_next_asks_again(served: Served, error: Exception, reason: str) -> None:
     served.wait(example("t1", max_attempts=2))
     served.catalog.error = error
     ended = served.queue.poll("me", None)
@@ -187,7 +187,7 @@ def test_a_table_that_cannot_be_opened_uses_up_the_retries(served: Served) -> No
     assert (ended.status, served.status("t1")) == (TaskStatus.FAILED, TaskStatus.FAILED)
 
 
-def test_a_task_of_a_table_that_was_created_anew_is_not_merged(served: Served) -> None:
+def test_a_task_of_a_recreated_table_is_not_merged(served: Served) -> None:
     served.wait(example("t1"))
     served.stores.index.save(TableIndex(TABLE))
     ended = served.queue.poll("me", None)
@@ -195,7 +195,7 @@ def test_a_task_of_a_table_that_was_created_anew_is_not_merged(served: Served) -
     assert ended.result.error == f"table {TABLE} was recreated since the task was planned"
 
 
-def test_a_table_that_goes_while_it_is_opened_keeps_no_other_task_waiting(served: Served) -> None:
+def test_a_table_that_is_dropped_while_it_is_opened_keeps_no_other_task_waiting(served: Served) -> None:
     served.wait(example("t1", priority=1), example("u1", table=OTHER))
     served.catalog.before = lambda: served.stores.index.forget(TABLE)
     assert served.taken().task.task_id == "u1"
@@ -272,7 +272,7 @@ def test_a_stale_report_stays_stale_when_its_files_cannot_be_deleted(served: Ser
     assert served.catalog.deleted == []
 
 
-def test_whoever_leaves_gives_its_own_attempts_back_and_takes_no_more(served: Served) -> None:
+def test_a_worker_that_leaves_gives_its_own_attempts_back_and_takes_no_more(served: Served) -> None:
     served.wait(*(example(name, priority=-number) for number, name in enumerate(("t1", "t2", "t3"))))
     mine, done, other = served.taken("me"), served.taken("me"), served.taken("you")
     served.queue.complete(prepared(done.task))
@@ -287,14 +287,14 @@ def test_whoever_leaves_gives_its_own_attempts_back_and_takes_no_more(served: Se
     assert served.queue.renew([other.attempt_id])
 
 
-def test_a_poll_that_is_under_way_while_its_worker_leaves_claims_nothing(served: Served) -> None:
+def test_a_poll_that_runs_while_its_worker_leaves_claims_nothing(served: Served) -> None:
     served.wait(example("t1"))
     served.catalog.before = lambda: served.queue.give_back("me", EndReason.INTERRUPTED, "interrupted")
     assert served.queue.poll("me", None) is None
     assert served.status("t1") is TaskStatus.PENDING
 
 
-def test_a_state_database_that_is_away_is_told_as_it_is(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_state_database_is_reported_as_such(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served.wait(example("t1"))
     held = served.taken()
 
@@ -311,6 +311,6 @@ def test_a_state_database_that_is_away_is_told_as_it_is(served: Served, monkeypa
     ):
         with pytest.raises(CompactionError, match="did not answer"):
             call()
-    # Whoever leaves is not held up: its leases end by themselves.
+    # The worker ends all the same, because its leases end by themselves.
     served.queue.give_back("worker", EndReason.INTERRUPTED, "interrupted")
     assert served.catalog.deleted == []

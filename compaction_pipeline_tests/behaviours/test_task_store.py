@@ -322,7 +322,7 @@ def test_polls_claim_in_the_order_of_the_core(stores: Stores) -> None:
     ]
     stores.tasks.insert(tasks, [], NOW)
     expected = sorted(tasks, key=lambda task: priority_order(task.priority, task.created_at, task.task_id))
-    # Many ids are looked up in batches.
+    # With so many ids, the store looks them up in several batches.
     ids = [*(f"no-{number}" for number in range(3000)), *(task.task_id for task in tasks)]
     polled = [poll(stores, task_ids=ids if number % 2 else None).task_id for number in range(len(tasks))]
     assert polled == [task.task_id for task in expected]

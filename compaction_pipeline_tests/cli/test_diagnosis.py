@@ -120,7 +120,7 @@ def test_a_variable_that_is_no_setting_is_a_warning_that_names_the_one_that_was_
 
 def test_a_variable_that_is_no_setting_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("COMPACTION_LINGER_SECOND", "3")
-    # A test before this one may have opened services that log errors only.
+    # An earlier test may have set the log to errors only, so this test sets its own level.
     with caplog.at_level(logging.WARNING, "compaction_pipeline"):
         load_settings()
     assert "COMPACTION_LINGER_SECOND is set" in caplog.text

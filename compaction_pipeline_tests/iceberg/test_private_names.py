@@ -1,4 +1,4 @@
-"""PyIceberg's private names: which modules use them, and that the installed PyIceberg still has them."""
+"""Only the listed modules use private names of PyIceberg, and the installed PyIceberg still has these names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ USED = {
     "iceberg/catalogs/rest_catalog.py": ("catalog/rest/__init__.py", {"_session", "_config_headers", "_init_sigv4"}),
     "iceberg/catalogs/sql_catalog.py": ("catalog/sql.py", {"_init_catalog"}),
 }
-"""By module of ours: the file of PyIceberg that has the names, and the names."""
+"""For each of our modules: the file of PyIceberg that has the names, and the names."""
 
 _OF_NAMED_TUPLES = {"_make", "_fields"}
 
 
 def _private_names(module: ast.Module) -> set[str]:
-    """Attributes that begin with an underscore and are read from something else than `self` or `cls`."""
+    """The attributes that begin with an underscore and belong to another object than `self` or `cls`."""
     return {
         each.attr
         for each in ast.walk(module)

@@ -32,7 +32,7 @@ class Between:
 
 
 class Heard(CompactionListener):
-    """Keeps what it is told, in order."""
+    """A listener that records all events in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []

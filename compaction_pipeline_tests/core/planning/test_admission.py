@@ -1,4 +1,4 @@
-"""Which tables may be planned at all, and which reason comes first."""
+"""Which tables may be planned at all, and which reason is given when there are several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EMPTY = Empty(LOADED, "m1", "read 1", NOW)
 def code(
     index: TableIndex, whole: Complete | Empty | None, *, paused: bool = False, observed: bool = False, force: bool = False
 ) -> PlanReasonCode | None:
-    """None for a table that is admitted."""
+    """The code of the reason, or None for a table that may be planned."""
     answer = admission(index, whole, {}, paused=paused, observed=observed, force=force)
     return None if isinstance(answer, Admitted) else answer.code
 
@@ -46,7 +46,7 @@ def test_a_whole_index_is_admitted_with_the_properties_in_force() -> None:
         (EMPTY, PlanReasonCode.EMPTY_TABLE),
     ],
 )
-def test_what_a_person_decided_comes_before_what_the_files_say(whole: Complete | Empty | None, reason: PlanReasonCode) -> None:
+def test_decisions_of_a_person_come_before_reasons_of_the_files(whole: Complete | Empty | None, reason: PlanReasonCode) -> None:
     index = TableIndex(TABLE, whole or Failed("away"))
     assert code(index, whole) is reason
     assert code(index, whole, observed=True) is PlanReasonCode.OBSERVED
@@ -54,12 +54,12 @@ def test_what_a_person_decided_comes_before_what_the_files_say(whole: Complete |
     assert code(index.turned(Refused("v3")), None, observed=True, paused=True) is PlanReasonCode.REFUSED
 
 
-def test_force_passes_over_a_table_that_wants_no_work() -> None:
+def test_force_ignores_that_a_table_is_disabled() -> None:
     assert code(TableIndex(TABLE, DISABLED), DISABLED, force=True) is None
     assert code(TableIndex(TABLE, BROKEN), BROKEN, force=True) is PlanReasonCode.INVALID_PROPERTY
 
 
-def test_a_table_that_is_not_whole_says_what_is_wrong_with_it() -> None:
+def test_a_table_that_is_not_read_whole_says_why() -> None:
     reason = admission(TableIndex(TABLE, Failed("the catalog is away")), None, {}, paused=False, observed=False, force=False)
     assert not isinstance(reason, Admitted)
     assert reason.text == "the catalog is away"

@@ -1,4 +1,4 @@
-"""Which nodes a tick leaves alone: those that stood still, those of which all is told, and those that keep failing."""
+"""Which nodes a tick leaves alone: unchanged nodes, nodes whose verdict is still right, and nodes that keep failing."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def ended(day: int, reason: EndReason = EndReason.FAILED, status: TaskStatus = T
     return task(f"t{day}", work=work(day), status=status, end_reason=reason, ended_at=NOW, attempt=4, reason="no memory")
 
 
-def test_a_tick_looks_at_nodes_that_changed_and_at_those_that_tasks_held() -> None:
+def test_a_tick_plans_changed_nodes_and_nodes_that_tasks_held() -> None:
     still, worked, unjudged = judged(1, PlanReasonCode.NOT_FRAGMENTED), judged(2, PlanReasonCode.NO_GAIN), judged(3, PlanReasonCode.NO_GAIN)
     unjudged = replace(unjudged, metrics=NodeMetrics(data_files=6))
     looked_at = nodes_to_look_at([still, worked, unjudged], {worked.node}, TableProperties(), global_deletes=False)
     assert looked_at == [worked, unjudged]
 
 
-def test_all_is_told_when_every_node_was_judged_by_its_files_and_its_failures() -> None:
+def test_nothing_is_left_to_judge_when_every_verdict_fits_files_and_failures() -> None:
     failing = judged(1, PlanReasonCode.FAILING)
     assert are_told([failing], {failing.node})
     assert not are_told([failing], ())
@@ -45,7 +45,7 @@ def test_all_is_told_when_every_node_was_judged_by_its_files_and_its_failures() 
     assert not are_told([replace(judged(2, PlanReasonCode.OVER_BUDGET), metrics=NodeMetrics())], ())
 
 
-def test_the_widest_reason_to_wait_is_told_first() -> None:
+def test_the_widest_reason_to_wait_comes_first() -> None:
     assert what_waits([judged(1, PlanReasonCode.NO_GAIN)]) is None
     nodes = [judged(1, PlanReasonCode.FAILING), judged(2, PlanReasonCode.PLANNED), judged(3, PlanReasonCode.PLANNED)]
     assert what_waits(nodes) == PlanReason(PlanReasonCode.FILES_IN_USE, f"2 nodes held back; {node(2)}: because 2")

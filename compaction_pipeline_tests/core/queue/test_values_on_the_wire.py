@@ -1,4 +1,4 @@
-"""What crosses a worker's port comes out of JSON as it went in, types included, whatever the partitions hold."""
+"""Values of a worker's port do not change when they are sent through JSON. Types stay the same, whatever values partitions have."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def assert_survives(kind: Any, value: Any) -> Any:
     text = adapter.dump_json(value)
     back = adapter.validate_json(text)
     assert back == value
-    # Equal values may be of different types, as 1, 1.0 and True are; their texts then differ.
+    # 1, 1.0 and True are equal but have different types, so the texts are compared too.
     assert adapter.dump_json(back) == text
     return back
 
@@ -135,7 +135,7 @@ def test_a_report_of_a_failure(reason: EndReason) -> None:
 def test_an_attempt_that_ended_before_it_was_handed_out(partition: Partition, path: str, status: TaskStatus) -> None:
     ended = EndedAttempt(task_in(partition, path), MergeResult(TaskId("t1"), AttemptId("a1"), error=path), status)
     assert_survives(EndedAttempt, ended)
-    # A worker does not know beforehand which of the two it is answered.
+    # A worker does not know beforehand which of the two types it gets.
     assert_survives(Assignment | EndedAttempt | None, ended)
 
 

@@ -1,4 +1,4 @@
-"""What the states of an index say together, and what stays known from one to the next."""
+"""The states of an index, and what is still known of a table after its state has changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_last_whole_read_is_known_until_the_next_one(state: IndexState) -> N
     assert index.turned(EMPTY).last_read == WholeRead(None, NOW)
 
 
-def test_a_failed_look_takes_no_refusal_away_and_keeps_what_was_loaded() -> None:
+def test_a_failed_read_keeps_a_refusal_and_the_loaded_metadata() -> None:
     refused = READ.turned(Refused("v3", LOADED, "m1"))
     assert refused.failed("away") == refused
     failed = READ.failed("away")
@@ -64,13 +64,13 @@ def test_only_a_read_of_the_same_files_is_the_same_read() -> None:
     assert not COMPLETE.is_same_read(None)
 
 
-def test_files_come_to_the_planner_with_the_snapshot_that_they_are_of() -> None:
+def test_the_planner_gets_files_with_their_snapshot() -> None:
     files = COMPLETE.files_of(TABLE, [data("a")])
     assert (files.table_uuid, files.snapshot_id, files.sequence_number) == ("uuid", 7, 3)
     assert [file.path for file in files.files] == ["a"]
 
 
-def test_other_properties_or_other_global_deletes_measure_files_anew() -> None:
+def test_other_properties_or_global_deletes_make_all_nodes_measured_again() -> None:
     assert not measures_differ(None, LAYOUT)
     assert not measures_differ(LAYOUT, replace(LAYOUT, schema_id=0))
     assert measures_differ(LAYOUT, replace(LAYOUT, properties={}))
@@ -90,7 +90,7 @@ def test_a_delete_of_an_old_spec_counts_from_its_commit_or_from_now() -> None:
     assert last(index=replace(READ, last_old_spec_delete_at=earlier)) == earlier
 
 
-def test_an_evolution_and_a_first_look_at_an_old_spec_count_as_a_delete_now() -> None:
+def test_a_new_spec_and_a_first_read_of_an_old_one_count_as_a_delete_now() -> None:
     evolved = replace(READ, state=replace(COMPLETE, loaded=replace(LOADED, layout=OLD_SPEC)))
     assert last_old_spec_delete(evolved, head(), (), NOW) == NOW
     unread = TableIndex(TABLE)

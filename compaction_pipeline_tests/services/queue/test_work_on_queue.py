@@ -107,7 +107,7 @@ def test_a_worker_needs_only_values_that_cross_a_wire(house: House, slots: int) 
     assert (first.live_ids(), second.live_ids()) == ([0, 1, 2, *range(5, 12)], list(range(12)))
 
 
-def test_a_table_that_cannot_be_opened_fails_its_attempts_and_holds_no_other_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_cannot_be_opened_fails_its_attempts_and_stops_no_other(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     closed, opened = house.fragmented("closed", files=12), house.fragmented("opened", files=12)
     planned(house, Held(), closed, opened)
     file_io = house.services.committer.file_io
