@@ -1,8 +1,8 @@
-"""Wires settings → stores, catalogs, Spark, clock → services. Alone owns the clock, ids and sleeping.
+"""Builds all use cases from the settings. This module alone owns the clock, random ids and sleeping.
 
-Nothing is opened before it is asked for: building `Services` touches neither database, catalog nor JVM. Nor is it imported:
-PyIceberg, PyArrow and PySpark cost seconds, and a command that only reads the state database needs none of them. So imports of the
-three outside worlds and of use cases stand in the property that uses them; the layers' contracts see them there too.
+Nothing is opened before it is needed: building `Services` touches no database, no catalog and no JVM. Nothing is imported before either.
+PyIceberg, PyArrow and PySpark take seconds to import, and a command that only reads the state database needs none of them. So each
+property imports what it builds. The contracts of the floors see these imports too.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
-    """The real clock."""
+    """The time of now, by the real clock."""
     return datetime.now(timezone.utc)
 
 
 def new_id() -> str:
-    """A random id: 12 hex digits, enough for records and plans of one state database."""
+    """A random id of 12 hex digits. That is enough for the records and plans of one state database."""
     return uuid.uuid4().hex[:12]
 
 
 def this_process() -> str:
-    """How a lease names its holder where nothing better is known."""
+    """The name of this process as the holder of a lease, when no better name is known."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 @contextmanager
 def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
-    """Renew leases in a thread until the block ends; see `core.leases.ports.Heartbeat`."""
+    """Call `renew` in a thread every few seconds until the block ends; see `Heartbeat` in `core/leases/ports.py`."""
     stopped = threading.Event()
 
     def beat() -> None:
@@ -96,9 +96,9 @@ def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C, or a request to end, back until the block is over; a second one gets through at once."""
+    """Delay Ctrl-C, or a request to end, until the block is over. A second one gets through at once."""
     if threading.current_thread() is not threading.main_thread():
-        # Only the main thread is ever interrupted.
+        # Python interrupts only the main thread.
         yield
         return
     came: list[int] = []
@@ -114,7 +114,7 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(number)
             return
         came.append(number)
-        log.warning("a commit is on its way: this process ends after it")
+        log.warning("a commit is under way: this process ends after it")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         handler = signal.getsignal(number)
@@ -131,7 +131,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def upgrade_state_database(settings: Settings) -> bool:
-    """Bring the state database to this version. False when it was of this version before. Raises ConfigError, StorageUnavailable."""
+    """Bring the state database to this version. Answer False when it had this version before. Raises ConfigError, StorageUnavailable."""
     stores = _open_state_database(settings, upgrade=True)
     stores.close()
     return stores.upgraded
@@ -148,12 +148,12 @@ def _open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores
 
 
 def no_step(step: str) -> None:
-    """The hook of crash tests, unused in production."""
+    """Do nothing. Crash tests put a hook in its place."""
 
 
 @dataclass
 class Services:
-    """Every use case, wired on first use. `close` frees what was opened."""
+    """Every use case, built on first use. `close` frees everything that was opened."""
 
     settings: Settings
     clock: Callable[[], datetime] = utc_now
@@ -164,7 +164,7 @@ class Services:
     holder: str = field(default_factory=this_process)
 
     def new_owner(self) -> str:
-        """Under which a lease or an attempt is held: who holds it, told to others that wait, and what makes it this one."""
+        """The owner of a new lease or attempt. It names the holder for others that wait, and is different each time."""
         return owner_of(self.holder, new_id())
 
     @cached_property
@@ -291,7 +291,7 @@ class Services:
             self._engine,
             self.clock,
             heartbeat,
-            # In this process one task is merged at a time.
+            # This process merges one task at a time.
             1 if self.settings.merge_engine == "in-process" else self.settings.task_slots,
             self.on_step,
             lambda seconds: self.sleep(seconds),
@@ -425,7 +425,7 @@ class Services:
         return run_one_task(self._spark_sessions.session(), self.settings.spark_remote or self.settings.spark_master)
 
     def close(self) -> None:
-        """Stop a Spark session that was started, give the state database's connections back."""
+        """Stop the Spark session if one was started, and close the connections to the state database."""
         if "_engine" in self.__dict__:
             self._engine.close()
         if "_stores" in self.__dict__:
@@ -433,7 +433,7 @@ class Services:
 
 
 def open_services(settings: Settings | None = None, holder: str | None = None) -> Services:
-    """Services of these settings, or of the environment's; logging set to their level. Raises ConfigError for a bad setting.
+    """Services of these settings, or of those in the environment. The log gets their level. Raises ConfigError for a bad setting.
 
     `holder` names who works here to others that must wait; this process, where nothing better is known.
     """

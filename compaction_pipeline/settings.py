@@ -1,4 +1,4 @@
-"""Settings of the process, from `COMPACTION_*` environment variables. Frozen; read once, by the doors."""
+"""The settings of the process, from `COMPACTION_*` environment variables. A door reads them once, and they never change."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from compaction_pipeline.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-# Other variables of ours: of the demo, and of the tests.
+# The demo and the tests have these variables of their own.
 _NOT_SETTINGS = ("COMPACTION_DEMO_", "COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
 _OWNER = r"(team:[^\s,][^,]*|[^\s,@:]+@[^\s,@.]+(\.[^\s,@.]+)+)"
 _FORMS = {
     "asset_prefix": "levels of letters, digits and '_', separated by '/'",
     "asset_owners": "team:name or an e-mail address, several separated by commas",
 }
-"""What a text must be that has a pattern, in words."""
+"""The patterns of texts, in words."""
 
 
 class Settings(BaseSettings):
-    """Every setting, its default and its rule. Intervals in seconds."""
+    """Every setting with its default and its rule. Intervals are in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="COMPACTION_", frozen=True, extra="ignore")
 
@@ -115,7 +115,7 @@ class Settings(BaseSettings):
 
 
 def unknown_settings(names: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for each of these environment variables that begins like a setting and is none, with the setting that was meant."""
+    """A sentence for each variable that begins like a setting and is none. It names the setting that was probably meant."""
     known = {f"COMPACTION_{name.upper()}" for name in Settings.model_fields}
     sentences = []
     for name in sorted(names):
@@ -129,7 +129,7 @@ def unknown_settings(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def load_settings() -> Settings:
-    """Read the environment. Raises ConfigError that names the variable, its value and the rule; warns of variables that are no settings."""
+    """Read the environment, and warn of variables that are no settings. Raises ConfigError with the variable, its value and the rule."""
     for sentence in unknown_settings(os.environ):
         log.warning(sentence)
     try:
@@ -141,7 +141,7 @@ def load_settings() -> Settings:
 
 
 def _rule(name: str) -> str:
-    """What the value of a setting must be, in words."""
+    """The rule for the value of a setting, in words."""
     field = Settings.model_fields[name]
     if get_origin(field.annotation) is Literal:
         return f"one of {', '.join(get_args(field.annotation))}"

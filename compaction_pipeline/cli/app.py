@@ -1,19 +1,16 @@
-"""The typer application: global options, how errors end a command, and what every command gets from both.
+"""The typer application: the global options, and how an error ends a command.
 
-Global options may stand anywhere on the line (`compact T --json` as well as `--json compact T`).
+Global options may stand anywhere on the line: `compact T --json` means the same as `--json compact T`.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -22,10 +19,10 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
+from compaction_pipeline.cli.logs import log_to_stderr
 from compaction_pipeline.cli.output import ANSWERED, Output, Verbosity, as_text, error_value
 from compaction_pipeline.core.errors import CompactionError, ConfigError, ErrorCode
 
-_LOG_LEVEL = "COMPACTION_LOG_LEVEL"
 _GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
 GLOBAL_HELP = (
     "Everywhere: --json, --verbose/-v, --quiet/-q. "
@@ -34,20 +31,20 @@ GLOBAL_HELP = (
 
 
 COMMANDS: dict[str, Callable[[], typer.Typer]] = {}
-"""Each command's name, in the order of the help, and how to import the application that holds it; `cli.main` fills it."""
+"""The commands in the order of the help. Each value imports the application that holds the command. `cli.main` fills this."""
 
 
 INTERRUPTED = "interrupted; run the command again"
 
 
 class Interrupted(Exception):
-    """Ctrl-C, or a request to end, ended a command; the message is what a person should know."""
+    """Ctrl-C or a request to end has ended a command. The message says what a person should know."""
 
 
 class Commands(TyperGroup):
-    """The root of the commands. Every error ends here: one clear sentence and an exit code, never a stack of calls.
+    """The root of the commands. Every error becomes one clear sentence and an exit code here, and never a stack of calls.
 
-    A command is imported when it is asked for: `--version` imports none, `status` none that compacts.
+    A command is imported when it is asked for. So `--version` imports no command, and `status` none that compacts.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -61,7 +58,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            # Else the library below ends the process by itself, without a word.
+            # Without this, the library would end the process and say nothing.
             raise Interrupted(INTERRUPTED) from None
         except Exception as error:
             _drop_pydantic_s_words(error)
@@ -82,7 +79,7 @@ class Commands(TyperGroup):
         except (Interrupted, KeyboardInterrupt) as error:
             _tell(output, others, str(error) or INTERRUPTED, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED)
             sys.exit(ExitCode.INTERRUPTED)
-        except Exception as error:  # A fault of ours or of a library: still one sentence, the rest with --verbose.
+        except Exception as error:  # A fault of ours or of a library is one sentence too. --verbose shows the rest.
             message = f"{type(error).__name__}: {error} (run again with --verbose to see where)"
             _tell(output, others, message, ExitCode.FAILED, ErrorCode.UNEXPECTED)
             _explain(output)
@@ -91,14 +88,14 @@ class Commands(TyperGroup):
     def _run(self, args: Sequence[str], output: Output, *rest: Any, **extra: Any) -> Any:
         if not output.as_json and sys.stderr.isatty():
             return super().main(args, *rest, **extra)
-        # Programs and logs get one sentence of a usage error too, in place of the box that is drawn for a person.
+        # Click draws a box around a usage error for a person. Programs and logs get one sentence instead.
         extra["standalone_mode"] = False
         try:
             code = super().main(args, *rest, **extra)
         except (CompactionError, Interrupted):
             raise
         except Exception as error:
-            # Usage errors are of click or of typer's own copy of it, by version: known by what they can do.
+            # A usage error is of click, or of the copy of click in newer versions of typer. Its methods tell that it is one.
             message = getattr(error, "format_message", None)
             if type(error).__name__ == "Abort":
                 raise Interrupted(INTERRUPTED) from None
@@ -113,7 +110,7 @@ class Commands(TyperGroup):
 
 @contextmanager
 def _ended_as_interrupted() -> Iterator[None]:
-    """A request to end (SIGTERM) is an interrupt too: what is held is given back, and the exit code says so."""
+    """Treat a request to end (SIGTERM) like Ctrl-C: give back what is held, and end with the exit code of an interrupt."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -147,12 +144,12 @@ def _output(flags: Sequence[str]) -> Output:
 
 
 def _tell(output: Output, arguments: Sequence[str], message: str, code: ExitCode, reason_code: ErrorCode) -> None:
-    """Answer with an error. `compact --json` answers the same object whatever ended it."""
+    """Answer with an error. `compact --json` always answers the same object, so an error becomes one too."""
     output.error(message, code, reason_code, _of_compact(arguments, message, code, reason_code) if output.as_json else None)
 
 
 def _of_compact(arguments: Sequence[str], message: str, code: ExitCode, reason_code: ErrorCode) -> object:
-    # Where it is needed: the help of a command needs none of it.
+    # The help of a command needs none of this, so it does not pay for this import.
     from compaction_pipeline.cli.compaction_answer import TableBefore, asked_table, ended_answer
 
     if next((argument for argument in arguments if not argument.startswith("-")), None) != "compact":
@@ -161,11 +158,11 @@ def _of_compact(arguments: Sequence[str], message: str, code: ExitCode, reason_c
 
 
 def last_words(given: Sequence[str]) -> str:
-    """What is still to be said on stdout when a command is cut off: one JSON value is promised; nothing where it was said already."""
+    """What stdout still has to say when a command is cut off: the one JSON value that is promised, unless the command has answered."""
     flags, others = _global_flags(given)
     if "--json" not in flags or ANSWERED.is_set():
         return ""
-    message = "interrupted, and cut off while it waited; the next command settles what it did: run the command again"
+    message = "interrupted, and cut off while it waited; run the command again: it settles what this one did"
     value = _of_compact(others, message, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED)
     return as_text(value or error_value(message, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED))
 
@@ -182,7 +179,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def command_group() -> typer.Typer:
-    """What a module of commands registers them at; it takes its help style from here."""
+    """An application at which a module registers its commands. All of them have the same style of help."""
     return typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 
@@ -201,12 +198,12 @@ app = typer.Typer(
 @app.callback()
 def _root(
     context: typer.Context,
-    as_json: bool = typer.Option(False, "--json", help="Answer with one JSON value on stdout, errors too."),
+    as_json: bool = typer.Option(False, "--json", help="Answer with one JSON value on stdout, also in case of an error."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Say more on stderr: the debug log, and where an error came from."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Say only the answer and errors."),
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version and end."),
 ) -> None:
-    """Keeps Apache Iceberg tables fast: finds fragmented partitions, merges their files on Spark, commits without changing a row.
+    """Keeps Apache Iceberg tables fast: finds fragmented partitions, merges their files on Spark, and commits without changing a row.
 
     TABLE is catalog.namespace.table. Begin with:
 
@@ -218,51 +215,4 @@ def _root(
         raise ConfigError("--verbose and --quiet cannot both be given: choose one")
     flags = [flag for flag, given in (("--json", as_json), ("--verbose", verbose), ("--quiet", quiet)) if given]
     context.obj = _output(flags)
-    _log_to_stderr(context.obj.verbosity)
-
-
-class _StderrHandler(logging.Handler):
-    """Writes to what stderr is now: one process may run several commands, each with streams of its own.
-
-    The stack of an error is for --verbose only, as everywhere on the command line.
-    """
-
-    def __init__(self, verbosity: Verbosity) -> None:
-        super().__init__()
-        self._verbose = verbosity is Verbosity.VERBOSE
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not self._verbose:
-            record = copy(record)
-            record.exc_info = record.exc_text = record.stack_info = None
-        sys.stderr.write(self.format(record) + "\n")
-
-
-def _log_to_stderr(verbosity: Verbosity) -> None:
-    handler = _StderrHandler(verbosity)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    ours = logging.getLogger("compaction_pipeline")
-    ours.handlers[:] = [handler]
-    ours.setLevel(_level(verbosity))
-    logging.getLogger().removeFilter(_is_news)
-    if verbosity is not Verbosity.VERBOSE:
-        logging.getLogger().addFilter(_is_news)
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Py4J logs the stack of an interrupt that comes while Java is asked; the command's own answer tells of it."""
-    return record.msg != "KeyboardInterrupt while sending command."
-
-
-def _level(verbosity: Verbosity) -> str:
-    if verbosity is Verbosity.VERBOSE:
-        return "DEBUG"
-    if verbosity is Verbosity.QUIET:
-        return "ERROR"
-    # A command says by itself what went wrong, in one sentence; the log, INFO by default, is meant for services.
-    if not any(name.upper() == _LOG_LEVEL for name in os.environ):
-        return "ERROR"
-    # pydantic, that reads the settings, costs a third of a second: the help of a command needs none.
-    from compaction_pipeline.settings import load_settings
-
-    return load_settings().log_level
+    log_to_stderr(context.obj.verbosity)

@@ -1,4 +1,4 @@
-"""What `compact` answers: one flat object of figures for programs, and the exit code that goes with it. Pure."""
+"""What `compact` answers: one flat object of figures for programs, with its exit code. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PAUSED = "paused: `compact` does nothing before `resume`"
 
-# Why a plan is empty, where that is more than "nothing to do".
+# The exit code of an empty plan, for reasons that mean more than "nothing to do".
 _EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
     PlanReasonCode.REFUSED: ExitCode.REFUSED,
     PlanReasonCode.LIVE_TWICE: ExitCode.REFUSED,
@@ -36,7 +36,7 @@ _EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
 
 @dataclass(frozen=True, slots=True)
 class TableBefore:
-    """The table as it was found: what before and after are when nothing was committed."""
+    """The table as the command found it. When nothing is committed, these figures are those before and those after."""
 
     snapshot_id: int | None = None
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
@@ -45,13 +45,12 @@ class TableBefore:
 
 @dataclass(frozen=True, slots=True)
 class CompactionAnswer:
-    """The JSON object of `compact`. Counts are of the whole table; `rows` are those that the merges wrote.
+    """The JSON object of `compact`. Counts of files and bytes are of the whole table. `rows` counts the rows that the merges wrote.
 
-    `error` is the reason whenever `exit_code` is not 0. `plan` is what `plan --json` answers, of a dry run. `table` is None only where
-    the command line names none.
-
-    `*_after` are None when the outcome is unknown. `reason` is None when all that was planned was committed. `reason_code` says
-    why nothing was planned, PLANNED when something was, or which kind of error, or an interrupt, ended the command.
+    `table` is None when the command line names no table. `*_after` are None when the outcome is unknown. `reason` is None when everything
+    that was planned is committed. `reason_code` is PLANNED when something was planned. Otherwise it says why nothing was planned, or which
+    kind of error ended the command. `error` is the same as `reason` when `exit_code` is not 0. `plan` is set for a dry run and has what
+    `plan --json` answers.
     """
 
     table: str | None
@@ -81,7 +80,7 @@ class CompactionAnswer:
 
 
 def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
-    """The figures of the committed records, first to last; those of the table as found where none was committed."""
+    """The figures from the first committed record to the last. When none was committed, they are those of the table as it was found."""
     committed = [record for record in compaction.records if record.status is RecordStatus.COMMITTED]
     code = exit_code_of_compaction(compaction)
     reason_code = _reason_code(compaction)
@@ -115,9 +114,9 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
 
 
 def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore, shown: Mapping[str, object] | None = None) -> CompactionAnswer:
-    """What `compact` would do: nothing is committed, so after is before. Of a paused table: once it is resumed.
+    """What `compact` would do. Nothing is committed, so the figures after are those before.
 
-    `shown`: the plan as programs read it.
+    For a paused table, the answer tells what `compact` would do after `resume`. `shown` is the plan as programs read it.
     """
     unchanged = _unchanged(table, before, exit_code_of_plan(plan), plan.reason.code)
     reason = f"{plan.reason.text}; the table is {PAUSED}" if before.paused else plan.reason.text
@@ -126,12 +125,12 @@ def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore, shown:
 
 
 def error_answer(table: str, error: CompactionError, before: TableBefore) -> CompactionAnswer:
-    """`compact` ended with an error: nothing was committed, or (outcome unknown) nobody knows yet."""
+    """`compact` ended with an error. Nothing was committed, unless the error says that the outcome is unknown."""
     return ended_answer(table, str(error), exit_code_of(error), error.code, before)
 
 
 def ended_answer(table: str | None, message: str, code: ExitCode, reason_code: ErrorCode, before: TableBefore) -> CompactionAnswer:
-    """`compact` ended before it had an answer of its own; the message is why."""
+    """`compact` ended before it had an answer of its own. `message` says why."""
     unchanged = _unchanged(table, before, code, reason_code)
     if code is ExitCode.OUTCOME_UNKNOWN:
         unchanged = replace(unchanged, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
@@ -139,11 +138,11 @@ def ended_answer(table: str | None, message: str, code: ExitCode, reason_code: E
 
 
 VALUED_OPTIONS = ("--type", "--where", "--snapshot-property")
-"""Options of `compact` that a value follows."""
+"""The options of `compact` that take a value."""
 
 
 def asked_table(arguments: Sequence[str]) -> str | None:
-    """The table that a command line of `compact` names, which may be wrong in any other way; None where it names none."""
+    """The table that a command line of `compact` names, or None. The command line may be wrong in any other way."""
     named = [
         argument
         for before, argument in zip(("", *arguments), arguments, strict=False)
@@ -163,7 +162,7 @@ def _is_table(text: str) -> bool:
 def interrupted_answer(
     table: TableIdentifier, message: str, tasks: int, records: Sequence[CompactionRecord], before: TableBefore
 ) -> CompactionAnswer:
-    """`compact` was interrupted: what it had planned and committed by then counts."""
+    """`compact` was interrupted. The answer counts what it had planned and committed by then."""
     from compaction_pipeline.services.compact_table import Compaction
 
     plan = CompactionPlan((), PlanReason(PlanReasonCode.PLANNED, message))
@@ -174,7 +173,10 @@ def interrupted_answer(
 
 
 def interrupted_in_words(records: Sequence[CompactionRecord], kept: int) -> str:
-    """What an interrupted `compact` leaves behind: records that it made, the last perhaps cut, and tasks merged but not committed."""
+    """What an interrupted `compact` leaves behind.
+
+    `records` are those that it made; the commit of the last one may be cut off. `kept` counts tasks that are merged and not committed.
+    """
     if records and records[-1].ended_at is None:
         return f"interrupted during commit {records[-1].record_id}; run the command again: it reads the table to find out how that ended"
     committed = [record.record_id for record in records if record.status is RecordStatus.COMMITTED]
@@ -186,12 +188,15 @@ def interrupted_in_words(records: Sequence[CompactionRecord], kept: int) -> str:
 
 
 def exit_code_of_plan(plan: CompactionPlan) -> ExitCode:
-    """0 for a plan with tasks, or an empty one because there is nothing to do."""
+    """DONE for a plan that has tasks, and for an empty plan when there is nothing to do."""
     return ExitCode.DONE if plan.tasks else _EXIT_OF_REASON.get(plan.reason.code, ExitCode.DONE)
 
 
 def exit_code_of_compaction(compaction: Compaction) -> ExitCode:
-    """Unknown before all; then whether all, some or none of what was planned is in. A conflict that a later round mended is none."""
+    """OUTCOME_UNKNOWN comes before all others. Then the code says whether all, some or none of the planned work is committed.
+
+    A conflict does not count when a later round has committed the work.
+    """
     if compaction.unknown:
         return ExitCode.OUTCOME_UNKNOWN
     if not compaction.tasks:
@@ -204,7 +209,7 @@ def exit_code_of_compaction(compaction: Compaction) -> ExitCode:
 
 
 def _is_refused(compaction: Compaction) -> bool:
-    """Nothing was committed, for all that failed breaks a rule that no further attempt can mend."""
+    """True when nothing was committed, and every task failed because its files break a rule. Another attempt cannot mend that."""
     return not compaction.committed and bool(compaction.failed) and compaction.refused >= compaction.failed.keys()
 
 
@@ -217,7 +222,7 @@ def _reason_code(compaction: Compaction) -> PlanReasonCode:
 
 
 def _is_held_elsewhere(compaction: Compaction) -> bool:
-    """Nothing was planned, for another process is at it."""
+    """True when nothing was planned because another process works on the same files."""
     return compaction.waiting is not None and not compaction.tasks and not compaction.failed
 
 
@@ -226,7 +231,7 @@ def _reason(compaction: Compaction) -> str:
     if last is None or compaction.failed or last.status is RecordStatus.UNKNOWN or not last.conflicts:
         return compaction.reason
     task_id, first = next(iter(last.conflicts.items()))
-    return f"{len(last.conflicts)} task(s) met a conflict, e.g. {task_id}: {first}; compact again to plan them anew"
+    return f"{count_text(len(last.conflicts), 'task')} met a conflict, e.g. {task_id}: {first}; compact again to plan the work anew"
 
 
 def _unchanged(table: str | None, before: TableBefore, code: ExitCode, reason_code: PlanReasonCode | ErrorCode) -> CompactionAnswer:

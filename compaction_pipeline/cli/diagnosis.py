@@ -1,6 +1,6 @@
-"""What `doctor` judges: whether this machine and this set-up can compact, and how to mend what stands in the way.
+"""What `doctor` judges: whether this machine and this set-up can compact, and how to mend what keeps them from it.
 
-Pure: what it looks at comes from probes, which either answer a text that a person can read or raise one of our errors.
+Pure: probes look at the world. Each answers a text that a person can read, or raises one of our errors.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from compaction_pipeline.core.words import count_text
 MIN_PYTHON = (3, 10)
 
 Probe = Callable[[], str]
-"""Answers what it found, in words. Raises CompactionError when that will not do."""
+"""Answers in words what it found. Raises CompactionError when that is not good enough."""
 
 
 class Soundness(str, Enum):
-    """WARNING: works, but a person should know. WRONG: something will not work."""
+    """OK works. WARNING works too, but a person should know of it. WRONG does not work."""
 
     OK = "OK"
     WARNING = "WARNING"
@@ -28,7 +28,7 @@ class Soundness(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One subject, what was found and, unless all is well, how to mend it."""
+    """A subject, what was found and, unless all is well, how to mend it."""
 
     subject: str
     soundness: Soundness
@@ -38,10 +38,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What is looked at. `catalogs` are the registered ones by name; asking for them may fail with the state database.
+    """Everything that `doctor` looks at.
 
-    `spark_remote` set: Spark runs elsewhere and no Java is needed here. `spark_task` None: no task is asked for.
-    `unknown_settings`: a sentence for each environment variable that looks like a setting and is none.
+    `catalogs` answers a probe for each registered catalog by its name, and fails with the state database. When `spark_remote` is set,
+    Spark runs elsewhere and needs no Java here. Without `spark_task`, no task is run on Spark. `unknown_settings` has a sentence for
+    each environment variable that looks like a setting and is none.
     """
 
     python: tuple[int, int, int]
@@ -57,7 +58,7 @@ class Probes:
 
 
 def diagnose(probes: Probes) -> tuple[Finding, ...]:
-    """Look at everything, in the order in which one thing needs another; one failure hides no other."""
+    """Look at everything, and first at what other things need. One failure hides no other."""
     state = _probed("state database", probes.state, "set COMPACTION_STATE_URL to a database that answers, or unset it for SQLite")
     findings = [
         python_finding(probes.python),
@@ -69,17 +70,19 @@ def diagnose(probes: Probes) -> tuple[Finding, ...]:
         *catalog_findings(probes.catalogs, state),
     ]
     if probes.spark_task is not None:
-        findings.append(_probed("Spark task", probes.spark_task, "mend what is named here or above; then run `doctor --spark --verbose`"))
+        findings.append(
+            _probed("Spark task", probes.spark_task, "mend what is named here or above, and run `doctor --spark --verbose` again")
+        )
     return tuple(findings)
 
 
 def is_sound(findings: tuple[Finding, ...]) -> bool:
-    """Nothing is wrong; warnings are no wrong."""
+    """True when nothing is wrong. Warnings do not count."""
     return all(finding.soundness is not Soundness.WRONG for finding in findings)
 
 
 def verdict(findings: tuple[Finding, ...]) -> str:
-    """The last line: what all of it comes to."""
+    """The last line, which sums up all findings."""
     if not is_sound(findings):
         return "something is wrong: see how to mend it above"
     warnings = sum(finding.soundness is Soundness.WARNING for finding in findings)
@@ -102,39 +105,46 @@ def java_finding(java: Probe, spark_remote: str | None) -> Finding:
 
 
 def dagster_home_finding(home: str | None, problem: Callable[[str], str | None]) -> Finding:
-    """DAGSTER_HOME must be a folder that can be written; without it Dagster forgets its history at every end."""
+    """DAGSTER_HOME must be a folder that this user can write to. Without it, Dagster forgets its history whenever it ends."""
     if not home:
         return Finding(
             "DAGSTER_HOME",
             Soundness.WARNING,
-            "not set: Dagster keeps runs in a temporary folder and forgets them (the command line does not need it)",
+            "not set: Dagster keeps its runs in a temporary folder and forgets them (the command line does not need it)",
             "export DAGSTER_HOME=<an absolute path to a folder> before `dagster dev`",
         )
     wrong = problem(home)
     if wrong is not None:
         return Finding(
-            "DAGSTER_HOME", Soundness.WRONG, f"{home} {wrong}", f"mkdir -p {home!r} as the user that runs Dagster, or name another"
+            "DAGSTER_HOME",
+            Soundness.WRONG,
+            f"{home} {wrong}",
+            f"mkdir -p {home!r} as the user that runs Dagster, or name another folder",
         )
     return Finding("DAGSTER_HOME", Soundness.OK, home)
 
 
 def settings_findings(unknown: Sequence[str]) -> list[Finding]:
-    """A warning per environment variable that has no effect; nothing when there is none."""
+    """A warning for each environment variable that has no effect."""
     mend = "correct its name, or unset it; docs/settings.md lists every setting"
     return [Finding("settings", Soundness.WARNING, sentence, mend) for sentence in unknown]
 
 
 def catalog_findings(catalogs: Callable[[], Mapping[str, Probe]], state: Finding) -> list[Finding]:
-    """One finding per registered catalog; a warning when there is none."""
+    """One finding for each registered catalog, or a warning when there is none."""
     if state.soundness is Soundness.WRONG:
-        return [Finding("catalogs", Soundness.WARNING, "not looked at: they are registered in the state database", "mend that first")]
+        return [
+            Finding(
+                "catalogs", Soundness.WARNING, "not checked, because the state database has their names", "mend the state database first"
+            )
+        ]
     try:
         probes = catalogs()
     except CompactionError as error:
         return [Finding("catalogs", Soundness.WRONG, str(error), "mend the state database")]
     if not probes:
         mend = "compaction-pipeline catalog add NAME -p type=… -p uri=… --observe"
-        return [Finding("catalogs", Soundness.WARNING, "none is registered, so there is nothing to do", mend)]
+        return [Finding("catalogs", Soundness.WARNING, "no catalog is registered, so there is nothing to do", mend)]
     return [
         _probed(f"catalog {name}", probe, f"check its properties in `catalog list`; `catalog remove {name}` and `catalog add` change them")
         for name, probe in probes.items()

@@ -1,4 +1,4 @@
-"""What the process answers to a shell, and which error means which. A program may rely on these numbers."""
+"""The exit codes of the program, and which error ends with which code. A program may rely on these numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
     PARTLY_COMMITTED = 3
     REFUSED = 4
     OUTCOME_UNKNOWN = 5
-    # What a shell answers for a program that SIGINT ended.
+    # A shell answers 130 for a program that SIGINT ended.
     INTERRUPTED = 130
 
 

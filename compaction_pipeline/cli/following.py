@@ -1,4 +1,4 @@
-"""What a person sees while a table is compacted: a bar on a terminal, and lines where stderr is a pipe or a log."""
+"""What a person sees while a table is compacted: a bar on a terminal, or lines when stderr is a pipe or a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class Following(CompactionListener):
-    """Hears of each step of one compaction, and remembers what is its own. `spark`: where Spark runs, None without Spark."""
+    """Hears of each step of one compaction, and remembers which tasks and records are its own.
+
+    `spark` is the address of Spark, or None without Spark.
+    """
 
     def __init__(self, output: Output, progress: Progress, table: TableIdentifier, spark: str | None) -> None:
         self._records: set[str] = set()
@@ -44,7 +47,7 @@ class Following(CompactionListener):
         self._progress.update(self._bar, description=f"compacting {self._table}")
         reason = task.result.error if task.result is not None else None
         if status is TaskStatus.PENDING:
-            # Retries are left: the same task is still to come.
+            # The task has retries left, so it will run again.
             self._line(f"{task.work.node}: attempt {task.attempt} of {task.max_attempts} failed, tried again: {reason}")
             return
         self._ended += 1
@@ -56,16 +59,16 @@ class Following(CompactionListener):
         self._records.add(record.record_id)
 
     def own(self, records: Iterable[CompactionRecord]) -> list[CompactionRecord]:
-        """Those records that this compaction made, the one included that an interrupt kept from being told; oldest first."""
+        """The records that this compaction made, oldest first. A record that an interrupt kept from being told is among them."""
         own = [record for record in records if record.record_id in self._records or not self._tasks.isdisjoint(record.task_ids)]
         return sorted(own, key=lambda record: record.created_at)
 
     def is_earlier(self, record: CompactionRecord) -> bool:
-        """Whether nothing of what a record commits was planned here: an interrupted command, or a tick, had merged it."""
+        """True when this compaction planned none of the record's tasks. An interrupted command or a tick had merged them."""
         return self._tasks.isdisjoint(record.task_ids)
 
     def tasks(self, records: Iterable[CompactionRecord]) -> int:
-        """How many tasks it planned, or found merged and put into one of these records."""
+        """How many tasks this compaction planned, or found merged and committed with one of these records."""
         return len(self._tasks.union(*(record.task_ids for record in records)))
 
     def _line(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The `compaction-pipeline` command: says where each command is to be found, and runs the application."""
+"""The `compaction-pipeline` command: knows which module has each command, and runs the application."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ COMMANDS.update(
 
 def _cut_off(code: int) -> None:
     try:
-        # Not through `sys.stdout`: whoever hangs may hold its lock.
+        # A thread that hangs may hold the lock of `sys.stdout`, so this writes past it.
         os.write(1, last_words(sys.argv[1:]).encode())
     finally:
         os._exit(code)
 
 
 def run() -> None:
-    """Entry point of the installed command."""
+    """The entry point of the installed command."""
     end_after_sigterm(code=ExitCode.INTERRUPTED, exit_now=_cut_off)
     app(prog_name="compaction-pipeline")

@@ -1,4 +1,4 @@
-"""Hides the secrets of catalog properties before anybody sees them. Rather hides too much than too little."""
+"""Hides the secrets of catalog properties before anybody sees them. In doubt it hides too much."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _URL_QUERY_SECRET = re.compile(r"([?&;][^=&;\s]*(?:password|secret|token|credent
 
 
 def masked_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties, with secrets replaced by `***`: whole values of secret keys, passwords inside URLs."""
+    """The properties with `***` in place of secrets: the whole value of a secret key, and passwords inside URLs."""
     return {key: MASK if _SECRET_KEY.search(key) else masked_text(value) for key, value in properties.items()}
 
 
 def masked_text(text: str) -> str:
-    """A text without the passwords of the URLs in it."""
+    """The text with `***` in place of passwords and other secrets inside URLs."""
     return _URL_QUERY_SECRET.sub(rf"\g<1>{MASK}", _URL_PASSWORD.sub(rf"\g<1>:{MASK}@", text))

@@ -1,4 +1,4 @@
-"""The two streams of the command line: stdout holds the answer and nothing else, stderr everything that is said on the way.
+"""The two streams of the command line: stdout has the answer and nothing else, and stderr has everything that is said before it.
 
 A message on stderr is one line. With `--json` the answer is exactly one JSON value.
 """
@@ -24,16 +24,16 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-# Wide enough that a table in a pipe or a log loses no column; a terminal's own width counts where there is one.
+# This is wide enough for every column of a table in a pipe or a log. A terminal has its own width.
 _PIPE_WIDTH = 200
 
 
 ANSWERED = threading.Event()
-"""Set once this process answers with JSON: whoever cuts it off says no second thing."""
+"""This is set when the process has answered with JSON. If the process is cut off later, it does not answer a second time."""
 
 
 class Verbosity(IntEnum):
-    """QUIET: the answer and errors only. VERBOSE: our debug log, and where an unexpected error came from."""
+    """QUIET shows only the answer and errors. VERBOSE shows our debug log too, and where an unexpected error came from."""
 
     QUIET = -1
     NORMAL = 0
@@ -42,13 +42,13 @@ class Verbosity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How this command answers. Consoles are made at each use, for a test (or a pipe) may have replaced the streams."""
+    """How this command answers. Each use makes its own console, because a test may have replaced the streams."""
 
     as_json: bool = False
     verbosity: Verbosity = Verbosity.NORMAL
 
     def answer(self, value: object, *rendered: RenderableType) -> None:
-        """The answer: `value` as JSON, or `rendered` for people."""
+        """Give the answer: `value` as JSON, or `rendered` for people."""
         if self.as_json:
             ANSWERED.set()
             sys.stdout.write(as_text(value))
@@ -59,12 +59,15 @@ class Output:
             console.print(item)
 
     def say(self, text: str) -> None:
-        """A line on the way, for people; not with --quiet."""
+        """Write one line for people to stderr, unless --quiet is given."""
         if self.verbosity > Verbosity.QUIET:
             _console(stderr=True).print(_one_line(text), markup=False, highlight=False, soft_wrap=True)
 
     def error(self, message: str, exit_code: int, reason_code: ErrorCode, value: object = None) -> None:
-        """What went wrong: JSON on stdout for programs, a line on stderr for people. `value`: a command's own answer for programs."""
+        """Tell what went wrong: as JSON on stdout for programs, or as one line on stderr for people.
+
+        `value` is the JSON value of a command that has its own form of answer.
+        """
         if self.as_json:
             self.answer(value or error_value(message, exit_code, reason_code))
         else:
@@ -72,8 +75,8 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """A progress bar on stderr; invisible with --quiet, and where stderr is no terminal."""
-        # The help of a command, and its version, need no bar.
+        """A progress bar on stderr. It is invisible with --quiet, and where stderr is no terminal."""
+        # Help and version need no bar, so they do not pay for this import.
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         console = _console(stderr=True)
@@ -91,17 +94,17 @@ class Output:
 
 
 def error_value(message: str, exit_code: int, reason_code: ErrorCode) -> dict[str, object]:
-    """What programs get of an error."""
+    """The JSON value of an error."""
     return {"error": message, "exit_code": int(exit_code), "reason_code": reason_code}
 
 
 def as_text(value: object) -> str:
-    """One JSON value as it stands on stdout."""
+    """One JSON value, as it is written to stdout."""
     return json.dumps(plain(value), ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n"
 
 
 def plain(value: object) -> object:
-    """A value of the core as JSON holds it: names as texts, times in ISO 8601, durations in ms."""
+    """A value of the core in the form of JSON: names as texts, times in ISO 8601, durations in ms."""
     if isinstance(value, (TableIdentifier, TableNode)):
         return str(value)
     if isinstance(value, Enum):
@@ -120,7 +123,7 @@ def plain(value: object) -> object:
 
 
 def _one_line(text: str) -> str:
-    """Whoever reads stderr line by line, a log collector say, gets one message in each."""
+    """The text as one line, because log collectors take each line for a message of its own."""
     return " ".join(line.strip() for line in text.splitlines())
 
 

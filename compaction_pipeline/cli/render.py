@@ -1,4 +1,4 @@
-"""What people see: rich tables of the values that the use cases of `services.insight` and the planner answer."""
+"""Tables for people, made of what the planner and the use cases of `services.insight` answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SOUNDNESS_STYLE = {Soundness.OK: "green", Soundness.WARNING: "yellow", Soundnes
 
 
 def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
-    """Name, mode and properties, secrets masked."""
+    """Each catalog's name, mode and properties. Secrets are masked."""
     table = _table("catalogs", "catalog", "mode", "properties")
     for entry in entries:
         properties = "\n".join(f"{key}={value}" for key, value in sorted(masked_properties(entry.properties).items()))
@@ -55,7 +55,7 @@ def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
 
 
 def tables_table(tables: Iterable[TableOverview]) -> Table:
-    """One line a table: figures, health and why."""
+    """One line for each table: its figures, its health and the reason."""
     table = _table("tables", "table", "health", *_FIGURES, "why")
     for item in tables:
         notes = [item.reason] if item.warning is None else [item.reason, f"warning: {item.warning}"]
@@ -66,7 +66,7 @@ def tables_table(tables: Iterable[TableOverview]) -> Table:
 
 
 def nodes_table(nodes: Iterable[NodeOverview], title: str = "nodes", *, with_table: bool = False) -> Table:
-    """One line a node, as sorted."""
+    """One line for each node, in the order given."""
     table = _table(title, *(["table"] if with_table else []), "node", "health", *_FIGURES, "why")
     for node in nodes:
         first = [escape(str(node.table))] if with_table else []
@@ -75,7 +75,7 @@ def nodes_table(nodes: Iterable[NodeOverview], title: str = "nodes", *, with_tab
 
 
 def files_table(files: Iterable[LiveFile]) -> Table:
-    """Every live file."""
+    """One line for each live file."""
     table = _table("files", "node", "content", "size", "rows", "sequence", "path")
     for file in files:
         size = bytes_text(file.file_size_bytes)
@@ -85,21 +85,24 @@ def files_table(files: Iterable[LiveFile]) -> Table:
 
 
 def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, str]) -> Table:
-    """Every key with the value in force, then what is set and has no effect; `not_honoured` are Iceberg's keys, with the reason."""
+    """Every property with its value in force, and then those that are set and have no effect.
+
+    `not_honoured` maps properties of Iceberg that a merge cannot follow to the reason.
+    """
     table = _table("properties in force", "property", "value", "meaning")
     for item in PROPERTIES:
         table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
     for key in properties.ignored:
-        table.add_row(escape(key), "ignored", "an Amoro key that has no effect here")
+        table.add_row(escape(key), "ignored", "a property of Amoro that has no effect here")
     for key in properties.unknown:
-        table.add_row(escape(key), "[yellow]unknown[/]", "no such property: a typing mistake?")
+        table.add_row(escape(key), "[yellow]unknown[/]", "there is no such property; is it a typing mistake?")
     for key, reason in not_honoured.items():
         table.add_row(escape(key), "[yellow]no effect[/]", escape(reason))
     return table
 
 
 def plan_tasks_table(plan: CompactionPlan) -> Table:
-    """The tasks that would run."""
+    """One line for each task that would run."""
     table = _table("tasks", "node", "type", "action", "data files", "deletes applied", "bytes in", "files after")
     for task in plan.tasks:
         size, deletes = bytes_text(task.input_bytes), str(len(task.deletes))
@@ -109,7 +112,7 @@ def plan_tasks_table(plan: CompactionPlan) -> Table:
 
 
 def left_alone_table(verdicts: Iterable[NodeVerdict]) -> Table:
-    """Nodes without a task, and why."""
+    """One line for each node without a task, with the reason."""
     table = _table("left alone", "node", "data files", "small", "deletes", "why")
     for verdict in verdicts:
         metrics = verdict.metrics
@@ -119,13 +122,13 @@ def left_alone_table(verdicts: Iterable[NodeVerdict]) -> Table:
 
 
 def left_alone(plan: CompactionPlan) -> list[NodeVerdict]:
-    """Verdicts of nodes without a task; one that is due may be among them (files in use, over budget)."""
+    """The verdicts of nodes without a task. A node that is due may be among them, when its files are in use or the budget is spent."""
     planned = {task.node for task in plan.tasks}
     return [verdict for verdict in plan.verdicts if verdict.node not in planned]
 
 
 def records_table(records: Iterable[CompactionRecord]) -> Table:
-    """One line a record, as sorted."""
+    """One line for each record, in the order given."""
     table = _table("records", "record", "at", "table", "status", "types", "tasks", "data files", "delete files", "bytes", "why")
     for record in records:
         figures = record.figures
@@ -145,7 +148,7 @@ def records_table(records: Iterable[CompactionRecord]) -> Table:
 
 
 def record_table(record: CompactionRecord) -> Table:
-    """All figures of one record, one a line."""
+    """All figures of one record, each on a line of its own."""
     table = Table(box=box.SIMPLE, show_header=False, title=f"record {record.record_id}", title_justify="left")
     figures = record.figures
     rows: list[tuple[str, str | Text]] = [
@@ -167,7 +170,7 @@ def record_table(record: CompactionRecord) -> Table:
             f"{figures.input_files:,} files ({bytes_text(figures.input_bytes)}) into {figures.output_files:,} "
             f"({bytes_text(figures.output_bytes)}); predicted {record.predicted_files:,} ({bytes_text(record.predicted_bytes)})",
         ),
-        ("rows", f"{record.rows:,}, {record.rows_deleted:,} deleted ones gone"),
+        ("rows", f"{record.rows:,} written, {record.rows_deleted:,} deleted ones left out"),
         (
             "took",
             f"longest wait {_ms(record.queue_ms)}, all merges together {_ms(record.merge_ms)}, commit {_ms(record.commit_ms)} "
@@ -188,7 +191,7 @@ def record_table(record: CompactionRecord) -> Table:
 
 
 def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[str, Sequence[TaskAttempt]] | None = None) -> Table:
-    """One line a task; with `attempts`, how each try ended that did not succeed."""
+    """One line for each task. With `attempts` it tells how each attempt ended that did not succeed."""
     table = _table(title, "task", "table", "node", "type", "status", "attempt", "data files", "bytes in", "held by", "why")
     for task in tasks:
         tries = [
@@ -212,7 +215,7 @@ def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[s
 
 
 def queue_line(queue: QueueCounts) -> Text:
-    """`queue: 3 pending, …`."""
+    """How many tasks have each status, in one line."""
     return Text(
         f"queue: {queue.pending} pending, {queue.executing} executing, {queue.prepared} prepared; "
         f"{queue.committed} committed, {queue.failed} failed, {queue.canceled} canceled are kept"
@@ -220,7 +223,7 @@ def queue_line(queue: QueueCounts) -> Text:
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
-    """What doctor found."""
+    """One line for each finding of `doctor`."""
     table = _table("doctor", "what", "", "found", "how to mend it")
     for finding in findings:
         word = Text(finding.soundness.value, style=_SOUNDNESS_STYLE[finding.soundness])

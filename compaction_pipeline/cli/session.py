@@ -1,4 +1,4 @@
-"""What a command works with while it runs: the services and the output. Everything opened is closed at its end."""
+"""What a command works with: the services and the output. The end of the command closes everything that it opened."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from compaction_pipeline.cli.output import Output
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.tables.table import TableIdentifier
 
-TABLE_HELP = "catalog.namespace.table; a level that holds a dot stands in backticks."
+TABLE_HELP = "catalog.namespace.table. Put a level that holds a dot in backticks."
 
 
 class Session:
-    """Use as a context manager. Building it opens nothing; a database, a catalog or a JVM is opened when a command needs it."""
+    """A context manager. It opens nothing by itself; a database, a catalog or a JVM is opened when a command needs it."""
 
     def __init__(self, context: typer.Context) -> None:
-        # Here, for the help of a command needs no settings, and pydantic costs a third of a second.
+        # pydantic takes a third of a second to import, and the help of a command needs no settings.
         from compaction_pipeline.settings import load_settings
 
         self.output: Output = context.obj
@@ -31,9 +31,9 @@ class Session:
         self.services.close()
 
     def refresh(self, table: TableIdentifier, *, strict: bool = False) -> None:
-        """Bring one table's files up to date, and say what stands in the way of that.
+        """Bring the index of one table's files up to date, and warn of what is wrong with the table.
 
-        `strict`: raise it; for commands whose answer names every other problem of the table anyway.
+        With `strict` an error is raised, and nothing is warned of. The answer of such a command names all other problems of the table.
         """
         with self.output.progress() as progress:
             progress.add_task(f"reading {table}", total=None)
@@ -46,7 +46,7 @@ class Session:
             self.output.say(f"warning: {table}: {refreshed.problem}")
 
     def refresh_all(self, catalog: str | None) -> int:
-        """Bring every table, or those of one catalog, up to date; one that fails harms no other. Answers how many could not be read."""
+        """Do the same for every table, or for those of one catalog. Answer how many could not be read."""
         failed = 0
         tables = self.services.read_tables.names(catalog)
         with self.output.progress() as progress:

@@ -1,8 +1,9 @@
 """Reads `--where`: which nodes of a table a person means.
 
-`day=2024-01-01`, several pairs joined by `,` or `/`, the text that `table show` prints for a node, or its Dagster key. Pairs
-may name some of the partition fields only; then every node that agrees is meant. A value may hold the separators where only
-one reading of the text fits a node. What means two things (`null`: no value, or that text) is refused with both.
+The text may be `day=2024-01-01`, several such pairs joined by `,` or `/`, the text that `table show` prints for a node, or the key of a
+node. The pairs may name only some of the partition fields. Then they mean every node that has these values. A value may hold a
+separator, as long as only one reading of the text fits a node. A text that may mean two things is refused, and the error names both;
+`null` is an example, because it may be the missing value or the word.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 
 _SHOWN = 10
-# A separator only where another `field=` follows: a value may hold both of them.
+# A value may hold these characters too, so they separate only where another `field=` follows.
 _SEPARATOR = re.compile(r"[,/](?=[^,/=]+=)")
 
 
 def selected_nodes(nodes: Mapping[str, TableNode], where: str) -> frozenset[TableNode]:
-    """The nodes (given by key) that `where` means.
+    """The nodes that `where` means. `nodes` are all nodes of the table by their keys.
 
-    ConfigError for an unknown field, NotFoundError when none agrees; both say what there is.
+    Raises ConfigError for an unknown field, and NotFoundError when no node fits. Both say what there is.
     """
     text = where.strip()
     if text in nodes:
@@ -46,7 +47,10 @@ def selected_nodes(nodes: Mapping[str, TableNode], where: str) -> frozenset[Tabl
 
 
 def _alike(nodes: Mapping[str, TableNode], meant: frozenset[TableNode], names: Collection[str], where: str) -> frozenset[TableNode]:
-    """These nodes; ConfigError where they differ in a field that was named, though its text is the same: only a key tells them apart."""
+    """Answer these nodes. Raises ConfigError when a named field has values of the same text that are not equal.
+
+    Only a node's key can tell such values apart.
+    """
     examples: dict[tuple[PartitionValue, ...], str] = {}
     for key, node in sorted(nodes.items()):
         if node in meant:
@@ -63,7 +67,7 @@ def _spelled(values: Sequence[PartitionValue]) -> str:
 
 
 def _readings(text: str, fields: Sequence[str]) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Every way in which pairs of these fields, each at most once, may be joined to this text."""
+    """Every way to read the text as joined pairs of these fields, where each field comes at most once."""
     name, _, rest = text.partition("=")
     name = name.strip()
     if name not in fields:
@@ -80,7 +84,7 @@ def _matching(nodes: Mapping[str, TableNode], wanted: Mapping[str, str]) -> froz
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """The pairs that were most likely meant by a text that fits no node."""
+    """The pairs that a person most likely meant by a text that fits no node."""
     pairs: dict[str, str] = {}
     for part in _SEPARATOR.split(text):
         name, has_value, value = part.partition("=")

@@ -13,6 +13,7 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.checks import CHECKS
 from compaction_pipeline.defs.draining import Ending, pool_wanted_by
 from compaction_pipeline.defs.keys import CHECKS_JOB, COMMIT_JOB, COMPACT_JOB, GROUP, POOL
@@ -80,7 +81,7 @@ def _explain(
         except CompactionError as error:
             context.log.warning(f"dry run, {table}: {error}")
             continue
-        context.log.info(f"dry run, {table}: {len(plan.tasks)} task(s); {plan.reason.text}")
+        context.log.info(f"dry run, {table}: {count_text(len(plan.tasks), 'task')}; {plan.reason.text}")
         for verdict in plan.verdicts:
             if not nodes or verdict.node in nodes.values():
                 context.log.info(
@@ -111,7 +112,7 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     report = RunReport(context, services)
     for record in services.tick_tables.commit_due(context.run.run_id):
         report.committed(record)
-    context.log.info(f"{len(report.records)} table(s) committed")
+    context.log.info(f"{count_text(len(report.records), 'table')} committed")
     report.close()
 
 

@@ -44,7 +44,6 @@ class RunReport(CompactionListener):
         self._context = context
         self._services = services
         self._failed: dict[str, str] = {}
-        self._tasks_count = 0
         self._evaluate_from = 0.0
         self._records: list[CompactionRecord] = []
         self._asked_for: Mapping[TableIdentifier, Mapping[str, TableNode]] = {}
@@ -59,12 +58,12 @@ class RunReport(CompactionListener):
         self._fail(key, reason)
 
     def asked_for(self, nodes: Mapping[TableIdentifier, Mapping[str, TableNode]]) -> None:
-        """These nodes were asked for, by table and key: what keeps a table from being planned is told for each of its keys."""
+        """These nodes were asked for, by table and key. When a table cannot be planned, each of its keys fails."""
         self._asked_for = nodes
 
     def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
         """A table was planned. The run's log gets a line."""
-        self._context.log.info(f"{table}: {len(tasks)} task(s) planned; {reason}")
+        self._context.log.info(f"{table}: {count_text(len(tasks), 'task')} planned; {reason}")
 
     def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
         """The nodes of this table that were asked for have failed."""
@@ -76,19 +75,19 @@ class RunReport(CompactionListener):
             self._fail(key, str(error))
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        """An attempt's end, as a line of the run's log."""
-        self._tasks_count += 1
+        """An attempt ended. The run's log gets a line."""
         result = task.result
         if result is not None and result.error is not None:
             self._context.log.warning(f"{task.table} {task.work.node} task={task.task_id} attempt {task.attempt} failed: {result.error}")
         elif result is not None:
+            outputs, took = count_text(len(result.outputs), "file"), duration_text(timedelta(milliseconds=result.duration_ms))
             self._context.log.info(
-                f"{task.table} {task.work.node} task={task.task_id} {status.value}: {len(task.work.inputs)} → {len(result.outputs)} file(s)"
-                f", {result.rows_written} rows in {duration_text(timedelta(milliseconds=result.duration_ms))}"
+                f"{task.table} {task.work.node} task={task.task_id} {status.value}: {len(task.work.inputs)} → {outputs}"
+                f", {result.rows_written} rows in {took}"
             )
 
     def committed(self, record: CompactionRecord) -> None:
-        """A record was closed by this run: tell its events and remember that they were told."""
+        """This run ended a record. Log its events, and remember that Dagster knows of it."""
         self._records.append(record)
         events = events_of(record, self._services.mirror_records.tasks(record))
         self._add_partitions(events)
@@ -159,7 +158,7 @@ class RunReport(CompactionListener):
         """
         started = time.monotonic()
         for evaluation in evaluations(self._services.judge_compaction):
-            self._context.log_event(evaluation)  # type: ignore[arg-type]  # taken since 1.12; the annotation is behind
+            self._context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster takes it since 1.12, but its annotation says otherwise.
         ended = time.monotonic()
         self._evaluate_from = ended + 20 * (ended - started)
 

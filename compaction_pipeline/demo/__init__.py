@@ -1,1 +1,1 @@
-"""`make demo`: a warehouse of its own, writers that never stop, a change log as the truth, and Dagster beside them."""
+"""`make demo`: a warehouse of its own, writers that never stop, a log of all changes to compare with, and Dagster."""

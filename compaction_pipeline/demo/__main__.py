@@ -1,4 +1,4 @@
-"""`python -m compaction_pipeline.demo`, what `make demo` runs."""
+"""`make demo` runs this as `python -m compaction_pipeline.demo`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compaction_pipeline.demo.warehouse import make_tables
 
 @contextmanager
 def alone(options: DemoOptions) -> Iterator[None]:
-    """Hold the demo's folder. ConfigError when another demo runs in it; a killed one holds nothing."""
+    """Hold the demo's folder until the block ends. Raises ConfigError when another demo runs in it. A killed demo holds nothing."""
     with (options.root / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -27,7 +27,7 @@ def alone(options: DemoOptions) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the demo; answers the exit code."""
+    """Run the demo, and answer its exit code."""
     stop_on_signals()
     try:
         return _run(read_options())
@@ -47,7 +47,7 @@ def _run(options: DemoOptions) -> int:
             run_live(options)
     except Stopped as stopped:
         print(f"\n{stopped}: every process of the demo has ended.")
-    # A person who ends the live demo has not failed; a proof that was cut off has.
+    # It is no failure when a person ends the live demo. A comparison that was cut off is one.
     return 1 if options.once else 0
 
 

@@ -1,7 +1,8 @@
-"""The truth beside each table: every change, in order, written by the one writer of that table.
+"""A log of every change to a table, in order. The one writer of the table writes it, and the table is compared with it.
 
-A batch is logged before it is committed to the table and marked after. What a writer killed in between left open is settled by
-the table: the snapshot of a batch carries the batch's id. So the log may be compared with the table whenever its writer stands still.
+The writer logs a batch before it commits the batch to the table, and marks it afterwards. A writer that is killed in between leaves the
+batch open. The table then says whether the batch is in it, because the snapshot of a batch carries the batch's id. So the log and the
+table can be compared whenever the writer stands still.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from compaction_pipeline.demo.tables import Change, DemoTable
 
 BATCH_PROPERTY = "demo.batch-id"
-"""Snapshot summary key of a batch's id."""
+"""The key in the summary of a snapshot that has the id of its batch."""
 
 _SCHEMA = """
 create table if not exists batch (
@@ -30,7 +31,7 @@ create table if not exists change (
 
 
 def row_text(row: dict[str, object]) -> str:
-    """One row as a text that is equal exactly for equal rows; read back from Parquet it is the same."""
+    """One row as a text. Two rows have the same text only when they are equal. A row that was read back from Parquet keeps its text."""
     return json.dumps({name: _text(value) for name, value in sorted(row.items())})
 
 
@@ -47,7 +48,7 @@ def _text(value: object) -> object:
 
 
 class ChangeLog:
-    """The log of one table; one writer, any number of readers."""
+    """The log of one table. It has one writer and any number of readers."""
 
     def __init__(self, folder: Path, table: DemoTable) -> None:
         self._table = table
@@ -69,11 +70,14 @@ class ChangeLog:
         self._connection.execute("commit")
 
     def done(self, batch_id: str, files: int) -> None:
-        """The batch is in the table, as so many files."""
+        """Mark a batch as committed to the table, with this number of files."""
         self._connection.execute("update batch set committed = 1, files = ? where batch_id = ?", (files, batch_id))
 
     def settle(self, in_table: Callable[[str], int | None]) -> None:
-        """Ask the table about batches that a killed writer left open: `in_table` answers how many files it holds of one, None for none."""
+        """Settle the batches that a killed writer left open.
+
+        `in_table` answers how many files of a batch the table has, or None when the batch is not in the table.
+        """
         for (batch_id,) in self._connection.execute("select batch_id from batch where committed is null").fetchall():
             files = in_table(batch_id)
             if files is None:
@@ -91,7 +95,7 @@ class ChangeLog:
         return int(batches)
 
     def changes(self) -> int:
-        """How many changes were ever begun; numbers above it were never used."""
+        """How many changes were ever begun. No change has used a higher number."""
         (changes,) = self._connection.execute("select count(*) from change").fetchone()
         return int(changes)
 
@@ -109,6 +113,6 @@ class ChangeLog:
 
 
 def files_written(folder: Path, table: DemoTable) -> int:
-    """`ChangeLog.files_written` for a look in between."""
+    """The same as `ChangeLog.files_written`, for a log that is not open here."""
     with closing(ChangeLog(folder, table)) as log:
         return log.files_written()

@@ -1,4 +1,4 @@
-"""`make demo`: writers that commit every few seconds, Dagster with all sensors beside them, a look at the tables every 10 s."""
+"""`make demo`: writers commit every few seconds, Dagster runs with all sensors, and the tables are shown every 10 s."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SHOW_SECONDS = 10.0
 
 
 def run_live(options: DemoOptions) -> None:
-    """Runs until Stopped is raised; every process has ended then."""
+    """Run until Stopped is raised. By then every process has ended."""
     services = open_services(options)
     try:
         register_catalog(services, options)
     finally:
         services.close()
     watch = Watch(options)
-    # Writers start last, so that they are the first to be stopped: no commit of theirs is cut off by the end of the others.
+    # The process that starts last is stopped first. So writers start last, and the end of other processes cuts off no commit of theirs.
     with Processes() as processes:
         start_dagster(processes, options)
         for table in TABLES.values():
@@ -34,14 +34,14 @@ def run_live(options: DemoOptions) -> None:
                 options.root,
                 options.logs / f"{table.name}.log",
             )
-        watch.say(f"Dagster is starting; its log: {options.logs / 'dagster.log'}. Ctrl-C ends everything.")
+        watch.say(f"Dagster is starting, and its log is {options.logs / 'dagster.log'}. Ctrl-C ends everything.")
         announced = False
         shown = 0.0
         while True:
             processes.check()
             if not announced and ui_answers(options):
                 announced = True
-                watch.say(f"\nOpen {options.address}: look at the asset table_health first, then launch a partition of compacted_files.\n")
+                watch.say(f"\nOpen {options.address}: look at the asset table_health, and then launch a partition of compacted_files.\n")
             if time.monotonic() - shown >= _SHOW_SECONDS:
                 watch.show(clock_title(datetime.now()))
                 shown = time.monotonic()

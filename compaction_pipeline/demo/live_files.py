@@ -1,4 +1,4 @@
-"""The live files of a demo table, read from its manifests by PyIceberg alone: what is shown and compared is what is in the table."""
+"""The live files of a demo table, as PyIceberg reads them. No code of ours can change what the demo shows and compares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LiveEntry:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """A table in numbers. `opened_per_node` is n: the files that a reader of a node opens, its mean over the nodes, and the worst."""
+    """A table in numbers. A reader of one node opens `opened_per_node` files on average, and `opened_at_worst` at most."""
 
     data_files: int
     small_files: int
@@ -40,7 +40,7 @@ class Census:
 
 
 class LiveFiles:
-    """Reads the live files of one table again and again; a manifest never changes, so each is read once."""
+    """Reads the live files of one table again and again. A manifest never changes, so it reads each one once."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -56,7 +56,7 @@ class LiveFiles:
             yield from entries
 
     def census(self, small_bytes: int) -> Census:
-        """Count; small is a file of at most `small_bytes`."""
+        """Count the live files. A file of at most `small_bytes` is small."""
         entries = list(self.entries())
         per_node = Counter(entry.node for entry in entries)
         data = sum(entry.content is DataFileContent.DATA for entry in entries)

@@ -29,7 +29,7 @@ from compaction_pipeline.demo.watch import Watch
 
 
 def run_once(options: DemoOptions) -> int:
-    """Answers the exit code: 0 only when the proof is whole."""
+    """Run the demo once, and answer its exit code: 0 only when every comparison holds."""
     started, since = time.monotonic(), datetime.now(timezone.utc)
     with Processes() as writers:
         _write_backlog(writers, options)
@@ -41,7 +41,7 @@ def run_once(options: DemoOptions) -> int:
         register_catalog(services, options)
         with Processes() as processes:
             start_dagster(processes, options)
-            watch.say(f"Dagster is starting at {options.address}; its log: {options.logs / 'dagster.log'}")
+            watch.say(f"Dagster is starting at {options.address}, and its log is {options.logs / 'dagster.log'}")
             left = wait_until_quiet(
                 lambda: work_left(services, options),
                 tick=lambda: _tick(processes, options),

@@ -1,4 +1,4 @@
-"""What a person may choose about the demo, and where each of its files lies. Read from the environment once."""
+"""What a person may choose about the demo, and where its files are. The environment is read once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from compaction_pipeline.core.errors import ConfigError
 
 CATALOG = "demo"
-"""Name of the demo's catalog, in PyIceberg and registered with us."""
+"""The name of the demo's catalog, in PyIceberg and in our state database."""
 
-# Everything else that a person has set for tables of their own must not reach the demo.
+# A person may have set other variables for tables of their own. They must not reach the demo.
 _KEPT_VARIABLES = ("COMPACTION_LOG_LEVEL", "COMPACTION_MERGE_ENGINE")
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """`once`: write a backlog, let the sensors work it off, compare, end. Paths are absolute."""
+    """The options of one demo. With `once`, it writes a backlog, lets the sensors work it off, compares, and ends. Paths are absolute."""
 
     root: Path
     port: int = 3000
@@ -38,12 +38,12 @@ class DemoOptions:
 
     @property
     def changes(self) -> Path:
-        """Folder of the change logs, one per table."""
+        """The folder of the change logs. Each table has one."""
         return self.root / "changes"
 
     @property
     def home(self) -> Path:
-        """COMPACTION_HOME."""
+        """The value of COMPACTION_HOME."""
         return self.root / "home"
 
     @property
@@ -52,7 +52,7 @@ class DemoOptions:
 
     @property
     def logs(self) -> Path:
-        """What Dagster and the writers print."""
+        """The folder of what Dagster and the writers print."""
         return self.root / "logs"
 
     @property
@@ -66,7 +66,7 @@ class DemoOptions:
 
 
 def read_options(environment: Mapping[str, str] = os.environ) -> DemoOptions:
-    """PORT, ONCE and COMPACTION_DEMO_HOME (default: `.demo` here). ConfigError for a value that breaks its rule."""
+    """Read PORT, ONCE and COMPACTION_DEMO_HOME, which is `.demo` here by default. Raises ConfigError for a value that breaks its rule."""
     return DemoOptions(
         root=Path(environment.get("COMPACTION_DEMO_HOME") or ".demo").absolute(),
         port=_number(environment, "PORT", 3000, 1, 65535),

@@ -1,4 +1,4 @@
-"""The product as the demo uses it: registered catalog, `dagster dev`, and the questions whether work is left and who did it."""
+"""What the demo does with the product: it registers a catalog, starts `dagster dev`, and asks what work is left and who did it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _SENSOR_TAG = "dagster/sensor_name"
 
 
 def open_services(options: DemoOptions) -> Services:
-    """The demo's own state; no setting of the person's own reaches it."""
+    """Services on the demo's own state database. Settings of the person do not reach it."""
     return Services(Settings(home=options.home, state_url=None, spark_remote=None))
 
 
 def register_catalog(services: Services, options: DemoOptions) -> None:
-    """Register the demo's catalog unless an earlier demo has."""
+    """Register the demo's catalog, unless an earlier demo has registered it."""
     if CATALOG not in {entry.name for entry in services.list_catalogs.entries()}:
         services.explore_catalogs.register(catalog_entry(options))
 
 
 def start_dagster(processes: Processes, options: DemoOptions) -> Child:
-    """Webserver, daemon with all sensors, code location; history in the demo's own DAGSTER_HOME."""
+    """Start the webserver, the daemon with all sensors, and the code location. Their history is in the demo's own DAGSTER_HOME."""
     shutil.copyfile(Path(__file__).with_name("dagster.yaml"), options.dagster_home / "dagster.yaml")
     return processes.start(
         "dagster dev", dagster_command(options.port), child_environment(options), options.root, options.logs / "dagster.log"
@@ -46,7 +46,7 @@ def start_dagster(processes: Processes, options: DemoOptions) -> Child:
 
 
 def ui_answers(options: DemoOptions) -> bool:
-    """Whether the webserver is up."""
+    """True when the webserver answers."""
     try:
         with urllib.request.urlopen(f"{options.address}/server_info", timeout=2) as answer:
             return bool(answer.status == 200)
@@ -55,7 +55,7 @@ def ui_answers(options: DemoOptions) -> bool:
 
 
 def work_left(services: Services, options: DemoOptions) -> WorkLeft:
-    """Ask the planner, on the files that were read last, whether any node of any table is due."""
+    """Ask the planner whether any node of any table is due, going by the files that were read last."""
     tables: dict[str, str] = {}
     newest = newest_snapshots(options)
     for table in TABLES.values():
@@ -76,14 +76,14 @@ def work_left(services: Services, options: DemoOptions) -> WorkLeft:
 
 @dataclass(frozen=True, slots=True)
 class RecordsBySensors:
-    """The committed records, and those of them that a run committed which a sensor had launched (record id → sensor)."""
+    """The committed records. `sensors` has an entry for each of them whose run was launched by a sensor: record id → sensor."""
 
     committed: tuple[CompactionRecord, ...]
     sensors: Mapping[str, str]
 
 
 def records_by_sensors(services: Services, options: DemoOptions, since: datetime) -> RecordsBySensors:
-    """Follow every record committed since then to its run in Dagster and that run to its sensor."""
+    """Find the run of every record that was committed since then, and the sensor that launched the run."""
     found = services.read_records.records(limit=None)
     records = tuple(record for record in found if record.status is RecordStatus.COMMITTED and record.created_at >= since)
     sensors: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""Starts the demo's processes and ends every one of them, whatever they started themselves.
+"""Starts the demo's processes, and ends all of them with everything that they have started.
 
-Each child leads a session of its own, so a Ctrl-C at the terminal reaches this process only and the order of the ending is
-ours: writers first (they finish their commit), then Dagster; SIGTERM, and after a while SIGKILL. (`dagster dev` that gets one
-SIGTERM leaves its children; a JVM and Spark's Python workers outlive a run worker that is killed.)
+Each child leads a session of its own, so Ctrl-C at the terminal reaches only this process. This process ends the writers first, so that
+they finish their commit, and then Dagster. It sends SIGTERM, and after a while SIGKILL. This is needed because `dagster dev` leaves its
+children behind after one SIGTERM, and because a JVM and Spark's Python workers outlive a run worker that is killed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from compaction_pipeline.ending.process_table import ProcessEntry, family, proce
 
 
 class Stopped(BaseException):
-    """A person asked the demo to end. Not an Exception: nothing on the way may swallow it."""
+    """A person asked the demo to end. It is no Exception, so that no `except Exception` on its way swallows it."""
 
 
 class Child:
-    """A process that leads a session of its own; what it prints goes to a file."""
+    """A process that leads a session of its own. It prints to a file."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> None:
         self.name = name
@@ -50,23 +50,23 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code, or None while the process runs."""
         return self._process.poll()
 
     def look(self) -> list[ProcessEntry]:
-        """The running processes of this child; remembers their groups for the time after their parents died."""
+        """The running processes of this child. It remembers their groups, so that they are found when their parents have died."""
         members = family(self.pid, process_table(), self._groups)
-        # Only groups that still have a member: a number that is free again may become a stranger's.
+        # Only groups with a member are kept. The number of an empty group may be given to a stranger.
         self._groups = frozenset(entry.group for entry in members) - {os.getpgrp()}
         return members
 
     def last_words(self, lines: int = 15) -> str:
-        """The end of what it printed."""
+        """The end of what the process printed."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
 class Processes:
-    """The children of the demo; a context that ends them all."""
+    """The children of the demo. As a context manager, it ends all of them."""
 
     def __init__(self) -> None:
         self._children: list[Child] = []
@@ -77,20 +77,20 @@ class Processes:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is Stopped:
             print("\nEnding every process of the demo …", flush=True)
-        # A second Ctrl-C must not leave half of them behind.
+        # A second Ctrl-C must not leave some of them running.
         with _signals_held(deliver=False):
             self.stop()
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Child:
-        """Start one. `stop` ends the one that was started last first."""
-        # A signal between the two lines would leave a child that nobody knows.
+        """Start a child. `stop` ends the children in reverse order."""
+        # A signal between the two lines would leave a child that is not in the list.
         with _signals_held(deliver=True):
             child = Child(name, command, environment, folder, log)
             self._children.append(child)
         return child
 
     def check(self) -> None:
-        """Look at all of them. ConfigError, with its last words, when one has ended by itself."""
+        """Look at all children. When one has ended by itself, raise ConfigError with the end of what it printed."""
         for child in self._children:
             child.look()
             if child.exit_code is not None:
@@ -99,7 +99,7 @@ class Processes:
                 )
 
     def stop(self, grace_seconds: float = 12, kill_seconds: float = 10, orphans_seconds: float = 3) -> None:
-        """End every child and whatever it started: SIGTERM, and SIGKILL for those still there after the grace.
+        """End every child and everything that it started. Send SIGTERM first, and SIGKILL to those that are still there after the grace.
 
         `orphans_seconds`: what processes whose leader has ended get before they are asked, and then made, to end.
         """
@@ -109,7 +109,7 @@ class Processes:
 
 
 def _end(child: Child, grace_seconds: float, kill_seconds: float, orphans_seconds: float) -> None:
-    # The leader alone first: dagster dev and the writers end their own children in order when asked.
+    # Only the leader gets the signal first, because `dagster dev` and the writers end their own children in order.
     child.look()
     if child.exit_code is None:
         _signal([child.pid], signal.SIGTERM)
@@ -127,7 +127,7 @@ def _end(child: Child, grace_seconds: float, kill_seconds: float, orphans_second
 
 
 def _gone(child: Child, seconds: float, orphans_seconds: float | None = None) -> bool:
-    """Wait for all of the child's processes; once the child itself has ended, only `orphans_seconds` for the others."""
+    """Wait for all processes of the child. When the child itself has ended, wait only `orphans_seconds` for the others."""
     deadline = time.monotonic() + seconds
     leader_ended = False
     while time.monotonic() < deadline:
@@ -152,7 +152,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stop_on_signals() -> None:
-    """From now on Ctrl-C, SIGTERM and a closed terminal raise Stopped in the main thread."""
+    """Let Ctrl-C, SIGTERM and a closed terminal raise Stopped in the main thread from now on."""
 
     def stop(number: int, _: FrameType | None) -> None:
         raise Stopped(signal.Signals(number).name)
@@ -162,7 +162,7 @@ def stop_on_signals() -> None:
 
 
 def check_port(port: int) -> None:
-    """ConfigError when another program listens on this port."""
+    """Raise ConfigError when another program listens on this port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -172,13 +172,13 @@ def check_port(port: int) -> None:
 
 
 def dagster_command(port: int) -> list[str]:
-    """`dagster dev`: webserver, daemon and our code location."""
+    """The command line of `dagster dev`, which starts the webserver, the daemon and our code location."""
     return [sys.executable, "-m", "dagster", "dev", "-m", "compaction_pipeline.definitions", "-h", "127.0.0.1", "-p", str(port)]
 
 
 @contextmanager
 def _signals_held(*, deliver: bool) -> Iterator[None]:
-    """Let no signal that asks to stop interrupt this; one that came is delivered at its end, or forgotten."""
+    """Let no request to stop interrupt this block. One that came meanwhile is delivered at the end of the block, or forgotten."""
     came: list[int] = []
     before = {number: signal.signal(number, lambda one, _: came.append(one)) for number in STOP_SIGNALS}
     try:

@@ -1,4 +1,4 @@
-"""When the work is done: nothing due and nothing queued, and still so two ticks later."""
+"""Finds out when all work is done: nothing is due and nothing is queued, and two ticks later this still holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOW_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WorkLeft:
-    """What is still to do: a sentence per table, and the tasks that are not at an end. Empty: nothing."""
+    """What is still to do: a reason for each table with work, and the number of open tasks. Both are empty when nothing is."""
 
     tables: Mapping[str, str]
     open_tasks: int
@@ -23,7 +23,7 @@ class WorkLeft:
 
     @property
     def short(self) -> str:
-        """For a line of progress."""
+        """The same in a few words, for a line of progress."""
         parts = [*self.tables, *([f"{self.open_tasks} tasks in the queue"] if self.open_tasks else [])]
         return ", ".join(parts) or "nothing"
 
@@ -41,7 +41,7 @@ def wait_until_quiet(
     limit: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> WorkLeft:
-    """Wait until nothing is left at two looks a tick apart, or the limit in seconds is over; answers what is left then."""
+    """Wait until two looks, a tick apart, find no work left, or until `limit` seconds are over. Answer the work that is left."""
     deadline = clock() + limit
     quiet, shown = 0, clock()
     while True:

@@ -1,7 +1,7 @@
-"""The demo's three tables: their columns, partitions, properties, and the changes that a writer makes up for them.
+"""The demo's three tables: their columns, partitions and properties, and the changes that a writer makes up for them.
 
-Rows are plain dictionaries by column name. A table with a `key` is upserted (the newest row of a key counts); one without is
-append only.
+Rows are dictionaries by column name. A table with a `key` is upserted, so only the newest row of a key counts. A table without a key
+only grows.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one row: `row` is its newest value, None when it is deleted. `key` names the row for ever."""
+    """One change of one row. `row` is its newest value, or None when it is deleted. `key` names the row for ever."""
 
     key: int | str
     row: Row | None
 
 
 MakeChanges = Callable[[random.Random, datetime, int, int], Sequence[Change]]
-"""(randomness, now, first number never used before, how many) → changes."""
+"""Makes up changes. Its arguments are a source of randomness, the time, the first unused number, and how many changes to make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class DemoTable:
 
     @property
     def key_field_id(self) -> int:
-        """Field id of the key column; only upserted tables have one."""
+        """The field id of the key column. Only upserted tables have one."""
         assert self.key is not None
         return self.schema.find_field(self.key).field_id
 
@@ -90,7 +90,7 @@ def _event_changes(chance: random.Random, now: datetime, first: int, count: int)
 def _order_changes(chance: random.Random, now: datetime, first: int, count: int) -> list[Change]:
     changes: list[Change] = []
     for _ in range(count):
-        # A key changed twice within one commit is what makes Flink write a position delete.
+        # Flink writes a position delete when a key changes twice within one commit.
         again = changes and chance.random() < 0.05
         number = int(changes[-1].key) if again else chance.randrange(1, _ORDERS + 1)
         if chance.random() < 0.08:
@@ -153,13 +153,13 @@ def _no_partition(change: Change) -> Record:
     return Record()
 
 
-# Small on purpose: the demo's files are a few kB, and a person wants to see something within a minute.
+# The sizes are small, because the demo's files have a few kB, and a person wants to see something within a minute.
 PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "self-optimizing.target-size": str(8 * 1024 * 1024),
     "self-optimizing.min-plan-interval": "5000",
     "self-optimizing.commit.interval": "10000",
-    # A commit every few seconds: without these the metadata folder grows faster than the data.
+    # With a commit every few seconds, the metadata would grow faster than the data without these.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }

@@ -1,8 +1,8 @@
 """Reads every row of a demo table and compares it with the change log.
 
-The deletes are applied by code of its own that shares nothing with the kernel that merged the files; slow and plain on purpose.
-Spec, "Scan Planning": a position delete reaches data of its sequence number and older ones, an equality delete older ones only,
-of the same partition, or of any when it is unpartitioned.
+This module applies deletes by itself. It is slow and simple, and shares no code with the kernel that merged the files. By the spec,
+section "Scan Planning", a position delete reaches data files of its own sequence number and of lower ones. An equality delete reaches
+only data files of lower sequence numbers, in the same partition, or in every partition when the delete is unpartitioned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A table beside its change log: rows that a reader does not see, and rows that it sees and should not, with how often."""
+    """A table compared with its change log. `missing` counts rows that a reader should see and does not, `unexpected` the opposite."""
 
     table: str
     rows: int
@@ -62,7 +62,7 @@ def compare(options: DemoOptions, demo_table: DemoTable) -> Comparison:
 
 
 def table_rows(table: Table) -> Counter[str]:
-    """Every row that a reader of the newest snapshot sees, as `row_text`s."""
+    """Every row that a reader of the newest snapshot sees, in the form of `row_text`, with how often it is there."""
     entries = list(LiveFiles(table).entries())
     unpartitioned = {spec_id for spec_id, spec in table.specs().items() if not spec.fields}
     names = {field.field_id: field.name for field in table.schema().fields}
@@ -84,7 +84,7 @@ def table_rows(table: Table) -> Counter[str]:
 
 
 def _positions(table: Table, entries: list[LiveEntry]) -> dict[str, list[tuple[int, int]]]:
-    """(position, sequence of the delete) by data file."""
+    """Deleted positions by data file. Each comes with the sequence number of its delete."""
     positions: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for entry in entries:
         if entry.content is DataFileContent.POSITION_DELETES:
@@ -97,7 +97,7 @@ def _positions(table: Table, entries: list[LiveEntry]) -> dict[str, list[tuple[i
 def _deleted_keys(
     table: Table, entries: list[LiveEntry], unpartitioned: set[int], names: dict[int, str]
 ) -> dict[tuple[tuple[int, str] | None, tuple[str, ...]], dict[Key, int]]:
-    """The newest sequence that deletes a key, by (partition or None for all, columns)."""
+    """The highest sequence number that deletes each key, by partition and columns. None stands for all partitions."""
     newest: dict[tuple[tuple[int, str] | None, tuple[str, ...]], dict[Key, int]] = defaultdict(dict)
     for entry in entries:
         if entry.content is DataFileContent.EQUALITY_DELETES:

@@ -1,4 +1,4 @@
-"""The demo's catalog and its tables, made when they are not there yet."""
+"""The demo's catalog and its tables, which are made when they are not there yet."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from compaction_pipeline.demo.tables import NAMESPACE, PROPERTIES, TABLES, DemoT
 
 
 def catalog_entry(options: DemoOptions) -> CatalogEntry:
-    """What is registered with us under the name `demo`."""
+    """The catalog as the program knows it, under the name `demo`."""
     return CatalogEntry(CATALOG, {"type": "sql", "uri": options.catalog_url, "warehouse": options.warehouse.as_uri()})
 
 
 def open_catalog(options: DemoOptions) -> Catalog:
-    """The catalog as a writer opens it: its database is made when missing, and waits for other writers."""
+    """The catalog as a writer opens it. Its database is made when it is missing, and a writer waits for other writers."""
     catalog = SqlCatalog(CATALOG, **catalog_entry(options).properties)
 
     @event.listens_for(catalog.engine, "connect")
@@ -28,13 +28,13 @@ def open_catalog(options: DemoOptions) -> Catalog:
         connection.execute("pragma journal_mode = wal")
         connection.execute("pragma busy_timeout = 30000")
 
-    # The connection that made the tables is in the pool already, without the settings above.
+    # The pool already has the connection that made the tables, and that one lacks the settings above.
     catalog.engine.dispose()
     return catalog
 
 
 def make_tables(options: DemoOptions) -> None:
-    """Make the namespace and every table that is missing; what is there stays as it is."""
+    """Make the namespace and every table that is missing. Tables that are there stay as they are."""
     catalog = open_catalog(options)
     catalog.create_namespace_if_not_exists(NAMESPACE)
     for table in TABLES.values():
@@ -50,7 +50,7 @@ def open_table(options: DemoOptions, table: DemoTable) -> Table:
 
 
 def newest_snapshots(options: DemoOptions) -> dict[str, int | None]:
-    """The newest snapshot of each table by the table's name; None for a table without any."""
+    """The newest snapshot of each table by the table's name, or None for a table without a snapshot."""
     catalog = open_catalog(options)
     try:
         return {name: catalog.load_table((NAMESPACE, name)).metadata.current_snapshot_id for name in TABLES}

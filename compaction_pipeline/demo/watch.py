@@ -1,4 +1,4 @@
-"""What a person sees while the demo runs: each table as it is, beside what it would be without us."""
+"""What a person sees while the demo runs: each table as it is, and as it would be without compaction."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from compaction_pipeline.demo.tables import PROPERTIES, TABLES
 from compaction_pipeline.demo.warehouse import open_table
 
 _WIDTH = 100
-"""Columns where the output is no terminal."""
+"""The width in characters when the output is no terminal."""
 
 
 def small_bytes() -> int:
-    """The size up to which a file of the demo's tables is small."""
+    """A file of the demo's tables is small up to this size."""
     properties = resolve_properties(PROPERTIES, {})
     return properties.target_size_bytes // properties.fragment_ratio
 
 
 class Watch:
-    """Counts the live files of all tables again and again and prints them."""
+    """Counts the live files of all tables, again and again, and prints the numbers."""
 
     def __init__(self, options: DemoOptions) -> None:
         self._options = options
@@ -39,7 +39,7 @@ class Watch:
         return {name: files.census(self._small_bytes) for name, files in self._files.items()}
 
     def show(self, title: str, counted: Mapping[str, Census] | None = None) -> None:
-        """Print all tables; `counted` where they were counted already."""
+        """Print the numbers of all tables. `counted` has them when they were counted before."""
         self._console.print(title, markup=False, style="bold", soft_wrap=True)
         table = Table(box=None, pad_edge=False)
         table.add_column("table")

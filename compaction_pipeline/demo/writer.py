@@ -18,12 +18,12 @@ from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.writers import Writer
 
 _PAUSE_SECONDS = (2.0, 4.0)
-# Commits between two expiries: each rewrites the whole metadata file, which grows with every snapshot.
+# Commits between two expiries of snapshots. Each expiry rewrites the whole metadata file, which grows with every snapshot.
 _EXPIRE_EVERY = 100
 
 
 def main(arguments: list[str]) -> int:
-    """Write; answers the exit code."""
+    """Write until asked to stop, and answer the exit code."""
     if len(arguments) not in (1, 2) or arguments[0] not in TABLES:
         print(f"usage: python -m compaction_pipeline.demo.writer {{{','.join(TABLES)}}} [FILES]", file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
 """Commits batches of changes the way Flink's Iceberg sink does.
 
-Per subtask and partition one data file with every row of the batch. An upserted key gets an equality delete (it reaches older
-snapshots only); a key changed twice within the batch, a position delete of its earlier row in the same snapshot.
+Each subtask writes one data file for each partition, with every row of the batch. An upserted key gets an equality delete, which reaches
+only older snapshots. A key that changes twice within the batch gets a position delete of its earlier row, in the same snapshot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEPT_HISTORY = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """The files of one batch; nothing is committed yet."""
+    """The files of one batch, which is not yet committed."""
 
     data: tuple[OutputFile, ...]
     position_deletes: tuple[OutputFile, ...]
@@ -58,7 +58,7 @@ class Writer:
         return self._log.files_written()
 
     def commit_batch(self, now: datetime | None = None) -> int:
-        """Make up a batch, log it, commit it; answers its number of files."""
+        """Make up a batch, log it and commit it. Answer how many files it has."""
         changes = self._demo_table.make_changes(
             self._random, now or datetime.now(timezone.utc), self._log.changes() + 1, self._demo_table.changes_per_commit
         )
@@ -77,7 +77,7 @@ class Writer:
         return len(files)
 
     def expire_snapshots(self, now: datetime | None = None) -> None:
-        """Forget snapshots older than half an hour, as every long-running table needs; a lost race is left to the next time."""
+        """Expire snapshots that are older than half an hour. When another commit comes first, the next expiry tries again."""
         self._table.refresh()
         before = (now or datetime.now(timezone.utc)) - _KEPT_HISTORY
         try:
@@ -90,7 +90,7 @@ class Writer:
 
 
 def files_of_batch(table: Table, batch_id: str) -> int | None:
-    """How many files the snapshot of this batch added; None when the table has no such snapshot."""
+    """How many files the snapshot of this batch added, or None when the table has no such snapshot."""
     table.refresh()
     for snapshot in table.snapshots():
         summary = snapshot.summary

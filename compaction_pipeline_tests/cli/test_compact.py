@@ -318,7 +318,7 @@ def test_the_command_after_an_interrupt_distinguishes_merged_work_that_it_found_
     told = desk.type("compact", TABLE, "--type", "full").stdout
     newest, oldest = (record["record_id"] for record in desk.json("record", "list"))
     before, of_this = told.split(f"record {newest}")
-    assert f"record {oldest} is of 1 task merged before this command began:" in before
+    assert f"record {oldest} commits 1 task, merged before this command began:" in before
     assert "1 committed of 1" in before
     assert "1 committed of 1" in of_this
     assert "merged before" not in of_this
@@ -343,7 +343,7 @@ def test_a_commit_that_is_cut_before_the_table_changes_says_where_its_tasks_went
     assert oldest["status"] == "FAILED"
     assert oldest["reason"].startswith("cut off before the table was changed (")
     assert oldest["reason"].endswith("; what it would have committed goes into a later record")
-    assert f"record {newest['record_id']} is of 2 tasks merged before this command began:" in told
+    assert f"record {newest['record_id']} commits 2 tasks, merged before this command began:" in told
     assert f"record {oldest['record_id']}" not in told
     assert len(desk.ids(table)) == 24
 

@@ -1,4 +1,4 @@
-"""`catalog add | list | remove`: which catalogs are looked after."""
+"""`catalog add | list | remove`: which catalogs the program looks after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import count_text
 
 _HELP = (
-    "Register the catalogs whose tables are looked after."
+    "Register the catalogs whose tables the program looks after."
     "\n\nExamples:\n\n  compaction-pipeline catalog list\n  compaction-pipeline catalog add --help"
 )
 catalogs = typer.Typer(
@@ -33,11 +33,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 @catalogs.command(epilog=GLOBAL_HELP)
 def add(
     context: typer.Context,
-    name: str = typer.Argument(help="The name that the catalog gets here: the first level of TABLE."),
+    name: str = typer.Argument(help="The name that the catalog gets here. It becomes the first level of TABLE."),
     properties: list[str] = typer.Option(
-        [], "--property", "-p", metavar="KEY=VALUE", help="A property of PyIceberg's catalogs; may be repeated."
+        [], "--property", "-p", metavar="KEY=VALUE", help="A property of PyIceberg's catalogs. Repeat the option for each property."
     ),
-    observe: bool = typer.Option(False, "--observe", help="Only measure and plan its tables, never execute. Begin this way."),
+    observe: bool = typer.Option(False, "--observe", help="Only measure and plan its tables, and change none of them. Begin this way."),
 ) -> None:
     """Register a catalog that PyIceberg can open, and list its tables.
 
@@ -53,9 +53,9 @@ def add(
         try:
             session.services.check_catalog.read_first(tables)
         except AccessDenied as error:
-            # The right to one table may be missing and that to others not.
+            # Other tables of the catalog may still let us in.
             session.output.say(f"warning: catalog {name} is registered, but its storage does not let us in: {error}")
-        mode = "observed only: nothing is executed" if observe else "compacted from now on"
+        mode = "only observed: no table is changed" if observe else "compacted from now on"
         namespaces = {table.namespace for table in tables}
         counts = f"{count_text(len(tables), 'table')} in {count_text(len(namespaces), 'namespace')}"
         session.output.answer(
@@ -67,7 +67,7 @@ def add(
 
 @catalogs.command("list", epilog=GLOBAL_HELP)
 def list_(context: typer.Context) -> None:
-    """Show the registered catalogs; secrets are masked.
+    """Show the registered catalogs. Secrets are masked.
 
     Examples:
 
@@ -82,7 +82,7 @@ def list_(context: typer.Context) -> None:
 
 @catalogs.command(epilog=GLOBAL_HELP)
 def remove(context: typer.Context, name: str = typer.Argument(help="The catalog to forget.")) -> None:
-    """Forget a catalog and all that is known of its tables. The tables themselves are not touched.
+    """Forget a catalog and everything that is known of its tables. The tables themselves stay as they are.
 
     Examples:
 
@@ -90,7 +90,7 @@ def remove(context: typer.Context, name: str = typer.Argument(help="The catalog 
     """
     with Session(context) as session:
         session.services.remove_catalog.remove(name)
-        session.output.answer({"catalog": name, "removed": True}, f"catalog {name} is forgotten; its tables were not touched")
+        session.output.answer({"catalog": name, "removed": True}, f"catalog {name} is forgotten; its tables stay as they are")
 
 
 def _valid_name(name: str) -> str:
@@ -106,7 +106,7 @@ def _parsed(properties: list[str]) -> dict[str, str]:
     for text in properties:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            # The text may hold a secret: only its length is told.
+            # The text may hold a secret, so the error tells only its length.
             raise ConfigError(f"a -p of {len(text)} characters is not key=value, e.g. -p type=sql")
         if key.strip() in parsed:
             raise ConfigError(f"-p {key.strip()}=… is given twice: give it once")

@@ -1,4 +1,4 @@
-"""`plan` and `compact`: what would be done, and doing it now."""
+"""`plan` and `compact`: show what would be done, and do it now."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ commands = command_group()
 
 
 class TypeChoice(str, Enum):
-    """`--type`, in the lower case of a command line."""
+    """The values of `--type`, in the lower case of a command line."""
 
     MINOR = "minor"
     MAJOR = "major"
     FULL = "full"
 
 
-_TYPE = typer.Option(None, "--type", case_sensitive=False, help="Do only this kind of work and ignore thresholds; a gain is still needed.")
+_TYPE = typer.Option(None, "--type", case_sensitive=False, help="Do only this kind of work, and ignore thresholds. A gain is still needed.")
 _SNAPSHOT_PROPERTY = typer.Option(
     [],
     "--snapshot-property",
     metavar="KEY=VALUE",
-    help="Put this into the summary of the snapshots that commit what is planned now; may be repeated.",
+    help="Put this into the summary of the snapshots that commit this plan. Repeat the option for each property.",
 )
 _WHERE = typer.Option(
     None,
     "--where",
     metavar="PARTITION",
-    help="Only these partitions: field=value, several joined by ',' or '/', or a node's key. A value may hold ',', '/' and '='.",
+    help="Only these partitions: field=value, several pairs joined by ',' or '/', or a node's key. A value may hold ',', '/' and '='.",
 )
 
 
@@ -67,7 +67,7 @@ def plan(
     kind: TypeChoice | None = _TYPE,
     where: str | None = _WHERE,
 ) -> None:
-    """Show what `compact` would do now, and why every other node is left alone. Nothing is done.
+    """Show what `compact` would do now, and why every other node is left alone. The command changes nothing.
 
     Examples:
 
@@ -92,7 +92,7 @@ def compact(
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be done."),
     snapshot_property: list[str] = _SNAPSHOT_PROPERTY,
 ) -> None:
-    """Refresh, plan, merge and commit a table now. Without --type the table's own thresholds decide.
+    """Read, plan, merge and commit a table now. Without --type, the table's own thresholds decide.
 
     Examples:
 
@@ -158,7 +158,7 @@ def _compacted(
 
 
 def _must_be_valid(session: Session, made: CompactionPlan) -> None:
-    """Tell people of a property out of bounds as of any other bad input; programs get it as the answer's reason, with its code."""
+    """Raise ConfigError for people when a property of the table breaks its rule. Programs get that as the reason of the answer."""
     if made.reason.code is PlanReasonCode.INVALID_PROPERTY and not session.output.as_json:
         raise ConfigError(made.reason.text)
 
@@ -174,7 +174,7 @@ def _before(session: Session, table: TableIdentifier) -> TableBefore:
     try:
         overview = session.services.read_tables.table(table).overview
     except CompactionError:
-        # Not known, or the state database is down: that is the answer's reason already.
+        # The table is unknown, or the state database is down. The reason of the answer says so already.
         return TableBefore()
     return TableBefore(overview.snapshot_id, overview.metrics, overview.paused)
 
@@ -183,7 +183,9 @@ def _records_rendered(records: Sequence[CompactionRecord], earlier: Collection[s
     rendered: list[RenderableType] = []
     for record in records:
         if record.record_id in earlier:
-            rendered.append(f"record {record.record_id} is of {count_text(len(record.task_ids), 'task')} merged before this command began:")
+            rendered.append(
+                f"record {record.record_id} commits {count_text(len(record.task_ids), 'task')}, merged before this command began:"
+            )
         rendered.append(record_table(record))
     return rendered
 
@@ -194,7 +196,7 @@ def _plan_rendered(made: CompactionPlan, asked: bool) -> list[RenderableType]:
     others = len(left_alone(made)) - len(alone)
     if made.tasks:
         rendered.append(plan_tasks_table(made))
-        # Where the planner had no need to look at the other nodes its figures are of those asked for.
+        # The planner may have looked only at the nodes that were asked for. Then its figures are those of these nodes.
         where = " in the nodes asked for" if asked and not others else ""
         files, deletes = count_text(made.predicted_files, "data file"), count_text(made.predicted_delete_files, "delete file")
         rendered.append(f"after it{where}: {files}, {deletes}")

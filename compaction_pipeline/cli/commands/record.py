@@ -1,4 +1,4 @@
-"""`record list | show`, `status`: what was done, and how things stand."""
+"""`record list | show`, `status`: what our commits did, and how everything stands."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import count_text
 
 records = typer.Typer(
     no_args_is_help=True,
-    help="Look at compaction records: what each commit of ours did.\n\nExamples:\n\n  compaction-pipeline record list lake.shop.orders",
+    help=(
+        "Look at compaction records, which tell what each commit of ours did."
+        "\n\nExamples:\n\n  compaction-pipeline record list lake.shop.orders"
+    ),
     epilog=GLOBAL_HELP,
 )
 commands = command_group()
@@ -26,8 +30,8 @@ commands.add_typer(records, name="record")
 @records.command("list", epilog=GLOBAL_HELP)
 def list_(
     context: typer.Context,
-    table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table."),
-    limit: int = typer.Option(20, "--limit", "-n", min=1, max=1_000_000, help="Show at most this many, the newest first."),
+    table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table."),
+    limit: int = typer.Option(20, "--limit", "-n", min=1, max=1_000_000, help="Show at most so many records."),
 ) -> None:
     """List records, newest first.
 
@@ -43,8 +47,10 @@ def list_(
 
 
 @records.command(epilog=GLOBAL_HELP)
-def show(context: typer.Context, record: str = typer.Argument(help="The record's id, or a beginning of it that fits one only.")) -> None:
-    """Show one record: figures, durations, tasks, attempts, conflicts.
+def show(
+    context: typer.Context, record: str = typer.Argument(help="The record's id, or the beginning of it if no other id begins so.")
+) -> None:
+    """Show one record: its figures, durations, tasks, attempts and conflicts.
 
     Examples:
 
@@ -61,9 +67,9 @@ def show(context: typer.Context, record: str = typer.Argument(help="The record's
 
 @commands.command(epilog=GLOBAL_HELP)
 def status(context: typer.Context) -> None:
-    """Show how things stand: tables, the worst nodes and why, what runs now, the queue, the newest records.
+    """Show how everything stands: the tables, the worst nodes, the tasks that run, the queue and the newest records.
 
-    Reads the state database only, so it answers at once.
+    The command reads only the state database, so it answers at once.
 
     Examples:
 
@@ -75,7 +81,7 @@ def status(context: typer.Context) -> None:
         if not now.catalogs:
             session.output.say(NO_CATALOG)
         unsettled = (
-            f"{len(now.unsettled)} record(s) not settled: the next tick or command reads the table to find out"
+            f"{count_text(len(now.unsettled), 'record')} not settled: the next tick or command reads the table to find out"
             if now.unsettled
             else "every record is settled"
         )
@@ -97,12 +103,12 @@ def status(context: typer.Context) -> None:
             *([tasks_table(now.executing, "executing")] if now.executing else []),
             *([records_table(now.records)] if now.records else []),
             queue_line(now.queue),
-            f"{now.due} of {now.nodes} node(s) due; {unsettled}",
+            f"{now.due} of {count_text(now.nodes, 'node')} due; {unsettled}",
         )
 
 
 def task_value(task: CompactionTask) -> dict[str, object]:
-    """One task as JSON, without its file lists."""
+    """One task as JSON. Its lists of files are left out."""
     return {
         "task": task.task_id,
         "table": str(task.table),

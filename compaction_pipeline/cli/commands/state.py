@@ -1,4 +1,4 @@
-"""`state upgrade`, `doctor`: the state database's version, and what keeps this set-up from working."""
+"""`state upgrade`, `doctor`: the version of the state database, and what keeps this set-up from working."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from compaction_pipeline.cli.masking import masked_text
 from compaction_pipeline.cli.render import findings_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
+from compaction_pipeline.core.words import count_text
 
 _SPARK = (4, 1)
 
 state = typer.Typer(
-    no_args_is_help=True, help="Care for the state database.\n\nExamples:\n\n  compaction-pipeline state upgrade", epilog=GLOBAL_HELP
+    no_args_is_help=True, help="Look after the state database.\n\nExamples:\n\n  compaction-pipeline state upgrade", epilog=GLOBAL_HELP
 )
 commands = command_group()
 commands.add_typer(state, name="state")
@@ -30,7 +31,9 @@ commands.add_typer(state, name="state")
 
 @state.command(epilog=GLOBAL_HELP)
 def upgrade(context: typer.Context) -> None:
-    """Bring the state database to this version. SQLite does that by itself (after a backup copy); PostgreSQL needs this command.
+    """Bring the state database to this version.
+
+    PostgreSQL needs this command. SQLite is upgraded without it, after a backup copy.
 
     Examples:
 
@@ -48,12 +51,12 @@ def upgrade(context: typer.Context) -> None:
 @commands.command(epilog=GLOBAL_HELP)
 def doctor(
     context: typer.Context,
-    spark: bool = typer.Option(False, "--spark", help="Start Spark and run one task there too."),
-    write_check: bool = typer.Option(False, "--write-check", help="Write and delete one tiny file in a table of each catalog too."),
+    spark: bool = typer.Option(False, "--spark", help="Also start Spark, and run one task there."),
+    write_check: bool = typer.Option(False, "--write-check", help="Also write and delete one tiny file in a table of each catalog."),
 ) -> None:
-    """Say what is wrong with this set-up, and how to mend it: Python, Java, Spark, DAGSTER_HOME, state database, catalogs, storage.
+    """Say what is wrong with this set-up, and how to mend it: Python, Java, Spark, DAGSTER_HOME, state database, catalogs and storage.
 
-    Ends with 1 when something is wrong. Nothing is written to storage without --write-check.
+    The command ends with 1 when something is wrong. It writes to storage only with --write-check.
 
     Examples:
 
@@ -103,7 +106,7 @@ def _catalog(session: Session, name: str, write_check: bool) -> Probe:
     def probe() -> str:
         tables = session.services.check_catalog.check(name, write_check)
         done = "read and written" if write_check else "read"
-        return f"{len(tables)} table(s)" + (f"; the files of {tables[0]} can be {done}" if tables else "")
+        return count_text(len(tables), "table") + (f"; the files of {tables[0]} can be {done}" if tables else "")
 
     return _spoken(probe)
 
@@ -118,14 +121,14 @@ def _spark_version() -> str:
 def _folder_problem(folder: str) -> str | None:
     path = Path(folder)
     if not path.is_absolute():
-        return "is no absolute path; Dagster refuses it"
+        return "is no absolute path, and Dagster refuses it"
     if not path.is_dir():
         return "is no folder"
     return None if os.access(path, os.W_OK | os.X_OK) else "cannot be written by this user"
 
 
 def _spoken(probe: Probe) -> Probe:
-    """A probe whose unexpected failure is a finding too: doctor must not be the patient."""
+    """Turn any unexpected failure of a probe into a finding, so that `doctor` itself never fails."""
 
     def spoken() -> str:
         try:

@@ -1,4 +1,4 @@
-"""`table list | show`, `pause`, `resume`: what is known of tables, and leaving them alone for a while."""
+"""`table list | show`, `pause`, `resume`: what is known of tables, and whether they are left alone for a while."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.read_tables import TableDetail
 
 _HELP = (
-    "Look at tables: nodes, files, properties in force, and why they are as they are."
+    "Look at tables: their nodes and files, their properties in force, and the reasons for their health."
     "\n\nExamples:\n\n  compaction-pipeline table list\n  compaction-pipeline table show lake.shop.orders"
 )
 tables = typer.Typer(
@@ -35,10 +35,12 @@ commands.add_typer(tables, name="table")
 @tables.command("list", epilog=GLOBAL_HELP)
 def list_(
     context: typer.Context,
-    catalog: str | None = typer.Option(None, "--catalog", help="Only this catalog."),
-    refresh: bool = typer.Option(False, "--refresh", help="Read what is new in every table first."),
+    catalog: str | None = typer.Option(None, "--catalog", help="Only the tables of this catalog."),
+    refresh: bool = typer.Option(False, "--refresh", help="First read what is new in every table."),
 ) -> None:
-    """List the tables of the registered catalogs, with figures as last measured. With --refresh it fails when a table cannot be read.
+    """List the tables of the registered catalogs, with the figures of the last measurement.
+
+    With --refresh the command fails when a table cannot be read.
 
     Examples:
 
@@ -48,7 +50,7 @@ def list_(
     with Session(context) as session:
         explored = session.services.explore_catalogs.explore(catalog)
         for name, why in explored.failed:
-            session.output.say(f"warning: catalog {name} was not listed, its tables are shown as last seen: {why}")
+            session.output.say(f"warning: catalog {name} could not be listed, so its tables are shown as they were seen last: {why}")
         failed = session.refresh_all(catalog) if refresh else 0
         found = session.services.read_tables.tables(catalog)
         session.output.answer([table_value(item) for item in found], tables_table(found) if found else "no tables")
@@ -65,7 +67,7 @@ def show(
     table: str = typer.Argument(help=TABLE_HELP),
     files: bool = typer.Option(True, "--files/--no-files", help="List every live file too."),
 ) -> None:
-    """Show one table: its nodes and why each is as it is, its files, the properties in force, the newest records.
+    """Show one table: its nodes with the reasons for their health, its files, its properties in force, and its newest records.
 
     Examples:
 
@@ -92,8 +94,8 @@ def show(
 
 
 @commands.command(epilog=GLOBAL_HELP)
-def pause(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table.")) -> None:
-    """Leave a table, or all, alone: it is measured, nothing is planned. Tasks that run now still end.
+def pause(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table.")) -> None:
+    """Leave one table alone, or all. Paused tables are measured, but nothing is planned. Tasks that run now still end.
 
     Examples:
 
@@ -104,8 +106,8 @@ def pause(context: typer.Context, table: str | None = typer.Argument(None, help=
 
 
 @commands.command(epilog=GLOBAL_HELP)
-def resume(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it: every table.")) -> None:
-    """Look after a paused table, or all, again.
+def resume(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table.")) -> None:
+    """Look after a paused table again, or after all of them.
 
     Examples:
 
@@ -136,7 +138,7 @@ def table_value(item: TableOverview) -> dict[str, object]:
         "paused": item.paused,
         "snapshot": item.snapshot_id,
         "nodes": item.nodes,
-        # Never read: 0 would be a claim.
+        # Nobody knows the figures of a table that was never read, so they are not 0.
         **(_metrics_value(item) if item.is_read else dict.fromkeys(_metrics_value(item))),
     }
 
@@ -157,7 +159,7 @@ def node_value(node: NodeOverview) -> dict[str, object]:
 
 
 def detail_value(detail: TableDetail, with_files: bool) -> dict[str, object]:
-    """Everything of one table as JSON; durations of properties in ms."""
+    """Everything of one table as JSON. Durations are in ms."""
     properties = detail.properties
     value: dict[str, object] = {
         **table_value(detail.overview),

@@ -1,7 +1,7 @@
-"""Judges what compaction promised: are rows preserved, small files gone, files of the right size, commits on time and in the table.
+"""Judges what compaction promises: rows are preserved, small files go, files have the right size, and commits are on time.
 
-Reads the state database; only `record_matches_table` reads table metadata too. Each judgement looks at *all* nodes or tables and
-names those that fail, so that a good one never hides a bad one. Changes nothing.
+It reads the state database; only `record_matches_table` reads table metadata too. Each judgement looks at *all* nodes or tables and names
+those that fail, so a good one never hides a bad one. It changes nothing.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
 from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
+from compaction_pipeline.core.words import bytes_text, duration_text
 
 LATEST_TASKS = 1000
-"""Committed tasks that `target_file_size` looks at: more than a day of a busy deployment, and read in well under a second."""
+"""The number of committed tasks that `target_file_size` looks at. A busy deployment makes fewer in a day, and reading them takes less
+than a second."""
 
 LEAST_GRACE = timedelta(minutes=1)
-"""A commit is never called late before this: below it a tick of a sensor decides, not a fault."""
+"""A commit is not called late before this time. A shorter delay may only mean that a sensor has not ticked yet."""
 
 _NOT_MERGED = (TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.EXECUTING)
-_OVERSIZE = 1.5  # Of the target: the writer folds a remainder below the fragment size (≤ half the target) into its last file.
+# A writer adds a remainder below the fragment size, which is at most half the target, to its last file.
+_OVERSIZE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One node or table that fails and why. `node` is None when the table as a whole fails."""
+    """A node or a table that fails, and why. `node` is None when the whole table fails."""
 
     table: TableIdentifier
     node: TableNode | None
@@ -46,7 +49,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`judged` nodes (or tables) were looked at, `failures` name those that fail; worst or oldest first."""
+    """The result of looking at `judged` nodes or tables. `failures` has those that fail, the worst or the oldest first."""
 
     subject: str
     judged: int
@@ -58,7 +61,7 @@ class Judgement:
 
     @property
     def text(self) -> str:
-        """One sentence with numbers, and the first failure."""
+        """One sentence with numbers and the first failure."""
         if self.passed:
             return f"all {self.judged} {self.subject} pass" if self.judged else f"no {self.subject} to judge yet"
         first = self.failures[0]
@@ -80,17 +83,17 @@ class JudgeCompaction:
         self._clock = clock
 
     def rows_preserved(self) -> Judgement:
-        """No node's last merge wrote other rows than it read; such a node stays red until it succeeds."""
+        """No last merge of a node wrote other rows than it read. Such a node fails until a merge of it is committed."""
         nodes = self._tables.nodes()
         tried = [task for task in self._tasks.tasks(statuses=_NOT_MERGED) if task.attempt]
         return rows_preserved(nodes, [(task, self._tasks.attempts(task.task_id)) for task in tried])
 
     def small_files_left(self) -> Judgement:
-        """No node holds as many small files as make a minor due."""
+        """No node has so many small files that a MINOR is due."""
         return small_files_left(self._compacted_nodes())
 
     def target_file_size(self) -> Judgement:
-        """The files that each node's newest merges wrote are as large as the table wants them."""
+        """The newest merges of each node wrote files of the size that the table asks for."""
         return target_file_size(self._tasks.tasks(statuses=(TaskStatus.COMMITTED,), limit=LATEST_TASKS))
 
     def commits_on_time(self) -> Judgement:
@@ -100,7 +103,7 @@ class JudgeCompaction:
         return commits_on_time([(task, self._prepared_at(task)) for task in prepared], intervals, self._clock())
 
     def record_matches_table(self, deadline: datetime | None = None) -> Judgement:
-        """The newest committed record of each table is what the table itself says; past `deadline` the rest is left for next time."""
+        """The newest committed record of each table agrees with the table's metadata. After `deadline` no further table is judged."""
         failures, judged = [], 0
         for state in self._tables.states():
             record = self._newest_committed(state.table)
@@ -132,10 +135,10 @@ class JudgeCompaction:
                 own = state.layout.properties if state.layout is not None else {}
                 yield state.table, (state, resolve_properties(own, entry.properties))
             except (ConfigError, NotFoundError):
-                continue  # The table is stopped and says why; `table_health` shows it.
+                continue  # `table_health` shows why this table is stopped.
 
     def _compacted_nodes(self) -> Iterable[tuple[NodeState, TableProperties]]:
-        """Nodes of tables that we compact: a refused, paused, disabled or observed one promises nothing."""
+        """The nodes of all tables that are compacted. Refused, paused, disabled and observed tables are not judged."""
         observed = {entry.name for entry in self._catalogs.entries() if entry.observe}
         properties = {
             table: found
@@ -146,7 +149,7 @@ class JudgeCompaction:
 
 
 def rows_preserved(nodes: Sequence[NodeState], tried: Iterable[tuple[CompactionTask, Sequence[TaskAttempt]]]) -> Judgement:
-    """Tasks, with their attempts, of which one ended in a digest mismatch and whose node has not been committed since."""
+    """Fail each node that had a digest mismatch and no commit since. `tried` are tasks with all their attempts."""
     done = {(node.table, node.node): max(node.last_done.values(), default=None) for node in nodes}
     failures: dict[tuple[TableIdentifier, TableNode], Failure] = {}
     for task, attempts in tried:
@@ -163,7 +166,7 @@ def rows_preserved(nodes: Sequence[NodeState], tried: Iterable[tuple[CompactionT
 
 
 def small_files_left(nodes: Iterable[tuple[NodeState, TableProperties]]) -> Judgement:
-    """Small data files, or small delete files, at or above the count that makes a minor due; most first."""
+    """Fail each node whose small data files, or small delete files, make a MINOR due. The node with the most comes first."""
     judged, failing = 0, []
     for node, properties in nodes:
         judged += 1
@@ -171,14 +174,14 @@ def small_files_left(nodes: Iterable[tuple[NodeState, TableProperties]]) -> Judg
         if small >= properties.minor_file_count:
             word = "data" if node.metrics.small_data_files >= node.metrics.small_delete_files else "delete"
             failing.append(
-                (small, Failure(node.table, node.node, f"{small} small {word} files, {properties.minor_file_count} make a minor due"))
+                (small, Failure(node.table, node.node, f"{small} small {word} files, {properties.minor_file_count} make a MINOR due"))
             )
     failing.sort(key=lambda item: -item[0])
     return Judgement("nodes", judged, tuple(failure for _, failure in failing))
 
 
 def target_file_size(tasks: Iterable[CompactionTask]) -> Judgement:
-    """Outputs of each node's newest plan. One file below the target per task is right: a remainder, or all there was."""
+    """Judge the files that the newest plan of each node wrote. Each task may write one file below the target, which is its remainder."""
     newest: dict[tuple[TableIdentifier, TableNode], str] = {}
     failures: dict[tuple[TableIdentifier, TableNode], Failure] = {}
     for task in tasks:
@@ -191,10 +194,14 @@ def target_file_size(tasks: Iterable[CompactionTask]) -> Judgement:
         sizes = sorted(output.file_size_bytes for output in task.result.outputs if output.content is FileContent.DATA)
         below = sum(size < target * TableProperties().min_target_size_ratio for size in sizes)
         if sizes and sizes[-1] > target * _OVERSIZE:
-            failures[key] = Failure(*key, f"task {task.task_id} wrote a file of {sizes[-1]} bytes, {target} wanted")
+            failures[key] = Failure(
+                *key, f"task {task.task_id} wrote a file of {bytes_text(sizes[-1])}, and the target is {bytes_text(target)}"
+            )
         elif below > 1:
             failures[key] = Failure(
-                *key, f"task {task.task_id} wrote {below} undersized files of {len(sizes)}, smallest {sizes[0]} bytes, {target} wanted"
+                *key,
+                f"task {task.task_id} wrote {below} undersized files of {len(sizes)}: the smallest has {bytes_text(sizes[0])}, "
+                f"and the target is {bytes_text(target)}",
             )
     return Judgement("nodes", len(newest), tuple(failures.values()))
 
@@ -202,7 +209,10 @@ def target_file_size(tasks: Iterable[CompactionTask]) -> Judgement:
 def commits_on_time(
     prepared: Iterable[tuple[CompactionTask, datetime]], intervals: Mapping[TableIdentifier, timedelta], now: datetime
 ) -> Judgement:
-    """The oldest Prepared task of each table, and since when it is, against twice its commit interval, at least a minute."""
+    """Fail each table whose oldest Prepared task has waited longer than twice the commit interval, and longer than a minute.
+
+    `prepared` are tasks with the time since when they are Prepared.
+    """
     oldest: dict[TableIdentifier, tuple[datetime, CompactionTask]] = {}
     for task, since in prepared:
         if task.table not in oldest or since < oldest[task.table][0]:
@@ -212,14 +222,14 @@ def commits_on_time(
         allowed = max(2 * intervals.get(table, TableProperties().commit_interval), LEAST_GRACE)
         age = now - since
         if age > allowed:
-            reason = f"task {task.task_id} has been Prepared for {age.total_seconds():.0f} s, {allowed.total_seconds():.0f} s allowed"
+            reason = f"task {task.task_id} has been Prepared for {duration_text(age)}, and {duration_text(allowed)} are allowed"
             late.append((age, Failure(table, None, reason)))
     late.sort(key=lambda item: -item[0])
     return Judgement("tables", len(set(intervals) | set(oldest)), tuple(failure for _, failure in late))
 
 
 def disagreement(record: CompactionRecord, head: TableHead) -> str | None:
-    """Why the table does not bear the record out, None when it does or when its snapshot has expired since."""
+    """Say where the table contradicts the record. None when it does not, and when the snapshot of the record has expired."""
     found = next((snapshot for snapshot in head.ancestors if snapshot.snapshot_id == record.snapshot_after), None)
     if found is None:
         oldest = head.ancestors[-1].timestamp_ms if head.ancestors else None
@@ -229,11 +239,11 @@ def disagreement(record: CompactionRecord, head: TableHead) -> str | None:
         return f"snapshot {record.snapshot_after} of record {record.record_id} is not in the history of main (rolled back, or expired)"
     said = found.summary.get(RECORD_ID_PROPERTY)
     if said != record.record_id:
-        return f"snapshot {found.snapshot_id} carries record id {said} but record {record.record_id} claims it"
+        return f"snapshot {found.snapshot_id} carries record id {said}, but record {record.record_id} claims it"
     for name, total, figure in (
         ("data files", found.summary.get("total-data-files"), record.figures.files_after),
         ("delete files", found.summary.get("total-delete-files"), record.figures.delete_files_after),
     ):
         if total is not None and total != str(figure):
-            return f"snapshot {found.snapshot_id} holds {total} {name} but record {record.record_id} says {figure}"
+            return f"snapshot {found.snapshot_id} holds {total} {name}, but record {record.record_id} says {figure}"
     return None

@@ -1,4 +1,4 @@
-"""Registers catalogs and keeps the list of their tables: new ones appear, dropped ones are forgotten."""
+"""Registers catalogs, and keeps the list of their tables. New tables are added, and dropped ones are forgotten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What a listing found. `failed` maps a catalog that did not answer to the reason; its tables stay as they were."""
+    """What a listing found. `failed` pairs each catalog that could not be listed with the reason. Its tables stay as they were."""
 
     appeared: tuple[TableIdentifier, ...] = ()
     dropped: tuple[TableIdentifier, ...] = ()
@@ -24,7 +24,7 @@ class Exploration:
 
 
 class ExploreCatalogs:
-    """One verb: list."""
+    """One verb: explore."""
 
     def __init__(self, catalogs: CatalogStore, reader: TableReader, index: IndexStore, scan: TableScan) -> None:
         self._catalogs = catalogs
@@ -33,7 +33,7 @@ class ExploreCatalogs:
         self._scan = scan
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
-        """Register a catalog that answers; it is forgotten again when its first listing fails. Answers its tables."""
+        """Register a catalog, and answer its tables. When its first listing fails, the catalog is forgotten and the error is raised."""
         self._catalogs.add(entry)
         try:
             found = self._scan.list_tables(entry.name)
@@ -44,7 +44,7 @@ class ExploreCatalogs:
         return found
 
     def explore(self, catalog: str | None = None) -> Exploration:
-        """List one catalog or all. One that fails is reported and harms no other."""
+        """List one catalog, or all of them. Among all, a catalog that cannot be listed is reported, and the others are listed."""
         appeared: list[TableIdentifier] = []
         dropped: list[TableIdentifier] = []
         failed: list[tuple[str, str]] = []
