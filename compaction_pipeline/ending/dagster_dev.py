@@ -58,7 +58,7 @@ def end_run_with_it() -> None:
         return
 
     def end() -> None:
-        log.warning("dagster dev ends: this run is interrupted")
+        log.warning("dagster dev is ending, so this run is interrupted")
         end_after(GRACE_SECONDS, 128 + signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -124,7 +124,9 @@ def _watch() -> threading.Event:
     try:
         watched = whose_end_shows_it(os.getpid(), process_table(), command_of)
     except (OSError, SubprocessError) as error:
-        log.warning("the process table cannot be read (%s): the end of dagster dev is noticed by this process's parent alone", error)
+        log.warning(
+            "the process table cannot be read (%s): only the end of this process's parent will show that dagster dev has ended", error
+        )
         watched = frozenset()
 
     def look() -> None:

@@ -28,7 +28,8 @@ def end_after(seconds: float, code: int, exit_now: Exit = os._exit, may_end: Cal
             time.sleep(0.5)
         # `sys.stderr` may be locked by the thread that hangs.
         said = (
-            f"process {os.getpid()} was told to end and still waits after {seconds:.0f} s: it ends now; the next one settles what it did\n"
+            f"process {os.getpid()} was told to end and still waits after {seconds:.0f} s: "
+            "it ends now, and the next process settles its commits\n"
         )
         try:
             os.write(2, said.encode())

@@ -103,7 +103,7 @@ class IcebergCommitter:
         """
         loaded = self._catalogs.load(table)
         if str(loaded.metadata.table_uuid) != table_uuid:
-            _logger.warning("table=%s is another one now: files of uuid %s stay", table, table_uuid)
+            _logger.warning("table=%s has another table under its name now: files of uuid=%s stay", table, table_uuid)
             return ()
         with translated(f"the history of table {table}"):
             listed = listed_paths(loaded.io, loaded.metadata, [path for path in paths if not _is_metadata(path)])
@@ -217,7 +217,7 @@ class _Commit:
             if attempt > retries or elapsed_ms >= _whole(policy, "commit.retry.total-timeout-ms", 1_800_000):
                 raise RacesLost(
                     f"table {self._table}: another writer was faster, or held the catalog's lock, {attempt} times "
-                    f"('commit.retry.num-retries' is {retries}): nothing was committed, it is tried again at the next commit"
+                    f"('commit.retry.num-retries' is {retries}): nothing was committed; the next commit tries again"
                 )
             wait_ms = min(
                 _whole(policy, "commit.retry.min-wait-ms", 100) * 2 ** (attempt - 1), _whole(policy, "commit.retry.max-wait-ms", 60_000)
@@ -258,7 +258,7 @@ class _Commit:
         before = parent.snapshot_id if parent else None
         if not decision.survivors:
             state = CommitState.COMMITTED if earlier else CommitState.NOTHING
-            reason = "every task was in already" if earlier and not conflicts else "no task could go in"
+            reason = "every task was committed before" if earlier and not conflicts else "no task could be committed"
             return CommitOutcome(state, earlier, conflicts, before, before if earlier else None, reason=reason)
 
         transaction = Transaction(loaded, name=self._record_id, attempt=attempt, entries=self._reader.entries, on_step=self._on_step)
@@ -291,7 +291,7 @@ class _Commit:
         if is_metadata_not_written(loaded.catalog, failure):
             delete_quietly(loaded.io, transaction.written)
             raise StorageUnavailable(
-                f"table {self._table}: the new metadata file cannot be written: {failure}; free space or rights"
+                f"table {self._table}: the new metadata file cannot be written: {failure}; free space, or allow the program to write there"
             ) from failure
         answer = answer_of(loaded.catalog, failure, sends.statuses)
         if answer is Answer.UNKNOWN:
@@ -301,7 +301,7 @@ class _Commit:
             return self._after_no(loaded, transaction, done, None)
         refusal = CommitRefused(
             f"the catalog refused the commit of table {self._table} ({answer_in_words(failure, sends.statuses)}): nothing was committed; "
-            "see to the rights of the catalog's credentials and to its log, then compact again"
+            "check the rights of the catalog's credentials and the catalog's log, then compact again"
         )
         refusal.__cause__ = failure
         return self._after_no(loaded, transaction, done, refusal)
@@ -327,7 +327,7 @@ class _Commit:
 
     def _after_silence(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
         """The answer got lost. Fresh metadata may prove that the commit landed. The manifests stay, for upkeep."""
-        _logger.warning("table=%s record=%s answer of the catalog lost: %s", self._table, self._record_id, error)
+        _logger.warning("table=%s record=%s the catalog's answer got lost: %s", self._table, self._record_id, error)
         self._unanswered = True
         try:
             fresh = self._catalogs.load(self._table)
@@ -342,7 +342,10 @@ class _Commit:
         return None
 
     def _unknown(self, done: CommitOutcome, error: Exception) -> CommitOutcome:
-        reason = f"the catalog's answer got lost ({type(error).__name__}: {error}); nothing is deleted, the table will tell"
+        reason = (
+            f"the catalog's answer got lost ({type(error).__name__}: {error}); nothing is deleted; "
+            "the table shows later whether the commit landed"
+        )
         return CommitOutcome(CommitState.UNKNOWN, snapshot_before=done.snapshot_before, reason=reason)
 
     def _drop(self, loaded: Table, fresh: Table, transaction: Transaction) -> None:

@@ -84,14 +84,14 @@ def _answered(what: str, answer: HttpAnswer) -> CompactionError:
     if answer.status in _DENIED:
         return AccessDenied(f"{what}: no permission: {answer}; check the catalog's credentials and rights")
     if answer.status == 404 and answer.url.endswith("/v1/config"):
-        where = f"{what}: {answer}: the uri is not that of an Iceberg REST catalog"
+        where = f"{what}: {answer}: 'uri' does not lead to an Iceberg REST catalog"
         # A catalog that does not know the warehouse answers this too, and adds a sentence about it.
         if answer.said:
             return ConfigError(f"{where}, or there is no such warehouse; correct 'uri' or 'warehouse'")
         return ConfigError(f"{where}; correct 'uri', to which /v1/config is added")
     if answer.status >= 500 or answer.status == 429:
-        return StorageUnavailable(f"{what} answered {answer}; see that it is well, and try again later")
-    return StorageUnavailable(f"{what} answered {answer}; see that the catalog's properties fit it, then try again")
+        return StorageUnavailable(f"{what} answered {answer}; check that it is healthy, and try again later")
+    return StorageUnavailable(f"{what} answered {answer}; check that the catalog's properties are right for it, then try again")
 
 
 def _of_files(what: str, error: OSError) -> CompactionError:
@@ -114,13 +114,13 @@ def _malformed(what: str, error: Exception) -> CompactionError:
         first = cause.errors()[0]
         if cause.title == _CONFIGURATION:
             return ConfigError(
-                f"{what} answered something that is no Iceberg REST catalog's configuration: "
-                "check 'uri', or what stands between (a proxy, a login page)"
+                f"{what} answered something that is not the configuration of an Iceberg REST catalog: "
+                "check 'uri', and whether a proxy or a login page answered"
             )
         if cause.title.endswith("Response") and not _is_metadata(first["loc"], first["type"]):
             return StorageUnavailable(
-                f"{what}: its REST catalog answered something that is no answer of an Iceberg REST catalog: "
-                "check 'uri', or what stands between (a proxy, a login page), then try again"
+                f"{what}: its REST catalog answered something that an Iceberg REST catalog never answers: "
+                "check 'uri', and whether a proxy or a login page answered, then try again"
             )
         if first["type"] == "json_invalid":
             return StorageUnavailable(f"{what}: its metadata file is corrupt: {first['msg']}; restore it or roll the table back")

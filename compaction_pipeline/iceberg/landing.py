@@ -37,15 +37,17 @@ def settled(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask])
         found = listed_paths(loaded.io, loaded.metadata, [output.path for task in tasks for output in outputs_of(task)])
         committed = tuple(task.task_id for task in tasks if any(output.path in found for output in outputs_of(task)))
         if committed:
-            conflicts = {task.task_id: "it did not land with its record" for task in tasks if task.task_id not in committed}
-            reason = "outputs are listed, the snapshot that added them was expired"
+            conflicts = {task.task_id: "its record was committed without it" for task in tasks if task.task_id not in committed}
+            reason = "the table lists outputs of the tasks, and the snapshot that added them was expired"
             return CommitOutcome(CommitState.COMMITTED, committed, conflicts, reason=reason)
         parents = parents_of_attempts(loaded, {record_id}).get(record_id, set())
     head = head_id(loaded.metadata)
     if head in parents:
-        reason = f"an attempt built on snapshot {head}, still the head, may land yet: commit record {record_id} again to end it"
+        reason = f"an attempt was built on snapshot {head}, still the head, and may land: commit record {record_id} again to end this"
         return CommitOutcome(CommitState.UNKNOWN, snapshot_before=head, reason=reason)
-    return CommitOutcome(CommitState.NOTHING, reason="no snapshot carries the record or lists an output of it, and none can any more")
+    return CommitOutcome(
+        CommitState.NOTHING, reason="no snapshot carries the record or lists one of its outputs, and no late request can land any more"
+    )
 
 
 def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
@@ -71,7 +73,7 @@ def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[Compact
                     (removed if entry.status == ManifestEntryStatus.DELETED else added).add(entry.data_file.file_path)
         figures = figures_of_history(loaded, first, last, added, removed)
     committed = tuple(task.task_id for task in tasks if _went_in(task, added, removed))
-    conflicts = {task.task_id: "it was not in what its record committed" for task in tasks if task.task_id not in committed}
+    conflicts = {task.task_id: "its record was committed without it" for task in tasks if task.task_id not in committed}
     return CommitOutcome(CommitState.COMMITTED, committed, conflicts, first.parent_snapshot_id, last.snapshot_id, figures)
 
 

@@ -175,7 +175,7 @@ class Transaction:
         self._table._do_commit(updates=self._updates, requirements=requirements)
         if self.staged and self._table.metadata.snapshot_by_id(self.staged[-1].snapshot.snapshot_id) is None:
             # For example, a redirect may turn the request into one that only reads.
-            raise CommitStateUnknownException("the catalog said yes, but the metadata that it answered lacks the snapshot")
+            raise CommitStateUnknownException("the catalog reported success, but the metadata in its answer lacks the snapshot")
         self._on_step("after-swap")
 
     def _stage(self, change: SnapshotChange, written: list[str]) -> StagedSnapshot:

@@ -132,9 +132,12 @@ def refusal_of(metadata: TableMetadata) -> str | None:
     properties: Mapping[str, str] = metadata.properties
     if properties.get(_TABLE_FORMAT, "").upper() == "MIXED_ICEBERG" or _KEYED_STORE in properties:
         key = _KEYED_STORE if _KEYED_STORE in properties else _TABLE_FORMAT
-        return f"'{key}' is {properties[key]!r}: a store of a keyed (Mixed-Iceberg) table, which would lose its deletes as a plain one"
+        return (
+            f"'{key}' is {properties[key]!r}: this is a store of a keyed (Mixed-Iceberg) table, and would lose deletes if it were "
+            "compacted as a plain table"
+        )
     if metadata.format_version > 2:
-        return f"format version is {metadata.format_version} but must be 1 or 2: newer files are not written yet"
+        return f"format version is {metadata.format_version} but must be 1 or 2: this version does not write newer formats"
     if _ENCRYPTION_KEY in properties:
         return f"'{_ENCRYPTION_KEY}' is {properties[_ENCRYPTION_KEY]!r}: files of an encrypted table cannot be read or written"
     main = metadata.refs.get(MAIN_BRANCH)

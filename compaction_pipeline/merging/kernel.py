@@ -228,13 +228,13 @@ def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:
             f"{result.rows_deleted_by_equality} by equality: "
             f"{expected} must be written, but {result.rows_written} were"
         )
-        return replace(result, outputs=(), end_reason=EndReason.DIGEST_MISMATCH, error=f"{counts}; nothing of it is used")
+        return replace(result, outputs=(), end_reason=EndReason.DIGEST_MISMATCH, error=f"{counts}; nothing of this attempt is used")
     if result.digest_read != result.digest_written:
         return replace(
             result,
             outputs=(),
             end_reason=EndReason.DIGEST_MISMATCH,
             error=f"the rows written are not the rows read: digest {result.digest_read} read, {result.digest_written} written; "
-            "nothing of it is used",
+            "nothing of this attempt is used",
         )
     return result

@@ -95,7 +95,7 @@ def _spark_reason(error: Exception) -> str:
     if "Python worker exited unexpectedly" in text or "crashed" in text:
         return (
             "the Spark worker died while merging, most likely killed for lack of memory; "
-            "lower 'compaction.task.memory' or give workers more"
+            "lower 'compaction.task.memory' or give the workers more memory"
         )
     # If a worker failed, Spark's message ends with Java's stack, and before it stands the Python traceback. Its last line says what was
     # wrong.

@@ -39,13 +39,13 @@ def page(code: int) -> Fault:
 def test_a_uri_without_a_catalog_is_bad_input(server: RestServer) -> None:
     url = f"{server.uri}/v1/config"
     text = said(server, ConfigError, page(404))
-    sentence = "the uri is not that of an Iceberg REST catalog; correct 'uri', to which /v1/config is added"
+    sentence = "'uri' does not lead to an Iceberg REST catalog; correct 'uri', to which /v1/config is added"
     assert text == f"catalog 'lake': HTTP 404 at {url}: {sentence}"
 
 
 def test_a_catalog_that_knows_no_such_warehouse_is_quoted(server: RestServer) -> None:
     text = said(server, ConfigError, status(404))
-    assert "FaultException: the test says 404: the uri is not that of an Iceberg REST catalog, or there is no such warehouse" in text
+    assert "FaultException: the test says 404: 'uri' does not lead to an Iceberg REST catalog, or there is no such warehouse" in text
 
 
 @pytest.mark.parametrize("fault", [status(500), page(500), status(501), status(429)])
@@ -53,7 +53,7 @@ def test_a_failing_catalog_is_reported_with_its_status(server: RestServer, fault
     text = said(server, StorageUnavailable, fault)
     assert text.startswith("catalog 'lake' answered HTTP ")
     assert f" at {server.uri}/v1/config" in text
-    assert text.endswith("; see that it is well, and try again later")
+    assert text.endswith("; check that it is healthy, and try again later")
     assert "did not answer" not in text
     assert "<html>" not in text
 
@@ -66,8 +66,8 @@ def test_a_missing_permission_is_reported_with_its_status(server: RestServer, co
 
 def test_a_page_in_place_of_the_configuration_is_one_clear_sentence(server: RestServer) -> None:
     assert said(server, ConfigError, page(200)) == (
-        "catalog 'lake' answered something that is no Iceberg REST catalog's configuration: "
-        "check 'uri', or what stands between (a proxy, a login page)"
+        "catalog 'lake' answered something that is not the configuration of an Iceberg REST catalog: "
+        "check 'uri', and whether a proxy or a login page answered"
     )
 
 
@@ -86,7 +86,7 @@ def test_a_page_in_place_of_a_table_blames_no_file(server: RestServer) -> None:
     catalogs = Catalogs(lambda name: CatalogEntry(name, {"type": "rest", "uri": server.uri}))
     [table] = catalogs.tables("lake")
     server.everything = page(200)
-    with pytest.raises(StorageUnavailable, match="is no answer of an Iceberg REST catalog: check 'uri', or what stands between") as raised:
+    with pytest.raises(StorageUnavailable, match="never answers: check 'uri', and whether a proxy or a login page answered") as raised:
         catalogs.load(table)
     assert "roll" not in str(raised.value)
 

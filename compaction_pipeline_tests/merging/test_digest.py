@@ -156,7 +156,7 @@ def test_a_broken_kernel_fails_its_attempt_and_leaves_no_file(
     monkeypatch.setattr(DataWriter, "write", broken)
     result = table.merge()
     assert result.end_reason is EndReason.DIGEST_MISMATCH
-    assert "nothing of it is used" in (result.error or "")
+    assert "nothing of this attempt is used" in (result.error or "")
     assert result.outputs == ()
     assert list((tmp_path / "table").rglob("*.parquet")) == []
 

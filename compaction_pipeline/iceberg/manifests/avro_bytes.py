@@ -170,7 +170,7 @@ def skipper(kind: AvroType) -> Skip:
     size = {"null": 0, "boolean": 1, "float": 4, "double": 8}.get(name)
     size = int(kind["size"]) if name == "fixed" else size
     if size is None:
-        raise UnknownAvro(f"its schema holds the type {name!r}, which is not read here")
+        raise UnknownAvro(f"its schema holds the type {name!r}, which this version does not read")
     return lambda content, position, size=size: position + size  # type: ignore[misc]
 
 

@@ -134,7 +134,7 @@ def _decoded(content: bytes) -> list[ManifestFile]:
         stream = BytesIO((long_bytes(records) if records else b"") + block + b"\x00")
         read: Any = fastavro.schemaless_reader(stream, block_schema, None)
         if len(read) != records or stream.read(1):
-            raise ValueError(f"a block says that it holds {records} manifests, but holds other than that")
+            raise ValueError(f"a block says that it holds {records} manifests, but holds another number")
         manifests += [_manifest(each, names, summary) for each in read]
     return manifests
 
@@ -183,7 +183,7 @@ class _Memory(OutputFile):
         return False
 
     def to_input_file(self) -> InputFile:
-        raise NotImplementedError("it is written nowhere yet")
+        raise NotImplementedError("it is in memory only")
 
     def create(self, overwrite: bool = False) -> Any:
         return self._stream

@@ -114,7 +114,7 @@ def plain_value(kind: IcebergType, value: Any) -> Any:
     if isinstance(kind, UUIDType):
         return value.bytes if isinstance(value, UUID) else bytes(value)
     if isinstance(kind, FloatType) and math.isfinite(value) and struct.unpack("<f", struct.pack("<f", value))[0] != value:
-        raise TableRefused(f"partition value {value!r} is no float of 32 bits")
+        raise TableRefused(f"partition value {value!r} is not a float of 32 bits")
     return value
 
 
@@ -142,7 +142,7 @@ def decoded(kind: IcebergType, avro: AvroType, content: bytes) -> Any:
     if isinstance(kind, DecimalType):
         sign, digits, _ = Decimal(int.from_bytes(value, "big", signed=True)).as_tuple()
         return Decimal((sign, digits, -kind.scale))
-    raise UnknownAvro(f"a partition value of type {kind} is {name}, which is not read here")
+    raise UnknownAvro(f"a partition value of type {kind} is {name}, which this version does not read")
 
 
 def _unscaled(kind: DecimalType, value: Decimal) -> int:

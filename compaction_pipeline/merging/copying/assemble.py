@@ -241,7 +241,8 @@ class Assembler:
                         first += piece.rows
                 if first != self._next_row + rows:
                     raise MergeFailed(
-                        f"new file {file.path}: a column of {first - self._next_row} rows in a row group of {rows}; nothing is used"
+                        f"new file {file.path}: a column of {first - self._next_row} rows in a row group of {rows}; "
+                        "nothing of this attempt is used"
                     )
         self._next_row += rows
         self._best_levels = {}
@@ -273,7 +274,7 @@ class Assembler:
         footer, data = footer_of(sink.getvalue())
         [group] = footer.groups
         if group.rows != table.num_rows:
-            raise MergeFailed(f"the encoder wrote {group.rows} rows of {table.num_rows}; nothing is used")
+            raise MergeFailed(f"the encoder wrote {group.rows} rows of {table.num_rows}; nothing of this attempt is used")
         pieces = {}
         for number, chunk in zip(positions, group.chunks, strict=True):
             pages = data[chunk.start : chunk.start + chunk.length]
@@ -333,7 +334,9 @@ class _Group:
                     parts.append(part)
                     first += batch.num_rows
                 if first != firsts[place] + segment.rows:
-                    raise MergeFailed(f"{first - firsts[place]} rows could be read from pages of {segment.rows} rows; nothing is used")
+                    raise MergeFailed(
+                        f"{first - firsts[place]} rows could be read from pages of {segment.rows} rows; nothing of this attempt is used"
+                    )
                 kept = {each: pieces for each, pieces in segment.pieces.items() if each != top}
                 self._segments[number] = replace(segment, pieces=kept, parts=(*segment.parts, *parts))
 
@@ -401,7 +404,9 @@ class _Group:
             handed = self._handed.get(id(part), {})
             firsts = {first for first, _ in handed.values()}
             if tuple(sorted(handed)) != tuple(sorted(part.columns)) or len(firsts) != 1:
-                raise MergeFailed("the columns of decoded rows do not stand at one place of a new row group; nothing is used")
+                raise MergeFailed(
+                    "the columns of decoded rows do not stand at one place of a new row group; nothing of this attempt is used"
+                )
             arrays = [handed[top][1] for top in part.columns]
             schema = pa.schema(
                 [self._owner.arrow.field(top).with_type(array.type) for top, array in zip(part.columns, arrays, strict=True)]

@@ -72,7 +72,9 @@ class AssembledFile:
         self.write(end)
         with in_words(f"new file {self.path}", "cannot be written"):
             if self._stream.tell() != self.position:
-                raise MergeFailed(f"new file {self.path}: {self._stream.tell()} bytes were written, not {self.position}; nothing is used")
+                raise MergeFailed(
+                    f"new file {self.path}: {self._stream.tell()} bytes were written, not {self.position}; nothing of this attempt is used"
+                )
             self._stack.close()
             metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
         self._check(metadata)
@@ -101,7 +103,7 @@ class AssembledFile:
             chunks = [group.column(index) for index in range(group.num_columns)]
             said.append((group.num_rows, [(*chunk_span(chunk), chunk.num_values) for chunk in chunks]))
         if said != self.log or metadata.num_rows != self.rows:
-            raise MergeFailed(f"new file {self.path}: its footer does not describe what was written; nothing of it is used")
+            raise MergeFailed(f"new file {self.path}: its footer does not describe what was written; nothing of this attempt is used")
 
     def abandon(self) -> None:
         # A stream that failed, for example because the disk is full, fails again when it is closed. The caller deletes the file anyway.

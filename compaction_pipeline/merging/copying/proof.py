@@ -122,7 +122,7 @@ def kept_rows(batch: Any, keep: NDArray[np.bool_]) -> Any:
     """The rows of a batch where `keep` is True. Raises DigestMismatch if a second way to pick them finds other rows."""
     kept = _filtered(batch, keep)
     if not are_kept(batch, keep, kept):
-        raise DigestMismatch("the rows that stay beside deleted ones are not those that were read; nothing of it is used")
+        raise DigestMismatch("the rows that stay beside deleted ones are not those that were read; nothing of this attempt is used")
     return kept
 
 

@@ -126,7 +126,7 @@ def identified(schema: Any, name_mapping: NameMapping | None, path: str) -> Any:
         return schema
     if name_mapping is None:
         raise MergeRefused(
-            f"file {path} carries no field ids and the table has no 'schema.name-mapping.default'; set one so that its columns can be told"
+            f"file {path} carries no field ids and the table has no 'schema.name-mapping.default'; set one, so that its columns are known"
         )
     mapped = name_mapping.root
     return pa.schema([_with_id(field, mapped, field.name) for field in schema])

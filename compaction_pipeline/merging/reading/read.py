@@ -48,7 +48,7 @@ class TableShape:
         for schema_id in sorted(self.schemas, key=lambda each: (each == current, each), reverse=True):
             if number in self.schemas[schema_id].field_ids:
                 return self.schemas[schema_id]
-        raise MergeRefused(f"field id {number} is in no schema of the table's metadata; its type cannot be told")
+        raise MergeRefused(f"field id {number} is in no schema of the table's metadata; its type is unknown")
 
     def partition_constants(self, file: LiveFile) -> Mapping[int, Any]:
         """The values of identity partition columns, by source field id. They are used for columns that a file lacks."""
@@ -206,7 +206,7 @@ class _Opened:
             rows = int(parquet.metadata.num_rows)
             if rows != file.record_count:
                 raise MergeRefused(
-                    f"file {file.path} holds {rows} rows, but its manifest entry says {file.record_count}; it is another file"
+                    f"file {file.path} holds {rows} rows, but its manifest entry says {file.record_count}; the entry describes another file"
                 )
             schema = identified(parquet.schema_arrow, self._shape.name_mapping, file.path)
             return OpenFile(file.path, parquet, schema, rows, self._memory_bytes // 32, source, self._held_bytes)

@@ -346,7 +346,7 @@ def test_a_broken_filter_fails_its_attempt_and_leaves_no_file(tmp_path: Path, mo
     _FILTER_BREAKS[name](monkeypatch)
     result = table.merge()
     assert result.end_reason is EndReason.DIGEST_MISMATCH
-    assert "nothing of it is used" in (result.error or "")
+    assert "nothing of this attempt is used" in (result.error or "")
     assert result.outputs == ()
     assert list((tmp_path / "table").rglob("attempt-*.parquet")) == []
 
