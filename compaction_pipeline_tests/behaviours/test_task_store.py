@@ -295,7 +295,7 @@ def test_work_under_way_is_counted_by_table_without_what_is_prepared(stores: Sto
     assert stores.tasks.prepared_work() == {TABLE: PreparedWork(tasks=1, input_bytes=size, claimed=1)}
 
 
-def test_what_waits_is_known_without_polling(stores: Stores) -> None:
+def test_waits_tells_whether_a_task_is_pending(stores: Stores) -> None:
     assert stores.tasks.first_waiting(None) is None
     stores.tasks.insert([example("one", queue="heavy")], [], NOW)
     assert stores.tasks.first_waiting(None) == TABLE
@@ -306,7 +306,7 @@ def test_what_waits_is_known_without_polling(stores: Stores) -> None:
     assert stores.tasks.first_waiting(None) is None
 
 
-def test_the_table_that_waits_is_that_of_the_task_that_a_poll_claims(stores: Stores) -> None:
+def test_the_waiting_table_is_that_of_the_task_that_a_poll_claims(stores: Stores) -> None:
     tables = [TableIdentifier("lake", ("shop",), name) for name in ("a", "b", "c")]
     tasks = [example(table.name, table=table, priority=number % 2) for number, table in enumerate(tables)]
     stores.tasks.insert(tasks, [], NOW)

@@ -1,4 +1,4 @@
-"""What tests of compactions put in between, and what they hear of it."""
+"""An engine that lets tests act between merge and commit, and a listener that records the events of a compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named nodes of several tables in one drain: what compact_job does."""
+"""Named nodes of several tables are planned, merged and committed in one drain, as `compact_job` does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODE = PlanRequest(nodes=frozenset({TableNode(0)}))
 
 
 def deleted_in_turn(table: LakeTable) -> list[object]:
-    """Actions that each delete a row of another input of the next merge by position, so that its commit meets a conflict."""
+    """Actions for the engine. Each one deletes a row of another input of the merge by position, so that its commit meets a conflict."""
     paths = iter([file.path for file in table.files() if file.is_data])
     return [lambda: table.delete_positions((next(paths), 0))] * 9
 
@@ -57,7 +57,7 @@ def test_no_round_begins_when_the_time_is_up(house: House) -> None:
     assert [event for event, _ in heard.events] == ["planned", "ended", "committed"]
 
 
-def test_a_table_that_cannot_be_planned_is_told_and_holds_no_other_up(house: House) -> None:
+def test_a_table_that_cannot_be_planned_is_reported_and_stops_no_other(house: House) -> None:
     table = house.fragmented(files=12)
     unknown = TableIdentifier("lake", ("db",), "nowhere")
     heard = Heard()
@@ -67,7 +67,7 @@ def test_a_table_that_cannot_be_planned_is_told_and_holds_no_other_up(house: Hou
     assert table.live_ids() == list(range(12))
 
 
-def test_nothing_named_drains_what_waits(house: House) -> None:
+def test_without_named_nodes_the_waiting_tasks_are_drained(house: House) -> None:
     table = house.fragmented(files=12)
     (task,) = house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
     heard = Heard()

@@ -11,7 +11,7 @@ ASKED = {TABLE: PlanRequest((CompactionType.MAJOR,), frozenset({node(1), node(2)
 
 
 @pytest.mark.parametrize("conflicts", range(CONFLICT_ROUNDS + 3))
-def test_each_conflict_is_answered_by_a_round_until_none_is_left(conflicts: int) -> None:
+def test_each_conflict_gets_a_round_until_no_round_is_left(conflicts: int) -> None:
     seen: list[Requests] = []
 
     def work(requests: Requests) -> Requests:
