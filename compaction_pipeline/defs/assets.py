@@ -1,10 +1,11 @@
-"""The assets: what is observed (`delta_files`, `table_health`) and what a person launches (`compacted_files`, `compaction_records`).
+"""The assets. Two are observed: `delta_files` and `table_health`. A person launches the other two: `compacted_files` and
+`compaction_records`.
 
-Bodies translate: partition keys → nodes, outcomes → events. A node is green by its own event the moment that it is committed, so
-a crash, or a bad node beside it, takes nothing from it.
+Their functions only translate: partition keys into nodes, and outcomes into events. A node gets its own event at the moment when it is
+committed. So neither a crash nor a failing node beside it changes that it is green.
 """
 
-# No `from __future__ import annotations` here: Dagster does not resolve a config parameter whose annotation is a string.
+# This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
 from collections.abc import Iterator
 
 import dagster as dg

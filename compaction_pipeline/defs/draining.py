@@ -1,6 +1,6 @@
 """When a run that drains the queue ends early, so that a person waits no longer than one task for it.
 
-While a draining run holds the slot of the pool, a person's run stays queued whatever its priority is. So the draining run itself looks
+While a draining run holds the slot of the pool, a person's run stays queued whatever its priority is. So the draining run itself asks
 whether another run waits.
 """
 

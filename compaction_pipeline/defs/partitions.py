@@ -53,7 +53,7 @@ def additions(
 ) -> list[dg.AddDynamicPartitionsRequest]:
     """Requests for the keys that are new, in chunks. Keys are sorted, so those of a table stand together.
 
-    With `most`, the partitions may become so many in all and no more.
+    `most` is how many partitions there may be in all.
     """
     known = frozenset(known)
     new = sorted(frozenset(wanted) - known)

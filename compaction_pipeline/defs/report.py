@@ -127,8 +127,8 @@ class RunReport(CompactionListener):
                 self._fail(key, rejected.get(node) or outcome.waiting or "merged but not committed")
             else:
                 reason = verdicts.get(node, outcome.plan.reason)
-                # Another process holds the files. The plan's own reason would call them missing, so the run names that process. This is
-                # no failure, as on the command line.
+                # Another process holds the files. The plan's own reason would call them missing, so the run names that process. As
+                # on the command line, this is no failure.
                 held = outcome.waiting if not outcome.tasks else None
                 if held is not None or reason.code in _GREEN:
                     metadata = nothing_merged(str(node), str(outcome.table), held or reason.text)

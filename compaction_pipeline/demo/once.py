@@ -1,6 +1,6 @@
-"""`make demo ONCE=1`: a backlog, the sensors work it off, every row is compared with the change log, everything ends.
+"""`make demo ONCE=1`: writes a backlog, lets the sensors work it off, compares every row with the change log, and ends.
 
-Succeeds only when all rows are equal and a run that a sensor launched committed something.
+The demo succeeds only when all rows are equal, and when a sensor has launched a run that committed something.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def work_left(services: Services, options: DemoOptions) -> WorkLeft:
 
 @dataclass(frozen=True, slots=True)
 class RecordsBySensors:
-    """The committed records. `sensors` has an entry for each of them whose run was launched by a sensor: record id → sensor."""
+    """The committed records. `sensors` maps the id of a record to the sensor that launched its run, where a sensor did."""
 
     committed: tuple[CompactionRecord, ...]
     sensors: Mapping[str, str]

@@ -101,7 +101,7 @@ class Processes:
     def stop(self, grace_seconds: float = 12, kill_seconds: float = 10, orphans_seconds: float = 3) -> None:
         """End every child and everything that it started. Send SIGTERM first, and SIGKILL to those that are still there after the grace.
 
-        `orphans_seconds`: what processes whose leader has ended get before they are asked, and then made, to end.
+        When the leader of a child has ended by itself, its other processes get `orphans_seconds` before each of the two signals.
         """
         for child in reversed(self._children):
             _end(child, grace_seconds, kill_seconds, orphans_seconds)
@@ -145,7 +145,7 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
         try:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
-            continue  # ended meanwhile
+            continue  # It has ended meanwhile.
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -12,7 +12,7 @@ _SHOW_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WorkLeft:
-    """What is still to do: a reason for each table with work, and the number of open tasks. Both are empty when nothing is."""
+    """What is still to do: a reason for each table with work, and the number of open tasks. Both are empty when nothing is left."""
 
     tables: Mapping[str, str]
     open_tasks: int

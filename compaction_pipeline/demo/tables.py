@@ -45,8 +45,8 @@ MakeChanges = Callable[[random.Random, datetime, int, int], Sequence[Change]]
 class DemoTable:
     """A table and its writer's habits.
 
-    `subtasks`: how many writers share one commit, each with files of its own, as Flink's parallelism does. `changes_per_commit`
-    is of the whole commit. `backlog_share` is this table's part of the files of `make demo ONCE=1`.
+    A commit has the files of `subtasks` parallel writers, as with Flink, and `changes_per_commit` changes in all. `make demo ONCE=1` writes
+    `backlog_share` of its files to this table.
     """
 
     name: str

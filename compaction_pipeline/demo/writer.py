@@ -1,7 +1,7 @@
 """One writer as a process: `python -m compaction_pipeline.demo.writer TABLE [FILES]`.
 
-Commits every few seconds until it is told to stop or its parent is gone; with FILES as fast as it can until so many files
-are written. A commit that has begun is finished.
+The writer commits every few seconds, until it is told to stop or its parent is gone. With FILES it commits as fast as it can, until it
+has written so many files. It always finishes a commit that has begun.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps account of which records Dagster was told of, so that its history has every commit, whoever made it."""
+"""Remembers which records Dagster was told of. So Dagster's history gets every commit, whichever process made it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 
 
 class MirrorRecords:
-    """One verb: mirror. A door asks what is untold, tells it, and then reports it as told."""
+    """One verb: mirror. A door asks for the untold records, tells Dagster of them, and then reports them as told."""
 
     def __init__(self, tasks: TaskStore, records: RecordStore) -> None:
         self._tasks = tasks

@@ -1,4 +1,4 @@
-"""What a person asks first: how all tables are, which nodes are worst and why, what runs, and what was done.
+"""What a person asks first: the health of all tables, the worst nodes, the tasks that run, and what was done.
 
 Reads the state database only, so it answers at once and also while a catalog is down.
 """

@@ -1,4 +1,4 @@
-"""What a person asks about tables: how each one is, which nodes it has, and why they are as they are.
+"""What a person asks about tables: the health of each one, its nodes, and the reasons for their health.
 
 Reads the state database only, so it answers at once and also while a catalog is down.
 """
