@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableRequest
+
+from compaction_pipeline.iceberg.catalogs.rest_catalog import _silent_until
 
 Fault = Callable[["Call"], None]
 """A function that answers a request in place of the catalog, by the methods of `Call`."""
@@ -56,6 +59,8 @@ class RestServer:
 @contextmanager
 def rest_server(backend: Catalog) -> Iterator[RestServer]:
     server = RestServer(backend)
+    # An earlier test's server may have had the same port, and have been silent.
+    _silent_until.pop(urlsplit(server.uri).netloc, None)
     try:
         yield server
     finally:
