@@ -43,7 +43,7 @@ class ReadAhead:
         A file whose read has failed is read again.
         """
         for path in [path for path, (_, future) in self._begun.items() if future.done() and future.exception() is not None]:
-            self._forget(path)
+            self.forget(path)
         for path, size in files:
             if size <= self.largest and path not in self._begun:
                 self._waiting[path] = size
@@ -54,7 +54,7 @@ class ReadAhead:
         self._waiting.pop(path, None)
         known = self._begun.get(path)
         if known is None or known[0] != size:
-            self._forget(path)
+            self.forget(path)
             self._make_room(size)
             self._begin(path, size)
         _, future = self._begun[path]
@@ -64,12 +64,14 @@ class ReadAhead:
             return future.result()
         except BaseException:
             # If the file is asked for again, it is read again.
-            self._forget(path)
+            self.forget(path)
             raise
 
     def forget(self, path: str) -> None:
         """Release a file, so that it is read again when it is asked for."""
-        self._forget(path)
+        known = self._begun.pop(path, None)
+        self._used.discard(path)
+        self._bytes -= known[0] if known is not None else 0
 
     def close(self) -> None:
         """Release everything. Reads that have not begun will not begin."""
@@ -100,10 +102,5 @@ class ReadAhead:
         for path in [path for path in self._begun if path in self._used]:
             if self._bytes + size <= self._most:
                 break
-            self._forget(path)
+            self.forget(path)
         return self._bytes + size <= self._most
-
-    def _forget(self, path: str) -> None:
-        known = self._begun.pop(path, None)
-        self._used.discard(path)
-        self._bytes -= known[0] if known is not None else 0

@@ -99,7 +99,7 @@ class _Column(ABC):
         """
 
     def absorb(self, chain: Words, start: int, stop: int, factor: Any) -> None:
-        """Absorb a range of rows into `chain`. For a NULL, a constant is added after the step, where no value can have the same effect."""
+        """Absorb a range of rows into `chain`. A NULL is absorbed as 0, and a constant is then XORed into the result."""
         missing = None if self.missing is None else self.missing[start:stop]
         for words in self.parts(start, stop):
             _absorb(chain, words if missing is None else np.where(missing, np.uint64(0), words), factor)

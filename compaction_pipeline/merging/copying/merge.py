@@ -29,6 +29,7 @@ from compaction_pipeline.merging.writing.sizing import Progress
 Masks = tuple[Mask | None, Mask | None]
 # After this many touched row groups in a row, keys and values are read together, because the next ones are most likely touched too.
 _TOUCHED_IN_A_ROW = 3
+# After this many of them, the keys of one row group are read alone again.
 _LOOK_AGAIN = 16
 
 
