@@ -133,7 +133,7 @@ def refusal_of(metadata: TableMetadata) -> str | None:
     if properties.get(_TABLE_FORMAT, "").upper() == "MIXED_ICEBERG" or _KEYED_STORE in properties:
         key = _KEYED_STORE if _KEYED_STORE in properties else _TABLE_FORMAT
         return (
-            f"'{key}' is {properties[key]!r}: this is a store of a keyed (Mixed-Iceberg) table, and would lose deletes if it were "
+            f"'{key}' is {properties[key]!r}: a store of a keyed (Mixed-Iceberg) table, which would lose deletes if it were "
             "compacted as a plain table"
         )
     if metadata.format_version > 2:
