@@ -31,9 +31,9 @@ COMPLETE = Complete(LOADED, 7, 3, "m1", "read 1", NOW)
 
 
 def indexed(stores: Stores, index: TableIndex) -> None:
-    """Make a table known with this index."""
+    """Make a table known with this index, whatever its index was before."""
     stores.index.add(index.table)
-    stores.index.save(index)
+    assert stores.index.save(index, stores.tables.state(index.table).index_version)
 
 
 def partition(day: str | int | None = 1) -> Partition:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 from threading import RLock
+from uuid import uuid4
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.commit.table_commits import TableCommits
@@ -149,16 +150,26 @@ class FakeIndexStore:
         self._state = state or FakeState()
 
     def add(self, table: TableIdentifier) -> None:
-        self._state.tables.setdefault(table, KnownTable(TableIndex(table)))
+        self._state.tables.setdefault(table, KnownTable(TableIndex(table), index_version=uuid4().hex))
 
-    def save(self, index: TableIndex) -> None:
+    def save(self, index: TableIndex, version: str) -> str | None:
         with self._state.lock:
-            self._state.tables[index.table] = replace(self._state.table(index.table), index=index)
+            known = self._state.table(index.table)
+            if known.index_version != version:
+                return None
+            new = uuid4().hex
+            self._state.tables[index.table] = replace(known, index=index, index_version=new)
+            return new
 
-    def begin_anew(self, table: TableIdentifier) -> None:
-        known = self._state.tables.get(table, KnownTable(TableIndex(table)))
-        self._state.forget(table)
-        self._state.tables[table] = KnownTable(TableIndex(table), switch=known.switch)
+    def begin_anew(self, table: TableIdentifier, version: str) -> str | None:
+        with self._state.lock:
+            known = self._state.tables.get(table)
+            if known is None or known.index_version != version:
+                return None
+            self._state.forget(table)
+            new = uuid4().hex
+            self._state.tables[table] = KnownTable(TableIndex(table), switch=known.switch, index_version=new)
+            return new
 
     def forget(self, table: TableIdentifier) -> None:
         self._state.forget(table)
@@ -198,9 +209,16 @@ class FakeCommitsStore:
     def __init__(self, state: FakeState | None = None) -> None:
         self._state = state or FakeState()
 
-    def save(self, table: TableIdentifier, commits: TableCommits) -> None:
+    def note_landed(self, table: TableIdentifier, at: datetime) -> None:
         with self._state.lock:
-            self._state.tables[table] = replace(self._state.table(table), commits=commits)
+            known = self._state.table(table)
+            self._state.tables[table] = replace(known, commits=TableCommits(known.commits.landed + 1, at))
+
+    def note_failure(self, table: TableIdentifier, problem: str, failures: int, retry_at: datetime) -> None:
+        with self._state.lock:
+            known = self._state.table(table)
+            commits = replace(known.commits, problem=problem, failures=failures, retry_at=retry_at)
+            self._state.tables[table] = replace(known, commits=commits)
 
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
         for node, kind in done:

@@ -7,14 +7,13 @@ from datetime import datetime
 
 from sqlalchemy import Engine, select, update
 
-from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.node import TableNode, node_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, writing
 from compaction_pipeline.storage.node_rows import last_done_of, last_done_text, update_nodes
-from compaction_pipeline.storage.table_rows import commits_columns, unknown
+from compaction_pipeline.storage.table_rows import unknown
 
 
 class SqlCommitsStore:
@@ -23,10 +22,17 @@ class SqlCommitsStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def save(self, table: TableIdentifier, commits: TableCommits) -> None:
+    def note_landed(self, table: TableIdentifier, at: datetime) -> None:
+        landed = schema.table_state.c.landed + 1
+        self._change(table, landed=landed, last_committed_at=at, commit_problem=None, commit_failures=0, commit_retry_at=None)
+
+    def note_failure(self, table: TableIdentifier, problem: str, failures: int, retry_at: datetime) -> None:
+        self._change(table, commit_problem=problem, commit_failures=failures, commit_retry_at=retry_at)
+
+    def _change(self, table: TableIdentifier, **values: object) -> None:
         statement = update(schema.table_state).where(schema.table_state.c.identifier == str(table))
         with writing(self._engine) as connection:
-            if connection.execute(statement.values(commits_columns(commits))).rowcount == 0:
+            if connection.execute(statement.values(values)).rowcount == 0:
                 raise unknown(table)
 
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:

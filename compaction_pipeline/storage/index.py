@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
@@ -30,18 +31,29 @@ class SqlIndexStore:
                 upsert(connection, schema.table_state).values(_new_row(table)).on_conflict_do_nothing(index_elements=["identifier"])
             )
 
-    def save(self, index: TableIndex) -> None:
-        statement = update(schema.table_state).where(schema.table_state.c.identifier == str(index.table))
-        with writing(self._engine) as connection:
-            if connection.execute(statement.values(index_columns(index))).rowcount == 0:
-                raise unknown(index.table)
-
-    def begin_anew(self, table: TableIdentifier) -> None:
+    def save(self, index: TableIndex, version: str) -> str | None:
         columns = schema.table_state.c
+        is_table, new = columns.identifier == str(index.table), _new_version()
+        statement = update(schema.table_state).where(is_table, columns.index_version == version)
         with writing(self._engine) as connection:
-            paused = connection.execute(select(columns.paused).where(columns.identifier == str(table))).scalar()
+            if connection.execute(statement.values({**index_columns(index), "index_version": new})).rowcount:
+                return new
+            if connection.execute(select(columns.identifier).where(is_table)).first() is None:
+                raise unknown(index.table)
+        return None
+
+    def begin_anew(self, table: TableIdentifier, version: str) -> str | None:
+        columns = schema.table_state.c
+        query = select(columns.paused).where(columns.identifier == str(table), columns.index_version == version)
+        with writing(self._engine) as connection:
+            # The row is locked, so that nobody pauses the table between this look and the new row.
+            row = connection.execute(query.with_for_update()).first()
+            if row is None:
+                return None
             remove_table(connection, str(table))
-            connection.execute(insert(schema.table_state).values({**_new_row(table), "paused": bool(paused)}))
+            new = _new_row(table)
+            connection.execute(insert(schema.table_state).values({**new, "paused": row.paused}))
+        return str(new["index_version"])
 
     def forget(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
@@ -71,7 +83,12 @@ class SqlIndexStore:
 
 
 def _new_row(table: TableIdentifier) -> dict[str, object]:
-    return {"identifier": str(table), "catalog": table.catalog, **index_columns(TableIndex(table))}
+    return {"identifier": str(table), "catalog": table.catalog, "index_version": _new_version(), **index_columns(TableIndex(table))}
+
+
+def _new_version() -> str:
+    """A version that no index had before. A counter would begin again when a table is forgotten and found again."""
+    return uuid4().hex
 
 
 def _node_row(table: TableIdentifier, node: MeasuredNode, now: datetime) -> dict[str, object]:

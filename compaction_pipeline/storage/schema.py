@@ -43,6 +43,8 @@ table_state = Table(
     Column("catalog", String, nullable=False),
     # TableIndex. `snapshot_id` and `read_at` describe the last whole read, also after the table has left that state.
     Column("index_state", Member(IndexStateName), nullable=False),
+    # It changes with every change of the index: two writers of one index find each other out by it.
+    Column("index_version", String, nullable=False, server_default=""),
     Column("table_uuid", String),
     Column("layout", Json(TableLayout, remembered=_TABLES)),
     Column("snapshot_id", BigInteger),
@@ -50,7 +52,8 @@ table_state = Table(
     Column("metadata_location", Text),
     Column("read_id", String),
     Column("read_at", Moment),
-    Column("read_record_id", String),
+    # How many of our commits the read knew of.
+    Column("read_landed", Integer, nullable=False, server_default="0"),
     Column("problem", Text),
     Column("last_old_spec_delete_at", Moment),
     Column("warning", Text),
@@ -60,7 +63,7 @@ table_state = Table(
     Column("plan_problem", Text),
     Column("distrusted_read_id", String),
     # TableCommits.
-    Column("last_record_id", String),
+    Column("landed", Integer, nullable=False, server_default="0"),
     Column("last_committed_at", Moment),
     Column("commit_problem", Text),
     Column("commit_failures", Integer, nullable=False, server_default="0"),

@@ -69,7 +69,7 @@ def index_columns(index: TableIndex) -> dict[str, object]:
         "metadata_location": state.metadata_location if isinstance(state, (Complete, Empty, Refused)) else None,
         "read_id": state.read_id if isinstance(state, (Complete, Empty)) else None,
         "read_at": read.at if read is not None else None,
-        "read_record_id": state.last_record_id if isinstance(state, (Complete, Empty)) else None,
+        "read_landed": state.landed if isinstance(state, (Complete, Empty)) else 0,
         "problem": index.refusal or index.problem,
         "last_old_spec_delete_at": index.last_old_spec_delete_at,
         "warning": index.warning,
@@ -86,17 +86,6 @@ def planning_columns(planning: TablePlanning) -> dict[str, object]:
     }
 
 
-def commits_columns(commits: TableCommits) -> dict[str, object]:
-    """All columns of a table's commits."""
-    return {
-        "last_record_id": commits.last_record_id,
-        "last_committed_at": commits.last_committed_at,
-        "commit_problem": commits.problem,
-        "commit_failures": commits.failures,
-        "commit_retry_at": commits.retry_at,
-    }
-
-
 def known_table(row: Row[Any]) -> KnownTable:
     """The four values that a row holds."""
     state = _state(row)
@@ -105,8 +94,9 @@ def known_table(row: Row[Any]) -> KnownTable:
     return KnownTable(
         TableIndex(identifier_of(row.identifier), state, earlier, row.last_old_spec_delete_at, row.warning),
         TablePlanning(row.last_planned_at, row.plan_reason, row.plan_problem, row.distrusted_read_id),
-        TableCommits(row.last_record_id, row.last_committed_at, row.commit_problem, row.commit_failures, row.commit_retry_at),
+        TableCommits(row.landed, row.last_committed_at, row.commit_problem, row.commit_failures, row.commit_retry_at),
         TableSwitch(row.paused),
+        row.index_version,
     )
 
 
@@ -122,7 +112,7 @@ def _state(row: Row[Any]) -> IndexState:
     if name is IndexStateName.READING:
         return Reading(loaded, row.problem)
     if name is IndexStateName.EMPTY:
-        return Empty(loaded, row.metadata_location, row.read_id, row.read_at, row.read_record_id, row.problem)
+        return Empty(loaded, row.metadata_location, row.read_id, row.read_at, row.read_landed, row.problem)
     return Complete(
-        loaded, row.snapshot_id, row.sequence_number, row.metadata_location, row.read_id, row.read_at, row.read_record_id, row.problem
+        loaded, row.snapshot_id, row.sequence_number, row.metadata_location, row.read_id, row.read_at, row.read_landed, row.problem
     )

@@ -35,9 +35,7 @@ class SqlTableReader:
     def seen(self) -> Mapping[TableIdentifier, str | None]:
         columns = schema.table_state.c
         # This computes `KnownTable.metadata_location` in SQL, so that the layouts of a thousand tables need not be read.
-        outdated = columns.read_record_id.is_distinct_from(columns.last_record_id) | columns.read_id.is_not_distinct_from(
-            columns.distrusted_read_id
-        )
+        outdated = (columns.read_landed != columns.landed) | columns.read_id.is_not_distinct_from(columns.distrusted_read_id)
         trusted = (columns.index_state == IndexStateName.REFUSED) | (columns.index_state.in_(_LOCATED) & ~outdated)
         query = select(columns.identifier, columns.metadata_location, trusted.label("trusted"))
         with reading(self._engine) as connection:

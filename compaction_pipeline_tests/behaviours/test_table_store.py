@@ -11,7 +11,6 @@ import pytest
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.task import CompactionType
@@ -27,14 +26,14 @@ from compaction_pipeline_tests.builders import COMPLETE, LOADED, NOW, TABLE, dat
 LATER = NOW + timedelta(hours=1)
 OTHER = TableIdentifier("pond", ("a.b", "c"), "orders`x")
 REASON = PlanReason(PlanReasonCode.NO_GAIN, "nothing to gain")
-WHOLE = replace(COMPLETE, snapshot_id=-1, sequence_number=2**62, last_record_id=RecordId("r1"))
+WHOLE = replace(COMPLETE, snapshot_id=-1, sequence_number=2**62, landed=1)
 STATES: tuple[IndexState, ...] = (
     Unread(),
     Reading(LOADED),
     Reading(LOADED, "a property breaks its rule"),
     WHOLE,
-    replace(WHOLE, last_record_id=None, property_problem="a property breaks its rule"),
-    Empty(LOADED, "m1", "read 1", NOW, RecordId("r1"), "a property breaks its rule"),
+    replace(WHOLE, landed=0, property_problem="a property breaks its rule"),
+    Empty(LOADED, "m1", "read 1", NOW, 1, "a property breaks its rule"),
     Empty(LOADED, "m1", "read 1", NOW),
     Refused("format v3"),
     Refused("format v3", LOADED, "m1"),
@@ -42,7 +41,7 @@ STATES: tuple[IndexState, ...] = (
     Failed("the catalog is away", LOADED),
 )
 PLANNING = TablePlanning(NOW, REASON, "not planned", "read 0")
-COMMITS = TableCommits(RecordId("r2"), LATER, "no right", 3, NOW)
+COMMITS = TableCommits(1, LATER, "no right", 3, NOW)
 
 
 def measured(day: int = 1, **changes: int) -> MeasuredNode:
@@ -61,7 +60,7 @@ def test_an_index_comes_back_as_it_was_saved(stores: Stores, state: IndexState) 
     stores.index.add(TABLE)
     earlier = None if isinstance(state, (type(WHOLE), Empty)) else WholeRead(9, LATER)
     for index in (TableIndex(TABLE, state), TableIndex(TABLE, state, earlier, NOW, "two compactors"), TableIndex(TABLE, state)):
-        stores.index.save(index)
+        indexed(stores, index)
         assert stores.tables.state(TABLE) == KnownTable(index)
 
 
@@ -74,17 +73,40 @@ def test_each_value_is_written_whole_and_leaves_the_others(stores: Stores) -> No
     index = TableIndex(TABLE, WHOLE, None, NOW, "w")
     indexed(stores, index)
     stores.planning.save(TABLE, PLANNING)
-    stores.commits.save(TABLE, COMMITS)
+    stores.commits.note_landed(TABLE, LATER)
+    stores.commits.note_failure(TABLE, "no right", 3, NOW)
     stores.switches.pause(TABLE, True)
     assert stores.tables.state(TABLE) == KnownTable(index, PLANNING, COMMITS, TableSwitch(True))
     stores.index.add(TABLE)
     assert stores.tables.state(TABLE) == KnownTable(index, PLANNING, COMMITS, TableSwitch(True))
-    stores.commits.save(TABLE, TableCommits())
-    assert stores.tables.state(TABLE) == KnownTable(index, PLANNING, TableCommits(), TableSwitch(True))
+    stores.commits.note_landed(TABLE, NOW)
+    landed = TableCommits(2, NOW)
+    assert stores.tables.state(TABLE) == KnownTable(index, PLANNING, landed, TableSwitch(True))
     stores.planning.save(TABLE, TablePlanning())
-    assert stores.tables.state(TABLE) == KnownTable(index, switch=TableSwitch(True))
-    stores.index.save(TableIndex(TABLE))
-    assert stores.tables.state(TABLE) == KnownTable(TableIndex(TABLE), switch=TableSwitch(True))
+    assert stores.tables.state(TABLE) == KnownTable(index, TablePlanning(), landed, TableSwitch(True))
+    indexed(stores, TableIndex(TABLE))
+    assert stores.tables.state(TABLE) == KnownTable(TableIndex(TABLE), TablePlanning(), landed, TableSwitch(True))
+
+
+def test_an_index_is_saved_only_over_the_version_that_it_was_made_from(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    first = stores.tables.state(TABLE).index_version
+    second = stores.index.save(TableIndex(TABLE, Reading(LOADED)), first)
+    assert second is not None
+    assert stores.tables.state(TABLE).index_version == second
+    assert stores.index.save(TableIndex(TABLE, WHOLE), first) is None
+    assert stores.index.begin_anew(TABLE, first) is None
+    assert stores.tables.state(TABLE).index == TableIndex(TABLE, Reading(LOADED))
+    assert stores.index.save(TableIndex(TABLE, WHOLE), second) not in (None, first, second)
+
+
+def test_a_table_that_is_forgotten_and_found_again_has_another_version(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    before = stores.tables.state(TABLE).index_version
+    stores.index.forget(TABLE)
+    stores.index.add(TABLE)
+    assert stores.index.save(TableIndex(TABLE, WHOLE), before) is None
+    assert stores.tables.state(TABLE) == KnownTable(TableIndex(TABLE))
 
 
 def test_tables_are_sorted_and_of_one_catalog(stores: Stores) -> None:
@@ -99,9 +121,10 @@ def test_tables_are_sorted_and_of_one_catalog(stores: Stores) -> None:
     [
         lambda stores: stores.tables.state(TABLE),
         lambda stores: stores.switches.pause(TABLE, True),
-        lambda stores: stores.index.save(TableIndex(TABLE)),
+        lambda stores: stores.index.save(TableIndex(TABLE), "1"),
         lambda stores: stores.planning.save(TABLE, TablePlanning()),
-        lambda stores: stores.commits.save(TABLE, TableCommits()),
+        lambda stores: stores.commits.note_landed(TABLE, NOW),
+        lambda stores: stores.commits.note_failure(TABLE, "no right", 1, NOW),
     ],
 )
 def test_an_unknown_table_is_not_found(stores: Stores, question: Callable[[Stores], object]) -> None:
@@ -124,9 +147,9 @@ def test_a_table_that_begins_anew_keeps_only_its_switch(stores: Stores) -> None:
     indexed(stores, TableIndex(TABLE, WHOLE))
     stores.index.save_figures(TABLE, [measured(1)], NOW)
     stores.files.apply(TABLE, [], {"m": [data("f")]})
-    stores.commits.save(TABLE, COMMITS)
+    stores.commits.note_landed(TABLE, NOW)
     stores.switches.pause(TABLE, True)
-    stores.index.begin_anew(TABLE)
+    assert stores.index.begin_anew(TABLE, stores.tables.state(TABLE).index_version) == stores.tables.state(TABLE).index_version
     assert stores.tables.state(TABLE) == KnownTable(TableIndex(TABLE), switch=TableSwitch(True))
     assert (stores.tables.nodes(TABLE), stores.files.files(TABLE)) == ((), ())
 
@@ -201,28 +224,24 @@ def test_a_forgotten_table_leaves_nothing_but_its_records(stores: Stores) -> Non
 def test_seen_gives_the_metadata_location_of_a_table_that_need_not_be_read(stores: Stores, state: IndexState) -> None:
     indexed(stores, TableIndex(TABLE, state))
     stores.index.add(OTHER)
-    doubts = (
-        (TableCommits(), TablePlanning()),
-        (TableCommits(RecordId("r1")), TablePlanning()),
-        (TableCommits(), TablePlanning(distrusted_read_id="read 1")),
-    )
-    for commits, planning in doubts:
-        stores.commits.save(TABLE, commits)
-        stores.planning.save(TABLE, planning)
-        known = stores.tables.state(TABLE)
-        assert stores.tables.seen() == {TABLE: known.metadata_location, OTHER: None}
-        assert (known.metadata_location is None) == (known.whole is None and state != Refused("format v3", LOADED, "m1"))
+    for _ in range(3):
+        for planning in (TablePlanning(), TablePlanning(distrusted_read_id="read 1")):
+            stores.planning.save(TABLE, planning)
+            known = stores.tables.state(TABLE)
+            assert stores.tables.seen() == {TABLE: known.metadata_location, OTHER: None}
+            assert (known.metadata_location is None) == (known.whole is None and state != Refused("format v3", LOADED, "m1"))
+        stores.commits.note_landed(TABLE, NOW)
 
 
 def test_an_index_is_whole_until_a_newer_commit_or_a_plan_that_distrusts_it(stores: Stores) -> None:
     indexed(stores, TableIndex(TABLE, WHOLE))
     assert stores.tables.state(TABLE).whole is None
-    stores.commits.save(TABLE, TableCommits(WHOLE.last_record_id, NOW))
+    stores.commits.note_landed(TABLE, NOW)
     assert stores.tables.state(TABLE).whole == WHOLE
     stores.planning.save(TABLE, TablePlanning(distrusted_read_id=WHOLE.read_id))
     assert stores.tables.state(TABLE).whole is None
     stores.planning.save(TABLE, TablePlanning(distrusted_read_id="read 0"))
-    stores.commits.save(TABLE, TableCommits(RecordId("r2"), NOW))
+    stores.commits.note_landed(TABLE, NOW)
     assert stores.tables.state(TABLE).whole is None
 
 

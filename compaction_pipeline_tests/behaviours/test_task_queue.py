@@ -189,7 +189,7 @@ def test_a_table_that_cannot_be_opened_uses_up_the_retries(served: Served) -> No
 
 def test_a_task_of_a_recreated_table_is_not_merged(served: Served) -> None:
     served.wait(example("t1"))
-    served.stores.index.save(TableIndex(TABLE))
+    indexed(served.stores, TableIndex(TABLE))
     ended = served.queue.poll("me", None)
     assert isinstance(ended, EndedAttempt)
     assert ended.result.error == f"table {TABLE} was recreated since the task was planned"

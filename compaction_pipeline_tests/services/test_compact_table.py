@@ -20,6 +20,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, 
 from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline_tests.builders import indexed
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.heard import Between, Heard
 from compaction_pipeline_tests.services.house import House
@@ -139,7 +140,7 @@ def test_a_table_that_a_tick_is_reading_is_planned_after_that(house: House, monk
         monkeypatch.undo()
         index = services.stores.tables.state(table.identifier).index
         assert index.loaded is not None
-        services.stores.index.save(index.turned(Reading(index.loaded)))
+        indexed(services.stores, index.turned(Reading(index.loaded)))
         return plan(*arguments, **named)
 
     monkeypatch.setattr(type(services.plan_tables), "plan", read_meanwhile)

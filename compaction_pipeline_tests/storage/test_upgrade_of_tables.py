@@ -83,13 +83,13 @@ MEANT = {
         "committed",
         replace(ANY, state=Reading(LOADED), earlier=EARLIER),
         planning=TablePlanning(NOW, REASON),
-        commits=TableCommits(None, LATER),
+        commits=TableCommits(0, LATER),
     ),
     "first_look": known("first_look", replace(ANY, state=Reading(LOADED))),
     "away": known("away", replace(ANY, state=Failed("the catalog is away", LOADED), earlier=EARLIER)),
     "refused": known("refused", replace(ANY, state=Refused("format v3", LOADED, "m7"))),
     "unloadable": known("unloadable", replace(ANY, state=Refused("a type of tomorrow"))),
-    "failing": known("failing", replace(ANY, state=COMPLETE), commits=TableCommits(None, None, "HTTP 403", 3, LATER)),
+    "failing": known("failing", replace(ANY, state=COMPLETE), commits=TableCommits(0, None, "HTTP 403", 3, LATER)),
 }
 UNMOVED = {"whole", "bad_property", "empty", "paused", "refused", "failing"}
 SHOWN = {
@@ -176,7 +176,7 @@ def test_open_work_goes_on_after_the_upgrade(state_url: str) -> None:
     assert [record.record_id for record in stores.records.records(table, unsettled=True)] == ["r1"]
     assert [file.path for file in stores.files.files(table)] == ["f"]
     # Settling the record makes the index outdated, as before the upgrade.
-    stores.commits.save(table, TableCommits(RecordId("r1"), NOW))
+    stores.commits.note_landed(table, NOW)
     stores.tasks.commit(["claimed"], NOW)
     assert stores.tables.state(table).whole is None
     assert stores.tables.seen()[table] is None

@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Protocol
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord
-from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
 from compaction_pipeline.core.tables.node import TableNode
@@ -88,8 +87,11 @@ class Committer(Protocol):
 class CommitsStore(Protocol):
     """Writes how the commits of tables went. `core/insight/ports.py` reads it."""
 
-    def save(self, table: TableIdentifier, commits: TableCommits) -> None:
-        """Replace the whole value. Raises NotFoundError when the table is unknown."""
+    def note_landed(self, table: TableIdentifier, at: datetime) -> None:
+        """Count one more commit that landed, and forget the failures before it. Raises NotFoundError when the table is unknown."""
+
+    def note_failure(self, table: TableIdentifier, problem: str, failures: int, retry_at: datetime) -> None:
+        """Store why the last `failures` commits failed, and change nothing else. Raises NotFoundError when the table is unknown."""
 
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
         """Note that these types of work were done on these nodes at this time. A later time that is stored already stays."""

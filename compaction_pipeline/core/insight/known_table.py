@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.planning.table_planning import TablePlanning
@@ -13,12 +13,16 @@ from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """The four values of a table, each written by one service, as one read found them."""
+    """The four values of a table, each written by one service, as one read found them.
+
+    `index_version` changes with every change of the index. Whoever changes the index names the version that the change was made from.
+    """
 
     index: TableIndex
     planning: TablePlanning = TablePlanning()
     commits: TableCommits = TableCommits()
     switch: TableSwitch = TableSwitch()
+    index_version: str = field(default="", compare=False)
 
     @property
     def table(self) -> TableIdentifier:
@@ -28,13 +32,13 @@ class KnownTable:
     def whole(self) -> Complete | Empty | None:
         """The index, or None when a plan may not trust it.
 
-        A plan may trust the index when it is one whole snapshot, the read knew this program's newest commit, and no plan has found a file
-        in it that is younger than the snapshot.
+        A plan may trust the index when it is one whole snapshot, when the read knew of every commit of this program, and when no plan has
+        found a file in it that is younger than the snapshot.
         """
         state = self.index.state
         if not isinstance(state, (Complete, Empty)):
             return None
-        outdated = state.last_record_id != self.commits.last_record_id or state.read_id == self.planning.distrusted_read_id
+        outdated = state.landed != self.commits.landed or state.read_id == self.planning.distrusted_read_id
         return None if outdated else state
 
     @property

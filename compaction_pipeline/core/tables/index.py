@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.sort_order import order_of_full
@@ -53,8 +52,8 @@ class Reading:
 class Complete:
     """The indexed files are exactly those of one snapshot.
 
-    `metadata_location` is the place of the metadata that was read. No two reads have the same `read_id`. `last_record_id` names the
-    newest commit of ours that the read knew of: a table with a newer one is read again. `property_problem` says which property of the
+    `metadata_location` is the place of the metadata that was read. No two reads have the same `read_id`. `landed` says how
+    many of our commits the read knew of: a table with more of them is read again. `property_problem` says which property of the
     table breaks its rule.
     """
 
@@ -64,7 +63,7 @@ class Complete:
     metadata_location: str
     read_id: str
     read_at: datetime
-    last_record_id: RecordId | None = None
+    landed: int = 0
     property_problem: str | None = None
 
     def is_same_read(self, other: Complete | Empty | None) -> bool:
@@ -96,7 +95,7 @@ class Empty:
     metadata_location: str
     read_id: str
     read_at: datetime
-    last_record_id: RecordId | None = None
+    landed: int = 0
     property_problem: str | None = None
 
 

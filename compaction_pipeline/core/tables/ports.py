@@ -55,11 +55,17 @@ class IndexStore(Protocol):
     def add(self, table: TableIdentifier) -> None:
         """Add a table as unread. A table that is known already does not change."""
 
-    def save(self, index: TableIndex) -> None:
-        """Replace the whole index value of a table. Raises NotFoundError when the table is unknown."""
+    def save(self, index: TableIndex, version: str) -> str | None:
+        """Replace the whole index value of a table, if it still has this version. Return its new version.
 
-    def begin_anew(self, table: TableIdentifier) -> None:
-        """Forget everything about a table except its switch and its records. It is called when another table has the name now."""
+        Return None, and change nothing, when somebody else changed the index meanwhile. Raises NotFoundError when the table is unknown.
+        """
+
+    def begin_anew(self, table: TableIdentifier, version: str) -> str | None:
+        """Forget everything about a table except its switch and its records, if its index still has this version.
+
+        It is called when another table has the name now. Return the new version, or None when nothing was forgotten.
+        """
 
     def forget(self, table: TableIdentifier) -> None:
         """Remove a dropped table with its files, nodes and tasks. Its records stay."""

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.commit.backoff import is_waiting
+from compaction_pipeline.core.commit.backoff import is_waiting, retry_at
 from compaction_pipeline.core.commit.commit_interval import commit_due, may_come_early
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitsStore, CommitState, Committer, RecordStore
@@ -240,7 +240,7 @@ class CommitTables:
         if outcome.state is CommitState.COMMITTED:
             self._on_step("committed-in-table")
             # First the index is outdated, then the tasks' files are free: a plan between the two sees either of them.
-            self._save(record.table, TableCommits(record.record_id, now))
+            self._note_landed(record.table, now)
             # A settled record may find some of them committed already.
             self._tasks.commit([task.task_id for task in committed if task.status is TaskStatus.PREPARED], now)
             self._on_step("tasks-committed")
@@ -341,7 +341,11 @@ class CommitTables:
 
     def _note_failure(self, table: TableIdentifier, problem: str) -> None:
         """Show on the table why its commit failed, and let ticks leave it alone for a while."""
-        self._save(table, self._commits_of(table).after_failure(problem, self._clock()))
+        failures = self._commits_of(table).failures + 1
+        try:
+            self._commits.note_failure(table, problem, failures, retry_at(failures, self._clock()))
+        except NotFoundError:
+            log.warning("table=%s was forgotten while it was committed", table)
 
     def _is_waiting(self, table: TableIdentifier, now: datetime) -> bool:
         return is_waiting(self._commits_of(table).retry_at, now)
@@ -353,9 +357,9 @@ class CommitTables:
         except NotFoundError:
             return TableCommits()
 
-    def _save(self, table: TableIdentifier, commits: TableCommits) -> None:
+    def _note_landed(self, table: TableIdentifier, now: datetime) -> None:
         try:
-            self._commits.save(table, commits)
+            self._commits.note_landed(table, now)
         except NotFoundError:
             log.warning("table=%s was forgotten while it was committed", table)
 

@@ -129,6 +129,8 @@ class PlanTables:
                 return
             known = self._reader.state(table)
             decision = self._decide_plan.decide(known, PlanRequest(), Asker.REVIEW)
+            if not renew():
+                return
             # What a plan found out about rights is shown until the next plan.
             planning = _after(known.planning, decision)
             if decision.made_from is not None and not _is_denied(known.planning):
@@ -170,6 +172,8 @@ class PlanTables:
     def _plan(self, known: KnownTable, request: PlanRequest, asker: Asker, is_held: Renew) -> Planned:
         decision = self._decide_plan.decide(known, request, asker)
         plan, planning = decision.plan, _after(known.planning, decision)
+        if not is_held():
+            return _lease_lost()
         if not request.force and request.nodes is None:
             # What a person asked of some nodes says nothing about what the table waits for.
             planning = replace(planning, reason=plan.reason)
@@ -181,12 +185,13 @@ class PlanTables:
             self._check_writable(known.table)
         except AccessDenied as error:
             denied = CompactionPlan.empty(PlanReasonCode.NO_ACCESS, str(error))
+            if not is_held():
+                return _lease_lost()
             self._keep(known, replace(planning, reason=denied.reason), plan.verdicts)
             log.warning("table=%s not planned: %s", known.table, error)
             return Planned(denied)
         if not is_held():
-            # This process stood still for longer than the lease. Another one may have planned the same files.
-            return _busy("the lease of this plan ended while it was made; planned again later")
+            return _lease_lost()
         now = self._clock()
         tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now)
         if not self._tasks.insert(tasks, plan.replaces, now):
@@ -228,6 +233,11 @@ def _is_denied(planning: TablePlanning) -> bool:
 
 def _busy(reason: str) -> Planned:
     return Planned(CompactionPlan.empty(PlanReasonCode.FILES_IN_USE, reason), busy=True)
+
+
+def _lease_lost() -> Planned:
+    """This process stood still for longer than its lease. Another one may have planned the same files, and knows better."""
+    return _busy("the lease of this plan ended while it was made; planned again later")
 
 
 def _lease_name(table: TableIdentifier) -> str:

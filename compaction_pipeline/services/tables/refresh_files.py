@@ -65,6 +65,10 @@ class Refresh:
     error: CompactionError | None = None
 
 
+class _Overtaken(Exception):
+    """Somebody else changed the index since this process looked at it. What this process found may be older."""
+
+
 class RefreshFiles:
     """One verb: refresh."""
 
@@ -116,7 +120,7 @@ class RefreshFiles:
         """
         with self._lease(table) as renew:
             if renew is None:
-                return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(_lease_name(table), self._clock()))
+                return self._busy(table)
             try:
                 # One manifest, or one transaction, may take longer than the lease. Each renewal on the way tells whether it was lost.
                 return self._refresh(table, deadline, renew)
@@ -124,21 +128,31 @@ class RefreshFiles:
                 log.info("table=%s is gone: forgotten", table)
                 self._index.forget(table)
                 raise
+            except _Overtaken:
+                log.info("table=%s was changed by somebody else while it was refreshed", table)
+                return self._busy(table)
             except TableRefused as refusal:
-                index = self._known(table).index
-                self._index.save(index.turned(Refused(str(refusal), index.loaded)))
+                known = self._known(table)
+                self._index.save(known.index.turned(Refused(str(refusal), known.index.loaded)), known.index_version)
                 return Refresh(table, complete=False, problem=str(refusal))
             except CompactionError as error:
                 log.warning("table=%s not refreshed: %s", table, error)
                 # The table is not planned from what was read before, because its merges would only use up their attempts.
-                self._index.save(self._known(table).index.failed(str(error)))
+                self._fail(table, str(error))
                 return Refresh(table, complete=False, problem=str(error), error=error)
 
     def note_problem(self, table: TableIdentifier, problem: str) -> None:
         """Show on a table why its refresh ended in an error that nobody foresaw."""
         with self._lease(table) as renew:
             if renew is not None:
-                self._index.save(self._known(table).index.failed(problem))
+                self._fail(table, problem)
+
+    def _fail(self, table: TableIdentifier, problem: str) -> None:
+        known = self._known(table)
+        self._index.save(known.index.failed(problem), known.index_version)
+
+    def _busy(self, table: TableIdentifier) -> Refresh:
+        return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(_lease_name(table), self._clock()))
 
     @contextmanager
     def _lease(self, table: TableIdentifier) -> Iterator[Renew | None]:
@@ -169,10 +183,10 @@ class RefreshFiles:
         whole = known.whole
         if head.refusal is not None:
             refused = known.index.turned(Refused(head.refusal, _loaded(head), head.metadata_location))
-            self._index.save(self._with_old_spec_deletes(refused, known.index, head))
+            self._save(self._with_old_spec_deletes(refused, known.index, head), known.index_version)
             return Refresh(table, complete=False, problem=head.refusal)
         if whole is not None and known.index.last_snapshot_id == head.snapshot_id:
-            self._note_still(known.index, whole, head, renew)
+            self._note_still(known, whole, head, renew)
             return Refresh(table)
         return self._read(known, head, deadline, renew)
 
@@ -182,7 +196,7 @@ class RefreshFiles:
             return self._reader.state(table)
         except NotFoundError:
             self._index.add(table)
-            return KnownTable(TableIndex(table))
+            return self._reader.state(table)
 
     def _anew_if_recreated(self, known: KnownTable, head: TableHead) -> KnownTable:
         loaded = known.index.loaded
@@ -190,18 +204,28 @@ class RefreshFiles:
             return known
         # The table was dropped, and another one was made under its name. Nothing that we know is about this one.
         log.warning("table=%s was recreated (uuid %s → %s): its state starts anew", head.table, loaded.table_uuid, head.table_uuid)
-        self._index.begin_anew(head.table)
-        return KnownTable(TableIndex(head.table), switch=known.switch)
+        version = self._index.begin_anew(head.table, known.index_version)
+        if version is None:
+            raise _Overtaken
+        return KnownTable(TableIndex(head.table), switch=known.switch, index_version=version)
 
-    def _note_still(self, index: TableIndex, whole: Complete | Empty, head: TableHead, renew: Renew) -> None:
+    def _save(self, index: TableIndex, version: str) -> str:
+        """Store an index that was made from this version of it, and answer the new version. Raises _Overtaken."""
+        new = self._index.save(index, version)
+        if new is None:
+            raise _Overtaken
+        return new
+
+    def _note_still(self, known: KnownTable, whole: Complete | Empty, head: TableHead, renew: Renew) -> None:
         """Store what changed without a snapshot: properties, schemas, specs, and the place of the metadata."""
+        index = known.index
         problem = self._property_problem(head)
         now = replace(whole, loaded=_loaded(head), metadata_location=head.metadata_location, property_problem=problem)
         if now == whole:
             return
         if measures_differ(index.layout, head.layout):
             self._measure(head, renew)
-        self._index.save(self._with_old_spec_deletes(replace(index, state=now), index, head))
+        self._save(self._with_old_spec_deletes(replace(index, state=now), index, head), known.index_version)
 
     def _read(self, known: KnownTable, head: TableHead, deadline: datetime | None, renew: Renew) -> Refresh:
         """Bring the files of a table whose head moved, or whose index is not whole, to the head."""
@@ -214,7 +238,7 @@ class RefreshFiles:
             self._with_old_spec_deletes(index.turned(Reading(_loaded(head), problem)), index, head, changes.added),
             warning=foreign_rewrite(head, index.last_snapshot_id, RECORD_ID_PROPERTY) or index.warning,
         )
-        self._index.save(reading)
+        version = self._save(reading, known.index_version)
         if not self._apply(table, changes.removed, changes.added, deadline, renew):
             log.info("table=%s first look goes on at the next tick", table)
             return Refresh(table, complete=False, problem=problem)
@@ -222,12 +246,12 @@ class RefreshFiles:
         if not renew():
             # This process stood still, and another one took over. It changes the files that this one would call whole.
             return Refresh(table, complete=False, problem=problem)
-        common = (head.metadata_location, self._new_owner(), self._clock(), known.commits.last_record_id, problem)
+        common = (head.metadata_location, self._new_owner(), self._clock(), known.commits.landed, problem)
         if head.snapshot_id is None:
             whole: Complete | Empty = Empty(_loaded(head), *common)
         else:
             whole = Complete(_loaded(head), head.snapshot_id, head.sequence_number, *common)
-        self._index.save(reading.turned(whole))
+        self._save(reading.turned(whole), version)
         return Refresh(table, changed=changed, problem=problem)
 
     def _with_old_spec_deletes(
@@ -253,7 +277,8 @@ class RefreshFiles:
         count = 0
         for manifest in added:
             if deadline is not None and self._clock() >= deadline:
-                self._files.apply(table, (), batch)
+                if renew():
+                    self._files.apply(table, (), batch)
                 return False
             files = self._scan.live_files(table, manifest)
             batch[manifest.path] = list(files)

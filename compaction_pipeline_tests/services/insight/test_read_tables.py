@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
@@ -97,10 +96,12 @@ def test_a_table_is_held_back_as_a_whole_or_not(desk: Desk) -> None:
         desk.table(ORDERS, state=state)
         assert desk.tables.table(ORDERS).overview.is_held_back
     desk.table(ORDERS)
-    for planning, commits in ((TablePlanning(problem="because"), TableCommits()), (TablePlanning(), TableCommits(problem="because"))):
-        desk.stores.planning.save(ORDERS, planning)
-        desk.stores.commits.save(ORDERS, commits)
-        assert desk.tables.table(ORDERS).overview.is_held_back
+    desk.stores.planning.save(ORDERS, TablePlanning(problem="because"))
+    assert desk.tables.table(ORDERS).overview.is_held_back
+    desk.stores.planning.save(ORDERS, TablePlanning())
+    assert not desk.tables.table(ORDERS).overview.is_held_back
+    desk.stores.commits.note_failure(ORDERS, "because", 1, NOW)
+    assert desk.tables.table(ORDERS).overview.is_held_back
 
 
 def test_names_are_sorted_and_those_of_one_catalog_where_asked(desk: Desk) -> None:

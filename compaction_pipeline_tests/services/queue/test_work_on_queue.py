@@ -11,7 +11,6 @@ import pytest
 from compaction_pipeline.bootstrap import heartbeat
 from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.ports import TaskListener
@@ -198,7 +197,7 @@ def test_a_table_is_committed_early_when_its_merged_work_holds_due_nodes_back(ho
     services.tick_tables.sweep(None, timedelta(seconds=20))
     services.plan_tables.plan(table.identifier)
     assert services.commit_tables.due() == [table.identifier]
-    services.stores.commits.save(table.identifier, TableCommits(last_committed_at=house.now - timedelta(seconds=29)))
+    services.stores.commits.note_landed(table.identifier, house.now - timedelta(seconds=29))
     assert services.commit_tables.due() == []
 
 

@@ -21,6 +21,7 @@ from compaction_pipeline.core.tables.index import Complete
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
+from compaction_pipeline_tests import builders
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 
@@ -113,7 +114,7 @@ def test_an_index_younger_than_its_snapshot_is_never_planned(house: House) -> No
     house.services.refresh_files.refresh(table.identifier)
     index = house.services.stores.tables.state(table.identifier).index
     assert isinstance(index.state, Complete)
-    house.services.stores.index.save(replace(index, state=replace(index.state, sequence_number=0)))
+    builders.indexed(house.services.stores, replace(index, state=replace(index.state, sequence_number=0)))
     planned = house.services.plan_tables.plan(table.identifier)
     assert planned.tasks == ()
     assert planned.plan.reason.code is PlanReasonCode.BEING_READ
