@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.ports import TaskQueue
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 
 
 def through_json(kind: Any, value: Any) -> Any:
@@ -35,8 +35,9 @@ class QueueThroughJson:
     def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
         return tuple(through_json(Sequence[str], self._queue.renew(through_json(Sequence[str], attempt_ids))))
 
-    def complete(self, result: MergeResult) -> TaskStatus:
-        return TaskStatus(through_json(TaskStatus, self._queue.complete(through_json(MergeResult, result))))
+    def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
+        status = self._queue.complete(through_json(CompactionTask, task), through_json(MergeResult, result))
+        return TaskStatus(through_json(TaskStatus, status))
 
     def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
         self._queue.give_back(owner, through_json(EndReason, end_reason), reason)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from compaction_pipeline.core.errors import AccessDenied, CompactionError, StaleAttempt, StorageUnavailable
+from compaction_pipeline.core.errors import AccessDenied, CompactionError, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.ports import TaskQueue
@@ -48,14 +48,23 @@ class Catalog:
         return paths
 
 
+def away(*arguments: object, **named: object) -> None:
+    """A verb of a store whose database does not answer."""
+    raise StorageUnavailable("the state database did not answer")
+
+
 @dataclass
 class Served:
-    """A queue over stores with the tables TABLE and OTHER, a fake catalog, and a clock that only the test moves."""
+    """A queue over stores with the tables TABLE and OTHER, a fake catalog, and a clock that only the test moves.
+
+    `denied` are the denials that the tables show. No table shows one while `may_note` is False.
+    """
 
     stores: Stores
     catalog: Catalog = field(default_factory=Catalog)
     now: datetime = NOW
     denied: list[tuple[TableIdentifier, str]] = field(default_factory=list)
+    may_note: bool = True
 
     def __post_init__(self) -> None:
         for table in (TABLE, OTHER):
@@ -64,10 +73,15 @@ class Served:
             self.stores.tables,
             self.stores.tasks,
             self.catalog,  # type: ignore[arg-type]
-            lambda table, reason: self.denied.append((table, reason)),
+            self.note_denied,
             lambda: self.now,
         )
         self.queue: TaskQueue = self.service
+
+    def note_denied(self, table: TableIdentifier, reason: str) -> bool:
+        if self.may_note:
+            self.denied.append((table, reason))
+        return self.may_note
 
     def wait(self, *tasks: CompactionTask) -> None:
         assert self.stores.tasks.insert(tasks, [], self.now)
@@ -165,6 +179,56 @@ def test_a_task_that_overtakes_while_the_catalog_is_asked_gets_its_own_tables_pr
     assert assignment.file_io["table"] == str(OTHER)
 
 
+def overtaken(served: Served, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Let "t1" wait. A more urgent task "u1" of OTHER comes while the first catalog call runs; `meanwhile` is called in the second one."""
+    served.wait(example("t1"))
+    calls = iter([lambda: served.wait(example("u1", table=OTHER, priority=9)), meanwhile])
+    served.catalog.before = lambda: next(calls, lambda: None)()
+
+
+def test_a_task_whose_table_takes_longer_than_the_lease_to_open_starts_with_a_whole_lease(served: Served) -> None:
+    overtaken(served, lambda: setattr(served, "now", served.now + LEASE))
+    assert served.taken().task.task_id == "u1"
+    assert served.stores.tasks.task("u1").lease_expires_at == NOW + 2 * LEASE
+
+
+def test_a_task_that_is_lost_while_its_table_is_opened_is_not_handed_out(served: Served) -> None:
+    def lose() -> None:
+        served.now += LEASE
+        served.service.release_expired()
+        assert served.stores.tasks.poll(None, "another", served.now, LEASE, ["u1"])
+
+    overtaken(served, lose)
+    assert served.taken("me").task.task_id == "t1"
+    assert served.stores.tasks.task("u1").owner == "another"
+
+
+def test_a_task_whose_lease_cannot_be_renewed_is_left_to_its_lease(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    overtaken(served)
+    monkeypatch.setattr(type(served.stores.tasks), "renew", away)
+    assert served.taken().task.task_id == "t1"
+    served.now += LEASE
+    assert set(served.service.release_expired()) == {"t1", "u1"}
+
+
+def test_an_attempt_whose_end_cannot_be_stored_is_told_and_left_to_its_lease(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    served.wait(example("t1", max_attempts=2))
+    served.catalog.error = StorageUnavailable("catalog away")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(served.stores.tasks), "complete", away)
+        ended = served.queue.poll("me", None)
+    assert isinstance(ended, EndedAttempt)
+    assert (ended.status, ended.result.error, served.status("t1")) == (None, "catalog away", TaskStatus.EXECUTING)
+    served.now += LEASE
+    assert served.service.release_expired() == ("t1",)
+
+
+def test_a_worker_that_starts_asks_for_file_properties_anew(served: Served) -> None:
+    served.wait(*(example(name) for name in ("t1", "t2", "t3")))
+    owners = ("first", "first", "second")
+    assert [served.taken(owner).file_io["s3.secret-access-key"] for owner in owners] == ["secret 1", "secret 1", "secret 2"]
+
+
 @pytest.mark.parametrize(("error", "reason"), [(StorageUnavailable("catalog away"), "catalog away"), (KeyError("x"), "KeyError: 'x'")])
 def test_an_attempt_whose_table_cannot_be_opened_fails_and_the_next_asks_again(served: Served, error: Exception, reason: str) -> None:
     served.wait(example("t1", max_attempts=2))
@@ -214,33 +278,65 @@ def test_a_renewed_attempt_is_not_taken_away_and_a_silent_one_is(served: Served)
 
 def test_a_merged_task_is_prepared_and_the_same_report_is_answered_alike(served: Served) -> None:
     served.wait(example("t1"))
-    result = prepared(served.taken().task)
-    assert [served.queue.complete(result) for _ in range(2)] == [TaskStatus.PREPARED] * 2
+    task = served.taken().task
+    result = prepared(task)
+    assert [served.queue.complete(task, result) for _ in range(2)] == [TaskStatus.PREPARED] * 2
     assert served.stores.tasks.task("t1").result == result
     assert served.catalog.deleted == []
 
 
 def test_a_failed_task_waits_again_until_its_retries_are_used_up(served: Served) -> None:
     served.wait(example("t1", max_attempts=2))
-    assert served.queue.complete(failed(served.taken().task)) is TaskStatus.PENDING
-    assert served.queue.complete(failed(served.taken().task)) is TaskStatus.FAILED
+    first = served.taken().task
+    assert served.queue.complete(first, failed(first)) is TaskStatus.PENDING
+    second = served.taken().task
+    assert served.queue.complete(second, failed(second)) is TaskStatus.FAILED
     assert served.queue.poll("me", None) is None
+    for task in (first, second):
+        with pytest.raises(StaleAttempt):
+            served.queue.complete(task, failed(task))
 
 
 @pytest.mark.parametrize("reason", [EndReason.FILE_GONE, EndReason.REFUSED])
 def test_a_task_that_no_attempt_can_merge_is_given_up_at_once(served: Served, reason: EndReason) -> None:
     served.wait(example("t1", max_attempts=9))
-    assert served.queue.complete(replace(failed(served.taken().task), end_reason=reason)) is TaskStatus.FAILED
+    task = served.taken().task
+    assert served.queue.complete(task, replace(failed(task), end_reason=reason)) is TaskStatus.FAILED
+
+
+def denied(task: CompactionTask) -> MergeResult:
+    return replace(failed(task, "no right to read"), end_reason=EndReason.NO_ACCESS)
 
 
 def test_a_task_whose_store_refuses_access_is_put_aside_and_its_table_says_why(served: Served) -> None:
     served.wait(example("t1"), example("t2", max_attempts=1))
     for task_id, status in (("t1", TaskStatus.CANCELED), ("t2", TaskStatus.FAILED)):
-        denied = replace(failed(served.taken().task, "no right to read"), end_reason=EndReason.NO_ACCESS)
-        assert denied.task_id == task_id
-        assert served.queue.complete(denied) is status
+        task = served.taken().task
+        assert task.task_id == task_id
+        assert served.queue.complete(task, denied(task)) is status
         assert served.status(task_id) is status
     assert served.denied == [(TABLE, "no right to read")]
+
+
+def test_a_denied_task_is_tried_again_until_its_table_can_show_the_reason(served: Served) -> None:
+    served.wait(example("t1", max_attempts=3))
+    served.may_note = False
+    task = served.taken().task
+    assert served.queue.complete(task, denied(task)) is TaskStatus.PENDING
+    assert served.status("t1") is TaskStatus.PENDING
+    served.may_note = True
+    task = served.taken().task
+    assert served.queue.complete(task, denied(task)) is TaskStatus.CANCELED
+    assert served.denied == [(TABLE, "no right to read")]
+
+
+def test_a_denied_task_whose_table_can_never_show_the_reason_uses_up_its_attempts(served: Served) -> None:
+    served.wait(example("t1", max_attempts=2))
+    served.may_note = False
+    for status in (TaskStatus.PENDING, TaskStatus.FAILED):
+        task = served.taken().task
+        assert served.queue.complete(task, denied(task)) is status
+    assert served.queue.poll("me", None) is None
 
 
 def test_a_stale_report_changes_nothing_and_its_files_are_deleted(served: Served) -> None:
@@ -252,37 +348,48 @@ def test_a_stale_report_changes_nothing_and_its_files_are_deleted(served: Served
     result = prepared(lost.task)
     for report in (result, failed(lost.task)):
         with pytest.raises(StaleAttempt, match="no longer holds task"):
-            served.queue.complete(report)
+            served.queue.complete(lost.task, report)
     assert served.catalog.deleted == [output.path for output in result.outputs]
     assert served.stores.tasks.task("t1") == held.task
 
 
-@pytest.mark.parametrize("gone", [True, False], ids=["a table that is gone", "a catalog that is away"])
-def test_a_stale_report_stays_stale_when_its_files_cannot_be_deleted(served: Served, gone: bool) -> None:
+def test_the_files_of_an_attempt_are_deleted_when_its_task_was_forgotten(served: Served) -> None:
+    served.wait(example("t1"))
+    lost = served.taken()
+    served.stores.index.forget(TABLE)
+    result = prepared(lost.task)
+    with pytest.raises(StaleAttempt, match="no longer holds task"):
+        served.queue.complete(lost.task, result)
+    assert served.catalog.deleted == [output.path for output in result.outputs]
+
+
+@pytest.mark.parametrize("error", [NotFoundError("table dropped"), StorageUnavailable("catalog away")], ids=str)
+@pytest.mark.parametrize("forgotten", [True, False], ids=["forgotten", "lost"])
+def test_a_stale_report_stays_stale_when_its_files_cannot_be_deleted(served: Served, forgotten: bool, error: Exception) -> None:
     served.wait(example("t1"))
     lost = served.taken("lost")
-    if gone:
+    if forgotten:
         served.stores.index.forget(TABLE)
     else:
         served.now += LEASE
         served.service.release_expired()
-        served.catalog.error = StorageUnavailable("catalog away")
+    served.catalog.error = error
     with pytest.raises(StaleAttempt):
-        served.queue.complete(prepared(lost.task))
+        served.queue.complete(lost.task, prepared(lost.task))
     assert served.catalog.deleted == []
 
 
 def test_a_worker_that_leaves_gives_its_own_attempts_back_and_takes_no_more(served: Served) -> None:
     served.wait(*(example(name, priority=-number) for number, name in enumerate(("t1", "t2", "t3"))))
     mine, done, other = served.taken("me"), served.taken("me"), served.taken("you")
-    served.queue.complete(prepared(done.task))
+    served.queue.complete(done.task, prepared(done.task))
     served.queue.give_back("me", EndReason.INTERRUPTED, "interrupted")
     assert [served.status(name) for name in ("t1", "t2", "t3")] == [TaskStatus.PENDING, TaskStatus.PREPARED, TaskStatus.EXECUTING]
     (attempt,) = served.stores.tasks.attempts(mine.task.task_id)
     assert (attempt.end_reason, attempt.reason) == (EndReason.INTERRUPTED, "interrupted")
     assert served.queue.poll("me", None) is None
     with pytest.raises(StaleAttempt):
-        served.queue.complete(prepared(mine.task))
+        served.queue.complete(mine.task, prepared(mine.task))
     assert served.taken("you").task.task_id == "t1"
     assert served.queue.renew([other.attempt_id])
 
@@ -298,16 +405,13 @@ def test_an_unreachable_state_database_is_reported_as_such(served: Served, monke
     served.wait(example("t1"))
     held = served.taken()
 
-    def away(*arguments: object, **named: object) -> None:
-        raise StorageUnavailable("the state database did not answer")
-
     for verb in ("complete", "tasks", "first_waiting", "renew"):
         monkeypatch.setattr(type(served.stores.tasks), verb, away)
     for call in (
         lambda: served.queue.poll("me", None),
         lambda: served.queue.waits(None),
         lambda: served.queue.renew([held.attempt_id]),
-        lambda: served.queue.complete(prepared(held.task)),
+        lambda: served.queue.complete(held.task, prepared(held.task)),
     ):
         with pytest.raises(CompactionError, match="did not answer"):
             call()

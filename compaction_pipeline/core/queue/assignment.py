@@ -32,9 +32,10 @@ class Assignment:
 class EndedAttempt:
     """An attempt that was over before a worker could begin it: the table of its task could not be opened.
 
-    `task` is as it was claimed, `result` says why the attempt failed, and `status` is the one that the task has now.
+    `task` is as it was claimed, and `result` says why the attempt failed. `status` is the one that the task has now; it is None when
+    the state database did not answer, and then the lease of the attempt ends by itself.
     """
 
     task: CompactionTask
     result: MergeResult
-    status: TaskStatus
+    status: TaskStatus | None

@@ -141,9 +141,12 @@ class PlanTables:
         """Show on a table why no plan of it could be made. The next plan that can be made takes it away."""
         self._note(table, lambda planning: replace(planning, problem=problem))
 
-    def note_denied(self, table: TableIdentifier, reason: str) -> None:
-        """Show on a table that its storage denied access to a merge. The table waits, and its next plan tries to write."""
-        self._note(table, lambda planning: replace(planning, reason=PlanReason(PlanReasonCode.NO_ACCESS, reason)))
+    def note_denied(self, table: TableIdentifier, reason: str) -> bool:
+        """Show on a table that its storage denied access to a merge. The table waits, and its next plan tries to write.
+
+        Returns False and shows nothing when another process plans the table just now.
+        """
+        return self._note(table, lambda planning: replace(planning, reason=PlanReason(PlanReasonCode.NO_ACCESS, reason)))
 
     @contextmanager
     def _lease(self, table: TableIdentifier) -> Iterator[Renew | None]:
@@ -162,12 +165,14 @@ class PlanTables:
         finally:
             self._leases.release(name, owner)
 
-    def _note(self, table: TableIdentifier, change: Callable[[TablePlanning], TablePlanning]) -> None:
+    def _note(self, table: TableIdentifier, change: Callable[[TablePlanning], TablePlanning]) -> bool:
+        """Change what is known of a table's plans. Returns False and changes nothing when another process plans the table just now."""
         with self._lease(table) as renew:
             if renew is None:
                 log.info("table=%s is being planned by another process, which finds out by itself what is wrong", table)
-                return
+                return False
             self._planning.save(table, change(self._reader.state(table).planning))
+            return True
 
     def _plan(self, known: KnownTable, request: PlanRequest, asker: Asker, is_held: Renew) -> Planned:
         decision = self._decide_plan.decide(known, request, asker)

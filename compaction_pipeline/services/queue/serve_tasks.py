@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from threading import Lock
 
 from compaction_pipeline.core.commit.ports import Committer
-from compaction_pipeline.core.errors import CompactionError, StaleAttempt
+from compaction_pipeline.core.errors import CompactionError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -45,16 +45,17 @@ class ServeTasks:
         tables: TableReader,
         tasks: TaskStore,
         committer: Committer,
-        note_denied: Callable[[TableIdentifier, str], None],
+        note_denied: Callable[[TableIdentifier, str], bool],
         clock: Clock,
     ) -> None:
-        """`note_denied` shows on a table why its storage did not let a merge in."""
+        """`note_denied` shows on a table why its storage did not let a merge in; it returns False when it cannot show that now."""
         self._tables = tables
         self._tasks = tasks
         self._committer = committer
         self._note_denied = note_denied
         self._clock = clock
-        self._known_access: dict[TableIdentifier, _Access] = {}
+        # By owner too: a worker that starts asks anew, as a table may be recreated or its catalog registered anew by then.
+        self._known_access: dict[tuple[str, TableIdentifier], _Access] = {}
         self._gone: set[str] = set()
         # Held while a task is claimed and while an owner leaves: an owner that left holds no attempt afterwards.
         self._claiming = Lock()
@@ -68,30 +69,34 @@ class ServeTasks:
 
     def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
         while (table := self._tasks.first_waiting(queue, task_ids)) is not None:
-            access = self._access(table)
+            access = self._access(owner, table)
             task = self._claimed(owner, queue, task_ids)
             if task is None:
                 return None
             try:
-                # Another task may have come first meanwhile; its table is mostly one that is known.
-                return self._assigned(task, access if task.table == table else self._access(task.table))
-            except StaleAttempt as error:
-                # Its table was forgotten, or it took longer than the lease to open it.
-                log.warning("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, error)
+                if task.table != table:
+                    # Another task came first meanwhile. Its lease runs while its table is opened.
+                    access = self._access(owner, task.table)
+                    self._renew(task)
+                return self._assigned(task, access)
+            except (StaleAttempt, StorageUnavailable) as error:
+                # The table was forgotten, or it took longer than the lease to open it. If the state database did not answer, the lease
+                # ends by itself. Other tasks wait, so neither ends the worker.
+                log.warning("table=%s task=%s attempt=%s not handed out: %s", task.table, task.task_id, task.attempt_id, error)
         return None
 
     def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
         return self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
-    def complete(self, result: MergeResult) -> TaskStatus:
+    def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
         try:
             status = self._tasks.complete(result, self._clock())
         except StaleAttempt:
             # The task went to another worker while this attempt ran, so no commit ever takes the files of this attempt.
-            self._discard(result)
+            self._discard(task, result)
             raise
         if result.end_reason is EndReason.NO_ACCESS and status is TaskStatus.PENDING:
-            return self._put_aside(result)
+            return self._put_aside(task, result)
         return status
 
     def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
@@ -115,6 +120,10 @@ class ServeTasks:
         with self._claiming:
             return None if owner in self._gone else self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids)
 
+    def _renew(self, task: CompactionTask) -> None:
+        if not self._tasks.renew([task.current_attempt_id], self._clock(), LEASE):
+            raise StaleAttempt(f"attempt {task.attempt_id!r} lost task {task.task_id!r} while the files of its table were opened")
+
     def _assigned(self, task: CompactionTask, access: _Access) -> Assignment | EndedAttempt:
         """Hand a claimed task out; when its table cannot be opened, its attempt has failed. Raises StaleAttempt."""
         problem = access.problem
@@ -127,11 +136,15 @@ class ServeTasks:
         except CompactionError as error:
             problem = str(error)
         result = MergeResult(task.task_id, task.current_attempt_id, error=problem)
-        return EndedAttempt(task, result, self._tasks.complete(result, self._clock()))
+        try:
+            return EndedAttempt(task, result, self._tasks.complete(result, self._clock()))
+        except StorageUnavailable as error:
+            log.warning("table=%s task=%s attempt=%s not reported: %s", task.table, task.task_id, task.attempt_id, error)
+            return EndedAttempt(task, result, None)
 
-    def _access(self, table: TableIdentifier) -> _Access:
+    def _access(self, owner: str, table: TableIdentifier) -> _Access:
         now = self._clock()
-        known = self._known_access.get(table)
+        known = self._known_access.get((owner, table))
         if known is not None and now - known.asked_at < FILE_IO_AGE:
             return known
         try:
@@ -143,31 +156,32 @@ class ServeTasks:
             return _Access(now, problem=f"{type(error).__name__}: {error}")
         # Replaced and never changed, because several slots read it; credentials that ended are let go.
         recent = {each: kept for each, kept in self._known_access.items() if now - kept.asked_at < FILE_IO_AGE}
-        self._known_access = {**recent, table: access}
+        self._known_access = {**recent, (owner, table): access}
         return access
 
-    def _put_aside(self, result: MergeResult) -> TaskStatus:
+    def _put_aside(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
         """Cancel a task that the store of its files did not let in; answers its status.
 
         More attempts gain nothing before somebody mends the right or the key. The table shows the reason, and it is planned again
-        after that.
+        after that. A table that cannot show the reason now would be planned again at once, so its task stays Pending: it is tried again
+        until the reason is shown or its attempts are used up.
         """
         reason = result.error or "the store does not let us in"
         try:
-            table = self._tasks.task(result.task_id).table
-            self._note_denied(table, reason)
-            canceled = self._tasks.cancel([result.task_id], EndReason.NO_ACCESS, reason, self._clock())
+            canceled: Sequence[TaskId] = ()
+            if self._note_denied(task.table, reason):
+                canceled = self._tasks.cancel([result.task_id], EndReason.NO_ACCESS, reason, self._clock())
         except CompactionError as error:
             # A table that was forgotten meanwhile, or a state database that did not answer, ends no other table's work.
-            log.warning("task=%s not put aside: %s", result.task_id, error)
+            log.warning("table=%s task=%s not put aside: %s", task.table, task.task_id, error)
             canceled = ()
         return TaskStatus.CANCELED if canceled else TaskStatus.PENDING
 
-    def _discard(self, result: MergeResult) -> None:
+    def _discard(self, task: CompactionTask, result: MergeResult) -> None:
+        # The task in the state database may be gone, so the table comes from the worker. A recreated table has another uuid.
         if not result.outputs:
             return
         try:
-            task = self._tasks.task(result.task_id)
             self._committer.delete_orphans(task.table, task.table_uuid, [output.path for output in result.outputs])
         except CompactionError as error:
-            log.warning("task=%s attempt=%s leftovers stay for now: %s", result.task_id, result.attempt_id, error)
+            log.warning("table=%s task=%s attempt=%s leftovers stay for now: %s", task.table, task.task_id, result.attempt_id, error)

@@ -286,7 +286,7 @@ class WorkOnQueue:
     def _reported(self, task: CompactionTask, result: MergeResult) -> _Ended:
         self._on_step("merged")
         try:
-            status = self._queue.complete(result)
+            status = self._queue.complete(task, result)
         except StorageUnavailable as error:
             # The report may have landed with its answer lost: then these files are a Prepared task's. Its lease tells.
             log.warning("table=%s task=%s attempt=%s not reported: %s", task.table, task.task_id, result.attempt_id, error)
@@ -298,6 +298,7 @@ class WorkOnQueue:
         return _Ended(task, result, status) if result.error is None else _failed(task, result, status)
 
 
-def _failed(task: CompactionTask, result: MergeResult, status: TaskStatus) -> _Ended:
-    log.warning("table=%s task=%s attempt=%s failed, now %s: %s", task.table, task.task_id, result.attempt_id, status.value, result.error)
+def _failed(task: CompactionTask, result: MergeResult, status: TaskStatus | None) -> _Ended:
+    now = "not reported" if status is None else f"now {status.value}"
+    log.warning("table=%s task=%s attempt=%s failed, %s: %s", task.table, task.task_id, result.attempt_id, now, result.error)
     return _Ended(task, result, status, result.error)

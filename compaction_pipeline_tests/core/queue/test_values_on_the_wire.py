@@ -131,8 +131,8 @@ def test_a_report_of_a_failure(reason: EndReason) -> None:
     assert_survives(MergeResult, MergeResult(TaskId("t1"), AttemptId("a1"), end_reason=reason, error="file ‹a\x00›:\nno footer"))
 
 
-@given(partition=partitions, path=texts, status=st.sampled_from([TaskStatus.PENDING, TaskStatus.FAILED]))
-def test_an_attempt_that_ended_before_it_was_handed_out(partition: Partition, path: str, status: TaskStatus) -> None:
+@given(partition=partitions, path=texts, status=st.sampled_from([TaskStatus.PENDING, TaskStatus.FAILED, None]))
+def test_an_attempt_that_ended_before_it_was_handed_out(partition: Partition, path: str, status: TaskStatus | None) -> None:
     ended = EndedAttempt(task_in(partition, path), MergeResult(TaskId("t1"), AttemptId("a1"), error=path), status)
     assert_survives(EndedAttempt, ended)
     # A worker does not know beforehand which of the two types it gets.

@@ -182,7 +182,7 @@ def test_what_a_merge_was_denied_is_shown_until_a_plan_may_write_again(house: Ho
     table = house.fragmented()
     services = house.services
     services.compact_table.refresh(table.identifier)
-    services.plan_tables.note_denied(table.identifier, "the store does not let us write")
+    assert services.plan_tables.note_denied(table.identifier, "the store does not let us write")
     shown = services.read_tables.table(table.identifier).overview
     assert "the store does not let us write" in shown.reason
     services.plan_tables.judge(table.identifier)
@@ -199,6 +199,7 @@ def test_nothing_is_noted_or_judged_while_another_process_plans_the_table(house:
     services.compact_table.refresh(table.identifier)
     assert services.stores.leases.acquire(f"plan:{table.identifier}", "another", house.now, timedelta(minutes=1))
     services.plan_tables.note_problem(table.identifier, "not planned")
+    assert not services.plan_tables.note_denied(table.identifier, "the store does not let us write")
     services.plan_tables.judge(table.identifier)
     known = services.stores.tables.state(table.identifier)
     assert known.planning == TablePlanning()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Event, Lock, current_thread, main_thread
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,36 @@ def test_a_table_that_cannot_be_opened_fails_its_attempts_and_stops_no_other(hou
     assert (done.polled, len(done.prepared), list(done.failed.values())) == (5, 1, ["the catalog vends nothing"])
     (task,) = house.services.stores.tasks.tasks(closed.identifier)
     assert (task.status, task.attempt, task.reason) == (TaskStatus.FAILED, 4, "the catalog vends nothing")
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_work(
+    house: House, monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
+    closed, opened = house.fragmented("closed", files=12), house.fragmented("opened", files=12)
+    planned(house, Held(), closed, opened)
+    services = house.services
+    services.work_on_queue._task_slots = slots
+    file_io, complete = services.committer.file_io, type(services.stores.tasks).complete
+
+    def refused(table: TableIdentifier) -> Mapping[str, str]:
+        if table == closed.identifier:
+            raise StorageUnavailable("the catalog vends nothing")
+        return file_io(table)
+
+    def silent(store: Any, result: MergeResult, now: datetime) -> TaskStatus:
+        if result.error is not None:
+            raise StorageUnavailable("the state database did not answer")
+        return complete(store, result, now)
+
+    monkeypatch.setattr(services.committer, "file_io", refused)
+    monkeypatch.setattr(type(services.stores.tasks), "complete", silent)
+    done = services.work_on_queue.drain("me")
+    assert (done.polled, len(done.prepared), list(done.failed.values())) == (2, 1, ["the catalog vends nothing"])
+    (task,) = services.stores.tasks.tasks(closed.identifier)
+    assert (task.status, task.attempt) == (TaskStatus.EXECUTING, 1)
+    house.pass_time(61)
+    assert services.serve_tasks.release_expired() == (task.task_id,)
 
 
 def test_spark_is_started_by_the_caller_s_thread(house: House) -> None:
