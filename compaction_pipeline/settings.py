@@ -16,7 +16,7 @@ from compaction_pipeline.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-# The demo and the tests have these variables of their own.
+# Variables that begin so belong to the demo or to the tests.
 _NOT_SETTINGS = ("COMPACTION_DEMO_", "COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
 _OWNER = r"(team:[^\s,][^,]*|[^\s,@:]+@[^\s,@.]+(\.[^\s,@.]+)+)"
 _FORMS = {
@@ -85,7 +85,10 @@ class Settings(BaseSettings):
         "A REST catalog that does not is left alone for 10 s.",
     )
     spark_connect_seconds: float = Field(
-        default=20, gt=0, le=600, description="A Spark elsewhere (`spark://`, `sc://`) must give its first answer within this many seconds."
+        default=20,
+        gt=0,
+        le=600,
+        description="A Spark on other machines (`spark://`, `sc://`) must give its first answer within this many seconds.",
     )
     read_seconds: float = Field(
         default=12, gt=0, le=3_600, description="A request to a catalog fails when the catalog is silent for this many seconds."
@@ -110,12 +113,12 @@ class Settings(BaseSettings):
 
     @property
     def state_database_url(self) -> str:
-        """The state database in force."""
+        """The URL of the state database that is used."""
         return self.state_url or f"sqlite:///{self.home.expanduser().absolute() / 'state.db'}"
 
 
 def unknown_settings(names: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for each variable that begins like a setting and is none. It names the setting that was probably meant."""
+    """A sentence for each variable that begins like a setting but is not a setting. It names the setting that was probably meant."""
     known = {f"COMPACTION_{name.upper()}" for name in Settings.model_fields}
     sentences = []
     for name in sorted(names):
@@ -129,7 +132,7 @@ def unknown_settings(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def load_settings() -> Settings:
-    """Read the environment, and warn of variables that are no settings. Raises ConfigError with the variable, its value and the rule."""
+    """Read the environment, and warn of variables that are not settings. Raises ConfigError with the variable, its value and the rule."""
     for sentence in unknown_settings(os.environ):
         log.warning(sentence)
     try:

@@ -95,7 +95,7 @@ class Commands(TyperGroup):
         except (CompactionError, Interrupted):
             raise
         except Exception as error:
-            # A usage error is of click, or of the copy of click in newer versions of typer. Its methods tell that it is one.
+            # A usage error is an exception of click, or of the copy of click in newer versions of typer. Both have `format_message`.
             message = getattr(error, "format_message", None)
             if type(error).__name__ == "Abort":
                 raise Interrupted(INTERRUPTED) from None
@@ -162,7 +162,7 @@ def last_words(given: Sequence[str]) -> str:
     flags, others = _global_flags(given)
     if "--json" not in flags or ANSWERED.is_set():
         return ""
-    message = "interrupted, and cut off while it waited; run the command again: it settles what this one did"
+    message = "the command was interrupted, and ended before it was finished; run it again: it settles what this one did"
     value = _of_compact(others, message, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED)
     return as_text(value or error_value(message, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED))
 

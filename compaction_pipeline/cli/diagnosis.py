@@ -40,9 +40,9 @@ class Finding:
 class Probes:
     """Everything that `doctor` looks at.
 
-    `catalogs` answers a probe for each registered catalog by its name, and fails with the state database. When `spark_remote` is set,
-    Spark runs elsewhere and needs no Java here. Without `spark_task`, no task is run on Spark. `unknown_settings` has a sentence for
-    each environment variable that looks like a setting and is none.
+    `catalogs` returns a probe for each registered catalog, by name. It raises an error if the state database cannot be read. When
+    `spark_remote` is set, Spark runs elsewhere and needs no Java here. Without `spark_task`, no task is run on Spark. `unknown_settings`
+    has a sentence for each environment variable that looks like a setting but is not a setting.
     """
 
     python: tuple[int, int, int]

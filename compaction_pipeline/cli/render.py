@@ -218,7 +218,7 @@ def queue_line(queue: QueueCounts) -> Text:
     """How many tasks have each status, in one line."""
     return Text(
         f"queue: {queue.pending} pending, {queue.executing} executing, {queue.prepared} prepared; "
-        f"{queue.committed} committed, {queue.failed} failed, {queue.canceled} canceled are kept"
+        f"ended and not yet expired: {queue.committed} committed, {queue.failed} failed, {queue.canceled} canceled"
     )
 
 

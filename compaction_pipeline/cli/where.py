@@ -22,7 +22,7 @@ _SEPARATOR = re.compile(r"[,/](?=[^,/=]+=)")
 def selected_nodes(nodes: Mapping[str, TableNode], where: str) -> frozenset[TableNode]:
     """The nodes that `where` means. `nodes` are all nodes of the table by their keys.
 
-    Raises ConfigError for an unknown field, and NotFoundError when no node fits. Both say what there is.
+    Raises ConfigError for an unknown field, and NotFoundError when no node fits. Both errors say which fields or partitions there are.
     """
     text = where.strip()
     if text in nodes:
@@ -47,7 +47,7 @@ def selected_nodes(nodes: Mapping[str, TableNode], where: str) -> frozenset[Tabl
 
 
 def _alike(nodes: Mapping[str, TableNode], meant: frozenset[TableNode], names: Collection[str], where: str) -> frozenset[TableNode]:
-    """Answer these nodes. Raises ConfigError when a named field has values of the same text that are not equal.
+    """Return these nodes. Raises ConfigError when a named field has values of the same text that are not equal.
 
     Only a node's key can tell such values apart.
     """

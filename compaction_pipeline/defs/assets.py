@@ -2,7 +2,7 @@
 `compaction_records`.
 
 Their functions only translate: partition keys into nodes, and outcomes into events. A node gets its own event at the moment when it is
-committed. So neither a crash nor a failing node beside it changes that it is green.
+committed. So it stays green even if the run crashes later, or another node fails.
 """
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
@@ -70,7 +70,7 @@ class CompactedFilesConfig(dg.Config):
     kinds={"iceberg", "pyspark"},
     description=(
         "The compacted table nodes. Launch or backfill partitions to merge them **now** on Spark and to commit them at once. The run "
-        "ignores thresholds, but needs a gain: a node without one is green, with 0 files and the reason. "
+        "ignores thresholds, but leaves alone nodes that would not get better: such a node is green, with 0 files and the reason. "
         "Sensors use `compact_job` instead.\n\n"
         "A red run names each node that failed and why. The other nodes are committed. Nothing that a reader sees ever changes."
     ),

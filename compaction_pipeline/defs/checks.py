@@ -28,7 +28,7 @@ class Check:
     description: str
 
     def evaluation(self, judge: JudgeCompaction) -> dg.AssetCheckEvaluation:
-        """Judge now, and answer an event that any op or sensor may log."""
+        """Judge now, and return an event that any op or sensor may log."""
         judgement = self.judge(judge)
         return dg.AssetCheckEvaluation(
             asset_key=self.asset,

@@ -1,4 +1,4 @@
-"""When a run that drains the queue ends early, so that a person waits no longer than one task for it.
+"""Decides when a run that drains the queue ends early. So a person waits no longer than one task for it.
 
 While a draining run holds the slot of the pool, a person's run stays queued whatever its priority is. So the draining run itself asks
 whether another run waits.
@@ -16,9 +16,9 @@ from compaction_pipeline.defs.keys import POOL
 
 
 class Ending:
-    """Answers between tasks whether the run should end, and keeps the reason.
+    """Says between tasks whether the run should end, and keeps the reason.
 
-    `longest` is how long the run may take. `wanted_by` answers the id of a run that waits for the pool, if there is one.
+    `longest` is how long the run may take. `wanted_by` returns the id of a run that waits for the pool, if there is one.
     """
 
     def __init__(self, clock: Callable[[], datetime], longest: timedelta, wanted_by: Callable[[], str | None]) -> None:

@@ -34,7 +34,9 @@ class CompactConfig(dg.Config):
         description="Plan these nodes first. They are partition keys of compacted_files; the table of the worst nodes shows them.",
     )
     type: CompactionType | None = Field(default=None, description="MINOR, MAJOR or FULL for `node_keys`. Without it, triggers decide.")
-    force: bool = Field(default=False, description="Ignore the thresholds for `node_keys`. A gain is still needed.")
+    force: bool = Field(
+        default=False, description="Ignore the thresholds for `node_keys`. Nodes that would not get better are still left alone."
+    )
     dry_run: bool = Field(default=False, description="Only show what would be done, and why every other node is left alone.")
 
 

@@ -17,7 +17,7 @@ from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
     name="keeper_sensor",
     minimum_interval_seconds=SETTINGS.keeper_interval_seconds,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Returns tasks to the queue when their run is gone, and settles commits that were cut off by reading their tables.",
+    description="Returns tasks to the queue when their run is gone, and reads the tables of commits that were cut off, to settle them.",
 )
 @abandoned_when_dagster_ends
 def keeper_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:

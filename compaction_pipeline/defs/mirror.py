@@ -21,7 +21,7 @@ from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 
 TasksOf = Callable[[CompactionRecord], Sequence[CompactionTask]]
-"""Answers the tasks of a record that are still kept."""
+"""Returns the tasks of a record that are still kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class RunReport(CompactionListener):
         self._failed[what] = reason
 
     def _add_partitions(self, events: list[dg.AssetMaterialization]) -> None:
-        """Make partitions of keys that are none yet. Nobody would ever see their events otherwise."""
+        """Make partitions of the keys that are not partitions yet. Otherwise nobody would ever see their events."""
         instance = self._context.instance
         for definition, most in ((table_nodes, MOST_NODES), (tables, None)):
             name = str(definition.name)

@@ -131,7 +131,7 @@ def commit_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -
         return dg.SensorResult(skip_reason=NO_CATALOG)
     cursor = json.loads(context.cursor or "{}")
     mirror = services.mirror_records
-    # Dagster stores the events of a tick when the tick has ended. So the records of the last tick are told only now.
+    # Dagster stores the events of a tick when the tick has ended. So the records of the last tick are marked as told only now.
     mirror.told(cursor.get("told", []))
     records = [record for record in mirror.untold(MOST_EVENTS) if not is_active(context.instance, record.run_id)]
     offset = cursor.get("offset", 0) if records and records[0].record_id == cursor.get("record") else 0

@@ -106,7 +106,7 @@ class ObjectFile(InputFile, OutputFile):
         return pa.BufferReader(data)  # type: ignore[no-any-return]
 
     def read(self, start: int, length: int) -> Any:
-        """Read these bytes by one request, as a `pyarrow.Buffer`. There are fewer if the file ends before."""
+        """Read these bytes by one request, as a `pyarrow.Buffer`. The buffer is shorter if the file ends first."""
         if length <= 0:
             return pa.py_buffer(b"")
         with _in_our_errors("GET", self.location):

@@ -46,14 +46,14 @@ class RangedFile:
         parts = [part for span in wanted for part in _parted(*span)]
         for (start, length), buffer in zip(parts, self._file.read_spans(parts), strict=True):
             if buffer.size != length:
-                raise OSError(f"it ends early: {buffer.size} bytes at {start} in place of {length}")
+                raise OSError(f"only {buffer.size} of {length} bytes could be read at byte {start}")
             self._held.append((start, buffer))
 
     def read(self, length: int = -1) -> bytes:
         return self.read_buffer(length).to_pybytes()  # type: ignore[no-any-return]
 
     def read_buffer(self, length: int = -1) -> Any:
-        """The next bytes as a `pyarrow.Buffer`. There are fewer at the end of the file."""
+        """The next bytes as a `pyarrow.Buffer`. The buffer is shorter if the file ends first."""
         left = max(self._size - self._at, 0)
         length = left if length < 0 else min(length, left)
         found = self._found(self._at, length)

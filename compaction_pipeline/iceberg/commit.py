@@ -1,8 +1,8 @@
 """Commits Prepared tasks: the Committer port. CONTRACT.md in this folder has every rule.
 
 One attempt loads the table afresh, looks for an earlier landing, validates the tasks and takes out those that may not go in, writes
-manifests, and swaps the catalog's pointer. It ends in one of three ways: committed; not committed for certain (a conflict, or a lost race
-after which all of it is done again); or unknown. Nothing is deleted while an outcome is unknown.
+manifests, and swaps the catalog's pointer. It ends in one of three ways: committed; certainly not committed (a conflict, or a lost race
+after which the commit begins again); or unknown. Nothing is deleted while an outcome is unknown.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class IcebergCommitter:
     def commit(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
         """Validate the tasks at each attempt, and commit those that may go in.
 
-        Raises NotFoundError if the table is gone, and TableRefused if it is not compacted. Raises StorageUnavailable if nothing was
-        committed for certain and the same may work later: every race was lost, or the storage is full or away.
+        Raises NotFoundError if the table is gone, and TableRefused if it is not compacted. Raises StorageUnavailable if certainly
+        nothing was committed and the same may work later: every race was lost, or the storage is full or unreachable.
         """
         return _Commit(self._catalogs, table, record_id, tasks, self._on_step, self._sleep, self._jitter).run()
 
@@ -96,7 +96,7 @@ class IcebergCommitter:
         return settled(self._catalogs.load(table), record_id, tasks)
 
     def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
-        """Delete those of these files that no snapshot of freshly loaded metadata lists. Returns the deleted ones.
+        """Load the metadata afresh, and delete the given files that no snapshot lists. Returns the deleted ones.
 
         The files are outputs of merges, manifests and manifest lists. The lists are deleted last, because they tell which snapshot the
         attempt was built on. If another table has the name by now, nothing is deleted: the files' own table may live on under another name.
@@ -212,15 +212,15 @@ class _Commit:
             if ended is not None:
                 return replace(ended, attempts=attempt, unanswered=ended.unanswered or self._unanswered)
             policy = loaded.metadata.properties
-            retries = _whole(policy, "commit.retry.num-retries", 4)
+            retries = _integer(policy, "commit.retry.num-retries", 4)
             elapsed_ms = (time.monotonic() - started) * 1000
-            if attempt > retries or elapsed_ms >= _whole(policy, "commit.retry.total-timeout-ms", 1_800_000):
+            if attempt > retries or elapsed_ms >= _integer(policy, "commit.retry.total-timeout-ms", 1_800_000):
                 raise RacesLost(
                     f"table {self._table}: another writer was faster, or held the catalog's lock, {attempt} times "
                     f"('commit.retry.num-retries' is {retries}): nothing was committed; the next commit tries again"
                 )
             wait_ms = min(
-                _whole(policy, "commit.retry.min-wait-ms", 100) * 2 ** (attempt - 1), _whole(policy, "commit.retry.max-wait-ms", 60_000)
+                _integer(policy, "commit.retry.min-wait-ms", 100) * 2 ** (attempt - 1), _integer(policy, "commit.retry.max-wait-ms", 60_000)
             )
             # Half of the wait is random, so that two committers that met once do not meet again.
             self._sleep(wait_ms * (0.5 + self._jitter()) / 1000)
@@ -349,7 +349,10 @@ class _Commit:
         return CommitOutcome(CommitState.UNKNOWN, snapshot_before=done.snapshot_before, reason=reason)
 
     def _drop(self, loaded: Table, fresh: Table, transaction: Transaction) -> None:
-        """Delete the manifests of an attempt. They stay if another table has the name now: they may have landed in the renamed one."""
+        """Delete the manifests of an attempt.
+
+        The manifests stay if the name now belongs to another table: the commit may have landed in the original table, which was renamed.
+        """
         if fresh.metadata.table_uuid == loaded.metadata.table_uuid:
             delete_quietly(loaded.io, transaction.written)
 
@@ -406,6 +409,6 @@ def _is_metadata(path: str) -> bool:
     return path.endswith(".avro")
 
 
-def _whole(properties: Mapping[str, str], key: str, default: int) -> int:
+def _integer(properties: Mapping[str, str], key: str, default: int) -> int:
     text = properties.get(key, "")
     return int(text) if text.isdigit() else default

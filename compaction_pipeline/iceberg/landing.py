@@ -43,10 +43,15 @@ def settled(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask])
         parents = parents_of_attempts(loaded, {record_id}).get(record_id, set())
     head = head_id(loaded.metadata)
     if head in parents:
-        reason = f"an attempt was built on snapshot {head}, still the head, and may land: commit record {record_id} again to end this"
+        reason = (
+            f"an attempt was built on snapshot {head}, which is still the head, so it may land; "
+            f"the next tick or `compact` commits record {record_id} again, and this ends the doubt"
+        )
         return CommitOutcome(CommitState.UNKNOWN, snapshot_before=head, reason=reason)
     return CommitOutcome(
-        CommitState.NOTHING, reason="no snapshot carries the record or lists one of its outputs, and no late request can land any more"
+        CommitState.NOTHING,
+        reason="no snapshot carries the record or lists one of its outputs; no attempt of it was built on the present head, "
+        "so none can land unless the table is rolled back",
     )
 
 
@@ -87,7 +92,8 @@ def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
 
 
 def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
-    """Whether the attempt is in the table: its snapshots are or, if they were expired at once, its manifests are in later snapshots."""
+    """Whether the attempt is in the table. Either its snapshots are there or, if they were expired at once, later snapshots list its
+    manifests."""
     ours = {staged.snapshot.snapshot_id for staged in transaction.staged}
     before = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
     newer = [snapshot for snapshot in fresh.metadata.snapshots if snapshot.snapshot_id not in before]
@@ -99,8 +105,8 @@ def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
 
 
 def parents_of_attempts(loaded: Table, record_ids: Collection[RecordId]) -> Mapping[str, set[int | None]]:
-    """By record, the snapshots on which attempts were built. They stand in manifest lists that the attempts left, and that no snapshot
-    names."""
+    """By record, the snapshots on which attempts were built. The manifest lists that the attempts left, and that no snapshot
+    names, say it."""
     named = {snapshot.manifest_list.rsplit("/", 1)[-1] for snapshot in loaded.metadata.snapshots if snapshot.manifest_list}
     parents: dict[str, set[int | None]] = {}
     for path in metadata_files(loaded, record_ids):

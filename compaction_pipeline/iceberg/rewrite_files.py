@@ -162,7 +162,7 @@ class Transaction:
     def commit(self) -> None:
         """Swap the catalog's pointer.
 
-        Raises CommitFailedException if it was not swapped for certain. After any other error the outcome is unknown.
+        Raises CommitFailedException if it was certainly not swapped. After any other error the outcome is unknown.
         """
         head = self._table.metadata.refs.get(MAIN_BRANCH)
         requirements: tuple[TableRequirement, ...] = (
@@ -174,7 +174,7 @@ class Transaction:
         # write.metadata.delete-after-commit.enabled.
         self._table._do_commit(updates=self._updates, requirements=requirements)
         if self.staged and self._table.metadata.snapshot_by_id(self.staged[-1].snapshot.snapshot_id) is None:
-            # For example, a redirect may turn the request into one that only reads.
+            # This happens, for example, when a redirect turns the POST into a GET.
             raise CommitStateUnknownException("the catalog reported success, but the metadata in its answer lacks the snapshot")
         self._on_step("after-swap")
 

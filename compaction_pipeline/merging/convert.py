@@ -38,7 +38,8 @@ class PositionDeleteWriter:
         self._files = files
         self._names = names
         self._options = ParquetOptions.of(properties, deletes=True)
-        # The bounds are whole, whatever the table's metrics modes say: readers know the referenced file by its two equal path bounds.
+        # The bounds are whole, whatever the table's metrics modes say: readers recognise the referenced
+        # data file when both path bounds are equal.
         self._modes = MetricsModes.of(POSITION_DELETE_SCHEMA, {"write.metadata.metrics.default": "full"})
         self._numbers = 0
         self.digest = RowDigest()
@@ -83,7 +84,10 @@ class PositionDeleteWriter:
 
 
 def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
-    """Convert the delete files that `work.converts` names. The digests and counts of the result are those of positions."""
+    """Convert the delete files that `work.converts` names.
+
+    The digests and `rows_written` of the result are of positions. `rows_read` counts rows of the data files.
+    """
     work = task.work
     reader = DataReader(files, shape, task.memory_bytes)
     deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared, frozenset(work.converts))

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from compaction_pipeline.core.queue.task import Digest
 from compaction_pipeline.merging.reading.evolution import children
 from compaction_pipeline.merging.row_hashes import (
+    INDEX_ROWS,
     MASK_64,
-    NUMBER_ROWS,
     SHIFT_A,
     SHIFT_B,
     STEP_ROWS,
@@ -153,7 +153,7 @@ def _same_by_dictionary(one: Any, two: Any) -> bool:
     indices, others = filled_indices(one), filled_indices(two)
     if missing is not None:
         indices, others = indices[~missing], others[~missing]
-    steps = [slice(start, start + NUMBER_ROWS) for start in range(0, len(indices), NUMBER_ROWS)]
+    steps = [slice(start, start + INDEX_ROWS) for start in range(0, len(indices), INDEX_ROWS)]
     return all(np.array_equal(renumbered.take(indices[step]), others[step]) for step in steps)
 
 

@@ -75,8 +75,9 @@ def merge_task(
     except MergeFailed as failure:
         result = _failed(task, str(failure), _END_REASONS.get(type(failure), EndReason.FAILED))
     except MemoryError as error:
-        keys = sum(delete.record_count for delete in task.work.deletes)
-        result = _failed(task, f"out of memory at delete set of {keys} keys; raise the memory of the Spark worker ({error})")
+        records = sum(delete.record_count for delete in task.work.deletes)
+        reason = f"out of memory; the task applies delete files with {records} records; raise the memory of the Spark worker ({error})"
+        result = _failed(task, reason)
     except Exception as error:
         # This is the boundary to Spark. Any error fails this attempt alone, and its text must reach the attempt's record.
         result = _failed(task, f"{type(error).__name__}: {error}")
@@ -219,7 +220,10 @@ def _result(
 
 
 def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:
-    """The result itself, or a failed result when it breaks a law: the rows that were written must be the rows that were kept."""
+    """The result itself, or a failed result if the output is not right.
+
+    A merge must have written exactly the rows that were kept. A `conversion` must have written exactly the positions of the deleted rows.
+    """
     deleted = result.rows_deleted_by_position + result.rows_deleted_by_equality
     expected = deleted if conversion else result.rows_read - deleted
     if expected != result.rows_written or result.rows_written != result.digest_written.rows:
@@ -230,11 +234,12 @@ def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:
         )
         return replace(result, outputs=(), end_reason=EndReason.DIGEST_MISMATCH, error=f"{counts}; nothing of this attempt is used")
     if result.digest_read != result.digest_written:
+        what = "the positions" if conversion else "the rows"
         return replace(
             result,
             outputs=(),
             end_reason=EndReason.DIGEST_MISMATCH,
-            error=f"the rows written are not the rows read: digest {result.digest_read} read, {result.digest_written} written; "
+            error=f"{what} written are not {what} read: digest {result.digest_read} read, {result.digest_written} written; "
             "nothing of this attempt is used",
         )
     return result

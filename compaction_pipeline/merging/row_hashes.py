@@ -24,8 +24,8 @@ _FIELD = 0xD1342543DE82EF95
 MASK_64 = (1 << 64) - 1
 # The rows of one step. Its arrays stay in the CPU's cache.
 STEP_ROWS = 16384
-# Numbers of dictionary values are half as wide and are looked up once, so fewer and longer steps are faster.
-NUMBER_ROWS = 4 * STEP_ROWS
+# Dictionary indices are half as wide as words, and each is looked up once. So fewer and longer steps are faster.
+INDEX_ROWS = 4 * STEP_ROWS
 # Texts of at least this many words are rare. They are hashed together, whatever their lengths are.
 _LONG_TEXT_WORDS = 12
 _SHIFT_IN, SHIFT_A, SHIFT_B = np.uint64(29), np.uint64(32), np.uint64(31)
@@ -34,7 +34,7 @@ _TAIL_MASKS = np.array([(1 << 8 * length) - 1 for length in range(8)], dtype=np.
 
 
 def filled_indices(array: Any) -> NDArray[Any]:
-    """The number of each row's value in the dictionary; 0 if the row is NULL."""
+    """The dictionary index of each row; 0 if the row is NULL."""
     indices: NDArray[Any] = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
     return indices
 
@@ -74,7 +74,7 @@ class ChainedHashes:
         self._seed = np.uint64(seed & MASK_64)
         # The factor of a column is made from its id. It must be odd, because only then is a step a bijection.
         self._columns = [
-            (_column(array, number), np.uint64((number * _FIELD + 0x452821E638D01377) & MASK_64 | 1)) for number, array in columns
+            (_column(array, column_id), np.uint64((column_id * _FIELD + 0x452821E638D01377) & MASK_64 | 1)) for column_id, array in columns
         ]
 
     def hashes(self, start: int, stop: int) -> Words:
@@ -99,7 +99,8 @@ class _Column(ABC):
         """
 
     def absorb(self, chain: Words, start: int, stop: int, factor: Any) -> None:
-        """Absorb a range of rows into `chain`. A NULL is absorbed as 0, and a constant is then XORed into the result."""
+        """Absorb a range of rows into `chain`. A NULL is absorbed as 0, and a constant is then XORed into the result, where no
+        value can have the same effect."""
         missing = None if self.missing is None else self.missing[start:stop]
         for words in self.parts(start, stop):
             _absorb(chain, words if missing is None else np.where(missing, np.uint64(0), words), factor)
@@ -112,21 +113,21 @@ def missing_rows(array: Any) -> NDArray[np.bool_] | None:
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
-def _column(array: Any, number: int) -> _Column:
+def _column(array: Any, column_id: int) -> _Column:
     arrow = array.type
     types = pa.types
     if isinstance(arrow, pa.BaseExtensionType):
-        return _column(array.storage, number)
+        return _column(array.storage, column_id)
     if types.is_dictionary(arrow):
         if array.dictionary.null_count:
-            return _column(array.dictionary_decode(), number)
-        return _Dictionary(array, number)
+            return _column(array.dictionary_decode(), column_id)
+        return _Dictionary(array, column_id)
     if types.is_struct(arrow):
-        return _Struct(array, number)
+        return _Struct(array, column_id)
     if types.is_list(arrow) or types.is_large_list(arrow):
-        return _List(array, [(number, array.values)])
+        return _List(array, [(column_id, array.values)])
     if types.is_map(arrow):
-        return _List(array, [(number, array.keys), (number + 1, array.items)])
+        return _List(array, [(column_id, array.keys), (column_id + 1, array.items)])
     if types.is_boolean(arrow):
         return _Numbers(array, array.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8))
     if types.is_fixed_size_binary(arrow) or types.is_decimal(arrow):
@@ -178,16 +179,16 @@ class _Fixed(_Column):
 
 
 class _Dictionary(_Column):
-    """A dictionary array. Each value of the dictionary is hashed once, and a row finds its hash by the number of its value.
+    """A dictionary array. Each value of the dictionary is hashed once, and a row finds its hash by its dictionary index.
 
     The words are the same as those of an array of plain values.
     """
 
-    def __init__(self, array: Any, number: int) -> None:
+    def __init__(self, array: Any, column_id: int) -> None:
         super().__init__(array)
         count = len(array.dictionary)
         # A word is appended, because the dictionary may be empty if all rows are NULL.
-        self._words = [np.append(words, np.uint64(0)) for words in _column(array.dictionary, number).parts(0, count)]
+        self._words = [np.append(words, np.uint64(0)) for words in _column(array.dictionary, column_id).parts(0, count)]
         self._indices = filled_indices(array)
 
     def parts(self, start: int, stop: int) -> Sequence[Words]:
@@ -196,10 +197,10 @@ class _Dictionary(_Column):
 
 
 class _Struct(_Column):
-    def __init__(self, array: Any, number: int) -> None:
+    def __init__(self, array: Any, column_id: int) -> None:
         super().__init__(array)
         fields = children(array.type)
-        self._chained = ChainedHashes([(field_id(field) or index, array.field(index)) for index, field in enumerate(fields)], number)
+        self._chained = ChainedHashes([(field_id(field) or index, array.field(index)) for index, field in enumerate(fields)], column_id)
 
     def parts(self, start: int, stop: int) -> Sequence[Words]:
         return [self._chained.hashes(start, stop)]
@@ -273,7 +274,8 @@ class _Texts(_Column):
         shortest, longest = int(lengths.min()) >> 3, int(lengths.max()) >> 3
         if shortest == longest or shortest >= _LONG_TEXT_WORDS:
             return [_texts(words, position, lengths, min(shortest, _LONG_TEXT_WORDS))]
-        # Texts with the same number of words are hashed together. No text drops out on the way, so no array is gathered again per word.
+        # Texts with the same number of words are hashed together. All texts of a group end at the same word, so no array has to be filtered
+        # between two words.
         count = np.minimum(lengths >> 3, _LONG_TEXT_WORDS)
         hashes = np.empty(len(lengths), dtype=np.uint64)
         for kind in np.flatnonzero(np.bincount(count)):
@@ -300,7 +302,7 @@ def _texts(words: Words, position: NDArray[Any], lengths: NDArray[Any], count: i
         following = words[min(place, last) :].take(index, mode="clip")
         _absorb(hashes, _joined(here, following, right, left))
         here = following
-    # The index is clipped: the mask below keeps nothing that lies behind the last word.
+    # The index may be clipped, because the mask below removes everything behind the last word.
     tail = _joined(here, words[min(count + 1, last) :].take(index, mode="clip"), right, left)
     # The bytes behind the end of a text belong to the next text.
     tail &= _TAIL_MASKS.take(lengths & 7)

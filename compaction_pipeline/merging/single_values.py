@@ -1,7 +1,7 @@
 """Single values of Iceberg types as JSON, and back (spec, appendix D: "JSON single-value serialization").
 
 Plans, tasks and results hold partition values in this form. The internal value is the one of PyIceberg's partition records: dates,
-times and timestamps are numbers, because Python's own end at the year 9999 and partitions do not.
+times and timestamps are numbers, because Python's own date types end at the year 9999, but those of partitions do not.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def single_value(kind: IcebergType, value: object) -> SingleValue:
 def internal_value(kind: IcebergType, value: Any) -> Any:
     """The internal value of a JSON. A value that is internal already stays as it is.
 
-    Raises TableRefused for a type that has no single values, and ValueError for a text that is none of the type.
+    Raises TableRefused for a type that has no single values, and ValueError for a text that is not a value of the type.
     """
     if value is None or isinstance(kind, UnknownType):
         return None

@@ -295,7 +295,7 @@ def test_work_under_way_is_counted_by_table_without_what_is_prepared(stores: Sto
     assert stores.tasks.prepared_work() == {TABLE: PreparedWork(tasks=1, input_bytes=size, claimed=1)}
 
 
-def test_first_waiting_gives_the_table_of_a_pending_task(stores: Stores) -> None:
+def test_first_waiting_names_the_table_of_a_pending_task(stores: Stores) -> None:
     assert stores.tasks.first_waiting(None) is None
     stores.tasks.insert([example("one", queue="heavy")], [], NOW)
     assert stores.tasks.first_waiting(None) == TABLE

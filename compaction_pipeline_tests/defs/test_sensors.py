@@ -95,7 +95,7 @@ def test_no_second_run_is_requested_while_one_serves_the_queue(lake: Lake, tick:
     assert reason(result) == f"2 tasks wait; run {run.run_id[:8]} serves the queue"
 
 
-def test_with_nothing_due_the_reason_names_the_best_candidate_with_numbers(lake: Lake, services: Services, tick: Tick) -> None:
+def test_with_nothing_due_the_reason_names_the_worst_candidate_with_numbers(lake: Lake, services: Services, tick: Tick) -> None:
     lake.orders.transaction().set_properties({"self-optimizing.minor.trigger.file-count": "50"}).commit_transaction()
     tick("snapshot_sensor")
     said = reason(tick("fragmentation_sensor"))

@@ -137,7 +137,7 @@ def test_silence_with_the_head_unmoved_is_unknown_and_deletes_nothing(lake: Lake
     assert metadata_files(lake) > before
     settled = lake.committer.settle(t.identifier, "record-1", [merge])
     assert settled.state is CommitState.UNKNOWN
-    # Another commit moves `main`, so the attempt can never be committed any more.
+    # Another commit moves `main`, so the attempt can land only after a rollback.
     t.ids(3)
     assert lake.committer.settle(t.identifier, "record-1", [merge]).state is CommitState.NOTHING
 

@@ -45,7 +45,12 @@ class TypeChoice(str, Enum):
     FULL = "full"
 
 
-_TYPE = typer.Option(None, "--type", case_sensitive=False, help="Do only this kind of work, and ignore thresholds. A gain is still needed.")
+_TYPE = typer.Option(
+    None,
+    "--type",
+    case_sensitive=False,
+    help="Do only this kind of work, and ignore thresholds. Nodes that would not get better are still left alone.",
+)
 _SNAPSHOT_PROPERTY = typer.Option(
     [],
     "--snapshot-property",

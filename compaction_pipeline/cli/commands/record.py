@@ -31,7 +31,7 @@ commands.add_typer(records, name="record")
 def list_(
     context: typer.Context,
     table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table."),
-    limit: int = typer.Option(20, "--limit", "-n", min=1, max=1_000_000, help="Show at most so many records."),
+    limit: int = typer.Option(20, "--limit", "-n", min=1, max=1_000_000, help="Show at most this many records."),
 ) -> None:
     """List records, newest first.
 
@@ -81,7 +81,8 @@ def status(context: typer.Context) -> None:
         if not now.catalogs:
             session.output.say(NO_CATALOG)
         unsettled = (
-            f"{count_text(len(now.unsettled), 'record')} not settled: the next tick or command reads the table to find out"
+            f"{count_text(len(now.unsettled), 'record')} not settled: "
+            "the next tick or command finds out from the table whether the commit landed"
             if now.unsettled
             else "every record is settled"
         )

@@ -31,7 +31,7 @@ commands.add_typer(state, name="state")
 
 @state.command(epilog=GLOBAL_HELP)
 def upgrade(context: typer.Context) -> None:
-    """Bring the state database to this version.
+    """Bring the schema of the state database to the version of this program.
 
     PostgreSQL needs this command. SQLite is upgraded without it, after a backup copy.
 
@@ -44,7 +44,7 @@ def upgrade(context: typer.Context) -> None:
     settings = load_settings()
     upgraded = upgrade_state_database(settings)
     shown = masked_text(settings.state_database_url)
-    said = "was brought to this version" if upgraded else "is of this version: nothing had to be upgraded"
+    said = "was upgraded to this version" if upgraded else "already has this version: nothing had to be upgraded"
     context.obj.answer({"state": shown, "upgraded": upgraded}, f"the state database {shown} {said}")
 
 

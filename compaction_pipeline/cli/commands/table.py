@@ -95,7 +95,7 @@ def show(
 
 @commands.command(epilog=GLOBAL_HELP)
 def pause(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table.")) -> None:
-    """Leave one table alone, or all. Paused tables are measured, but nothing is planned. Tasks that run now still end.
+    """Leave one table alone, or all. Paused tables are still measured, but nothing is planned for them. Tasks that run now are finished.
 
     Examples:
 

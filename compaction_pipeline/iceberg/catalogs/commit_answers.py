@@ -14,7 +14,10 @@ from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 
 
 def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]) -> Answer:
-    """What the error of a commit proves. `statuses` tells how a REST catalog answered each time the request was sent."""
+    """What the catalog answered, read from the error of a commit.
+
+    `statuses` tells how a REST catalog answered each time the request was sent.
+    """
     if isinstance(catalog, BoundedRestCatalog):
         return of_http(statuses)
     if isinstance(error, CommitFailedException) or is_lock_timeout(error):
@@ -44,7 +47,7 @@ def is_metadata_not_written(catalog: Catalog, error: Exception) -> bool:
 
 
 def is_lock_timeout(error: BaseException) -> bool:
-    """Whether SQLite gave up waiting for a lock. For certain nothing was written then."""
+    """Whether SQLite gave up waiting for a lock. Nothing was written then; this is certain."""
     return isinstance(error, OperationalError) and "database is locked" in str(error)
 
 

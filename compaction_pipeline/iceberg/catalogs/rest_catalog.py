@@ -82,7 +82,7 @@ def use_bounded_rest_catalogs(limits: RequestLimits) -> None:
 
 
 class BoundedRestCatalog(RestCatalog):
-    """A REST catalog that follows the rules of this module. It raises the errors of PyIceberg's."""
+    """A REST catalog that follows the rules of this module. It raises the same errors as PyIceberg's REST catalog."""
 
     def __init__(self, name: str, limits: RequestLimits, **properties: str) -> None:
         self._limits = limits

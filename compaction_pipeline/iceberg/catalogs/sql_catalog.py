@@ -22,7 +22,7 @@ def use_bounded_sql_catalogs(limits: RequestLimits) -> None:
 
 
 class BoundedSqlCatalog(SqlCatalog):
-    """A SQL catalog that follows the rule of this module. It raises the errors of PyIceberg's."""
+    """A SQL catalog that follows the rule of this module. It raises the same errors as PyIceberg's SQL catalog."""
 
     def __init__(self, name: str, limits: RequestLimits, **properties: str) -> None:
         self._limits = limits

@@ -82,7 +82,8 @@ class _Plain:
 
 
 def named_once(schema: AvroType) -> AvroType:
-    """A schema in which no two types have one name, which Java refuses. PyIceberg gives two decimals of one precision the same name."""
+    """The schema with types renamed so that no two have the same name. Java refuses a schema in which two types have the same name, and
+    PyIceberg gives all decimals of one precision the same name."""
     seen: set[str] = set()
 
     def renamed(kind: AvroType) -> AvroType:
@@ -158,7 +159,7 @@ def skipper(kind: AvroType) -> Skip:
     if name == "union":
         return _skip_union(kind)
     if name in ("int", "long", "enum"):
-        return _skip_whole
+        return _skip_integer
     if name in ("bytes", "string"):
         return _skip_bytes
     if name in ("record", "error"):
@@ -212,7 +213,7 @@ def read_bytes(content: bytes, position: int) -> bytes:
     return content[start : start + length]
 
 
-def _skip_whole(content: bytes, position: int) -> int:
+def _skip_integer(content: bytes, position: int) -> int:
     while content[position] > 0x7F:
         position += 1
     return position + 1
@@ -273,8 +274,8 @@ def _skip_array(kind: AvroType) -> Skip:
     return _skip_runs(skipper(kind))
 
 
-def _skip_runs(one: Skip | None, wholes: int = 0) -> Skip:
-    """Skip an array or a map. `one` skips an item; without it, an item is `wholes` numbers or, if that is 0, a number and bytes."""
+def _skip_runs(one: Skip | None, integers: int = 0) -> Skip:
+    """Skip an array or a map. `one` skips an item. Without `one`, an item is `integers` integers or, if that is 0, an integer and bytes."""
 
     def skip(content: bytes, position: int) -> int:
         while True:
@@ -290,8 +291,8 @@ def _skip_runs(one: Skip | None, wholes: int = 0) -> Skip:
             elif one is not None:
                 for _ in range(count):
                     position = one(content, position)
-            elif wholes:
-                position = _skip_wholes(content, position, wholes * count)
+            elif integers:
+                position = _skip_integers(content, position, integers * count)
             else:
                 for _ in range(count):
                     while content[position] > 0x7F:
@@ -303,14 +304,14 @@ def _skip_runs(one: Skip | None, wholes: int = 0) -> Skip:
     return skip
 
 
-_WHOLES_AT_ONCE = 4096
+_INTEGERS_AT_ONCE = 4096
 
 
-def _skip_wholes(content: bytes, position: int, count: int) -> int:
+def _skip_integers(content: bytes, position: int, count: int) -> int:
     if count > len(content):
         raise ValueError(f"a run at byte {position} says that it holds {count} numbers: it was overwritten")
     while count > 0:
-        step = min(count, _WHOLES_AT_ONCE)
+        step = min(count, _INTEGERS_AT_ONCE)
         found = _wholes(step)(content, position)
         if found is None:
             raise ValueError(f"it ends after {len(content)} bytes, inside of a run of numbers: it was cut")

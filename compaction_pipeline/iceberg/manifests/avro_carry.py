@@ -27,9 +27,10 @@ Carry = Callable[[bytes, int, int], bytes]
 
 
 def carrier(source: AvroType, target: AvroType, defaults: Mapping[int, bytes] | None = None, what: str = "a value") -> Carry:
-    """How values of `source` become values of `target`. `defaults` holds, by id, the bytes of required fields that a source may lack.
+    """Returns a function that turns the bytes of a `source` value into those of a `target` value.
 
-    Raises UnknownAvro if the types do not fit. The function that it returns raises it for a null where the target requires a value.
+    `defaults` gives, by field id, the bytes of required fields that a source may lack. `what` names the value in errors. Raises UnknownAvro
+    if the types do not fit. The returned function raises UnknownAvro for a null where the target requires a value.
     """
     inner, null = nullable(source)
     wanted, target_null = nullable(target)
@@ -64,8 +65,8 @@ class RecordCarrier:
                 self._steps.append((-1, _always(_absent(kind, number, defaults or {}))))
 
     def fields(self, content: bytes, start: int = 0) -> list[bytes]:
-        """The bytes of each field of the target, for the record that begins at `position`. Raises ValueError if the record ends behind the
-        bytes."""
+        """The bytes of each field of the target, for the record that begins at `start`. Raises ValueError if the bytes end before
+        the record does."""
         places = self._walk.places(content, start)
         if places[-1] > len(content):
             raise ValueError(f"it ends after {len(content)} bytes, inside of a value: it was cut")

@@ -1,6 +1,6 @@
 """Reads and writes the frame of an Avro file (Avro spec: "Object Container Files"): its header and its blocks, whole or not at all.
 
-PyIceberg takes a file that was cut for a shorter file. Here it is a ValueError.
+PyIceberg does not notice that a file was cut: it reads it as a shorter file. Here it is a ValueError.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AvroFrame:
 def read_frame(content: bytes) -> AvroFrame:
     """Read the frame of a file. Raises ValueError unless header and blocks end exactly where the file ends."""
     if content[:4] != _MAGIC:
-        raise ValueError(f"it is {len(content)} bytes that are no Avro file")
+        raise ValueError(f"it is not an Avro file ({len(content)} bytes)")
     meta: dict[str, bytes] = {}
     position = 4
     while True:

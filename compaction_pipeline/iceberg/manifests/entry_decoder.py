@@ -91,7 +91,7 @@ class ManifestDecoder:
         self.schema: AvroType = plain_schema(json.loads(self._frame.meta["avro.schema"]))
         """The type of an entry."""
         self.spec_id = int(self._frame.meta.get("partition-spec-id", b"0"))
-        """The number in the file's own header. A manifest list names it too."""
+        """The spec id in the file's own header. A manifest list names it too."""
         self.data_file_type: AvroType = _of_id(self.schema, _DATA_FILE)
         self.partition_type: AvroType | None = next(
             (field["type"] for field in self.data_file_type["fields"] if field.get("field-id") == _PARTITION), None
@@ -217,7 +217,7 @@ def _reader(kind: AvroType) -> Callable[[bytes, int, int], Any]:
 def _value(kind: AvroType) -> _Read:
     name = type_name(kind)
     if name in ("int", "long"):
-        return _whole
+        return _integer
     if name == "string":
         return _text
     if name == "bytes":
@@ -227,7 +227,7 @@ def _value(kind: AvroType) -> _Read:
     raise UnknownAvro(f"its schema holds {name!r} where the Iceberg specification has a number, text, bytes or a list")
 
 
-def _whole(content: bytes, position: int) -> int:
+def _integer(content: bytes, position: int) -> int:
     byte = content[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1)
@@ -247,11 +247,11 @@ def _numbers(kind: AvroType) -> _Read:
 
     def read(content: bytes, position: int) -> list[int]:
         if null is None:
-            return [_whole(content, place) for place, _ in items(kind, content, position)]
+            return [_integer(content, place) for place, _ in items(kind, content, position)]
         places = [place for place, _ in items(kind, content, position)]
         if any(content[place] == null << 1 for place in places):
             raise ValueError("a list of numbers holds a null")
-        return [_whole(content, place + 1) for place in places]
+        return [_integer(content, place + 1) for place in places]
 
     return read
 

@@ -36,7 +36,7 @@ from compaction_pipeline.iceberg.manifests.avro_bytes import AvroType, UnknownAv
 from compaction_pipeline.iceberg.manifests.avro_carry import RecordCarrier, encoded
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_record
 
-_WHOLE = ("int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+_INTEGERS = ("int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 
 
 def partition_avro(kind: StructType) -> AvroType:
@@ -127,7 +127,7 @@ def decoded(kind: IcebergType, avro: AvroType, content: bytes) -> Any:
     name = type_name(inner)
     if isinstance(kind, BooleanType) and value in (b"\x00", b"\x01"):
         return value == b"\x01"
-    if str(kind) in _WHOLE:
+    if str(kind) in _INTEGERS:
         return read_long(value, 0)[0]
     if isinstance(kind, (FloatType, DoubleType)):
         return struct.unpack("<f" if name == "float" else "<d", value)[0]

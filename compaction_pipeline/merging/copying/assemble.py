@@ -405,7 +405,7 @@ class _Group:
             firsts = {first for first, _ in handed.values()}
             if tuple(sorted(handed)) != tuple(sorted(part.columns)) or len(firsts) != 1:
                 raise MergeFailed(
-                    "the columns of decoded rows do not stand at one place of a new row group; nothing of this attempt is used"
+                    "the columns of some rows would begin at different rows of the new row group; nothing of this attempt is used"
                 )
             arrays = [handed[top][1] for top in part.columns]
             schema = pa.schema(

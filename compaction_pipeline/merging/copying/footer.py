@@ -77,7 +77,7 @@ class Chunk:
         if self.start < len(MAGIC) or self.length < 0 or self.start + self.length > file_size - 12:
             return "outside of its file"
         if (flat and self.values != rows) or self.values < rows:
-            return "other values than rows"
+            return "the number of values does not fit the number of rows"
         return None
 
     @property
@@ -138,7 +138,7 @@ class Footer:
             groups.append(Group(number, first, field(group, 3), chunks))
             first += field(group, 3)
         if first != field(meta, 3):
-            raise ValueError("the rows of its row groups are not the file's")
+            raise ValueError("its row groups do not add up to the file's row count")
         return cls(elements, typed, columns, tuple(groups), field(meta, 6, b"").decode("utf-8", "replace"))
 
     @property

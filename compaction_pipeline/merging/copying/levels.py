@@ -1,7 +1,7 @@
 """Chooses the zstd level of a column if the table sets none: of the cheap levels, the one that makes a sample of the values smallest.
 
-Level 1 looks for matches. Random identifiers, prices or times have none: their pages are larger than at a faster level, and take half as
-long again to write. The best level depends on the values alone.
+Level 1 looks for matches. Random identifiers, prices or times have none: level 1 then gives larger pages than a faster level,
+and takes 1.5 times as long. The best level depends on the values alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides which bytes of an input can be copied, and reads them.
 
 A column can be copied if its schema elements (names apart), its codec and its encodings are those of the output. A row group that is large
-enough moves whole, with its dictionaries. Of a smaller one only those columns are copied whose pages need no other page.
+enough moves whole, with its dictionaries. Of a smaller row group, a column is copied only if each of its pages can be read alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _TAIL_BYTES = 64 * 1024
 _HEADER_BYTES = 16 * 1024
 _STREAMED_BYTES = MIB
 _GAP_BYTES = 128 * 1024
-# Reading one byte of a footer takes as long as decoding about 25 bytes of data.
+# Reading one byte of a footer takes as long as decoding about 25 bytes of data. A footer may be 1/50 of its file, so reading it takes
+# at most half as long as decoding the file.
 _SMALL_FOOTER_BYTES = 16 * 1024
 _FOOTER_SHARE = 50
 
@@ -178,7 +179,7 @@ class ByteStream:
             self._source.seek(start)
             data = memoryview(self._source.read_buffer(length) if self._buffers else self._source.read(length)).cast("B")
         if len(data) != length:
-            raise self._cut(f"{len(data)} bytes at {start} in place of {length}")
+            raise self._cut(f"only {len(data)} of {length} bytes could be read at byte {start}")
         return data
 
     def _cut(self, how: str) -> FileUnreadable:
@@ -228,7 +229,7 @@ class ByteStream:
         if tail[-4:] != MAGIC or length + 12 > self.size:
             raise ValueError("no plain Parquet footer")
         if length > _SMALL_FOOTER_BYTES and _FOOTER_SHARE * length > self.size:
-            raise ValueError("to read the footer takes longer than to decode the rows")
+            raise ValueError("reading the footer takes more than half as long as decoding the rows")
         if length + 8 <= len(tail):
             return Footer.of(bytes(tail[len(tail) - 8 - length : -8]))
         return Footer.of(bytes(self.read(self.size - 8 - length, length)))

@@ -44,7 +44,7 @@ class FileAccess:
     def io(self) -> FileIO:
         """The FileIO of the table's location. It is made at the first use."""
         if self._io is None:
-            # If somebody chose a FileIO, it is used.
+            # If the properties name a FileIO (`py-io-impl`), it is used.
             self._io = load_file_io(self._properties, self._location) if _is_chosen(self._properties) else ObjectFileIO(self._properties)
         return self._io
 
@@ -152,7 +152,7 @@ class FileAccess:
         self._ahead.close()
 
     def _local(self, path: str) -> str | None:
-        # If somebody chose a FileIO, it is used for local files too.
+        # If the properties name a FileIO (`py-io-impl`), it is used for local files too.
         if _is_chosen(self._properties):
             return None
         if path.startswith("/"):
