@@ -1,8 +1,8 @@
 """Builds all use cases from the settings. This module alone owns the clock, random ids and sleeping.
 
-Nothing is opened before it is needed: building `Services` touches no database, no catalog and no JVM. Nothing is imported before either.
+Nothing is opened before it is needed: building `Services` touches no database, no catalog and no JVM. Nor is anything imported early.
 PyIceberg, PyArrow and PySpark take seconds to import, and a command that only reads the state database needs none of them. So each
-property imports what it builds. The contracts of the floors see these imports too.
+property imports what it builds. import-linter checks these imports too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
-    """The time of now, by the real clock."""
+    """The current time in UTC, by the real clock."""
     return datetime.now(timezone.utc)
 
 
@@ -131,16 +131,19 @@ def undisturbed() -> Iterator[None]:
 
 
 def upgrade_state_database(settings: Settings) -> bool:
-    """Bring the state database to this version. Answer False when it had this version before. Raises ConfigError, StorageUnavailable."""
+    """Bring the schema of the state database to this program's version. Returns False if it already had this version.
+
+    Raises ConfigError and StorageUnavailable.
+    """
     stores = _open_state_database(settings, upgrade=True)
     stores.close()
     return stores.upgraded
 
 
 def _open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
-    """Open the state database in force.
+    """Open the state database that the settings name.
 
-    Only the folder of the default database is made. A folder that a person names wrongly must not appear.
+    Only the folder of the default database is created. If a person misspells a folder, it must not be created.
     """
     from compaction_pipeline.storage.stores import open_stores
 
@@ -435,7 +438,7 @@ class Services:
 def open_services(settings: Settings | None = None, holder: str | None = None) -> Services:
     """Services of these settings, or of those in the environment. The log gets their level. Raises ConfigError for a bad setting.
 
-    `holder` names who works here to others that must wait; this process, where nothing better is known.
+    `holder` is the name that others see when they must wait for a lease that these services hold. The default names this process.
     """
     from compaction_pipeline.settings import load_settings
 

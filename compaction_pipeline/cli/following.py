@@ -59,7 +59,8 @@ class Following(CompactionListener):
         self._records.add(record.record_id)
 
     def own(self, records: Iterable[CompactionRecord]) -> list[CompactionRecord]:
-        """The records that this compaction made, oldest first. A record that an interrupt kept from being told is among them."""
+        """The records that this compaction made, oldest first. A record is among them even if an interrupt came before
+        `committed` was called."""
         own = [record for record in records if record.record_id in self._records or not self._tasks.isdisjoint(record.task_ids)]
         return sorted(own, key=lambda record: record.created_at)
 
@@ -68,7 +69,7 @@ class Following(CompactionListener):
         return self._tasks.isdisjoint(record.task_ids)
 
     def tasks(self, records: Iterable[CompactionRecord]) -> int:
-        """How many tasks this compaction planned, or found merged and committed with one of these records."""
+        """How many tasks this compaction planned, plus those that others had merged and that these records committed."""
         return len(self._tasks.union(*(record.task_ids for record in records)))
 
     def _line(self, text: str) -> None:

@@ -33,7 +33,7 @@ class Session:
     def refresh(self, table: TableIdentifier, *, strict: bool = False) -> None:
         """Bring the index of one table's files up to date, and warn of what is wrong with the table.
 
-        With `strict` it raises an error instead of a warning. The answer of such a command names all other problems of the table.
+        With `strict` it raises an error instead of a warning, and says nothing of other problems: the command's own answer names them.
         """
         with self.output.progress() as progress:
             progress.add_task(f"reading {table}", total=None)

@@ -88,7 +88,7 @@ CHECKS = (*ON_FILES, *ON_RECORDS)
 
 
 def evaluations(judge: JudgeCompaction, checks: Iterable[Check] = CHECKS) -> list[dg.AssetCheckEvaluation]:
-    """Judge now. The caller logs the events after the materializations that they judge. Else the UI calls them outdated."""
+    """Judge now. The caller must log these events after the materializations that they judge, or the UI calls them outdated."""
     return [check.evaluation(judge) for check in checks]
 
 

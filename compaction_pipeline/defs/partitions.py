@@ -24,7 +24,7 @@ CHUNK = 10_000
 """Keys that one request adds. Dagster's database adds them in one transaction."""
 
 MOST_NODES = 25_000
-"""The UI gets slow with more partitions. Further nodes are compacted all the same, and become partitions when others retire."""
+"""The UI gets slow with more partitions. Nodes beyond this number are compacted too. They become partitions when others retire."""
 
 QUIET = timedelta(days=7)
 """A node retires when it was not compacted for this long. A week covers loads that come once a week."""

@@ -54,23 +54,23 @@ class RunReport(CompactionListener):
         return tuple(self._records)
 
     def unknown(self, key: str, reason: str) -> None:
-        """No table holds this key."""
+        """Note that no table holds this key. The run fails."""
         self._fail(key, reason)
 
     def asked_for(self, nodes: Mapping[TableIdentifier, Mapping[str, TableNode]]) -> None:
-        """These nodes were asked for, by table and key. When a table cannot be planned, each of its keys fails."""
+        """Remember which nodes were asked for, by table and key. When a table cannot be planned, each of its keys fails."""
         self._asked_for = nodes
 
     def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
-        """A table was planned. The run's log gets a line."""
+        """Log that a table was planned."""
         self._context.log.info(f"{table}: {count_text(len(tasks), 'task')} planned; {reason}")
 
     def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
-        """The nodes of this table that were asked for have failed."""
+        """Note that this table could not be planned. Its nodes that were asked for fail."""
         self.not_done(self._asked_for.get(table, {}), error)
 
     def not_done(self, what: Iterable[str], error: CompactionError) -> None:
-        """Nothing could be done for these keys, or for this table. The run goes on with other tables."""
+        """Note that nothing could be done for these keys, or for this table. The run goes on with other tables."""
         for key in what:
             self._fail(key, str(error))
 
@@ -112,7 +112,7 @@ class RunReport(CompactionListener):
             self._fail(f"task {task_id}", reason)
 
     def compacted(self, outcome: Compacted, nodes: Mapping[str, TableNode]) -> None:
-        """Tell how a launched table ended: each node that has no committed task, green or failed, with the reason."""
+        """Report how the work on a launched table ended. Each node without a committed task becomes green or fails, with the reason."""
         committed = {task.work.node for task in outcome.tasks if task.task_id in set(outcome.committed)}
         failed = {task.work.node: outcome.failed[task.task_id] for task in outcome.tasks if task.task_id in outcome.failed}
         rejected = {task.work.node: outcome.conflicts[task.task_id] for task in outcome.tasks if task.task_id in outcome.conflicts}
@@ -127,8 +127,8 @@ class RunReport(CompactionListener):
                 self._fail(key, rejected.get(node) or outcome.waiting or "merged but not committed")
             else:
                 reason = verdicts.get(node, outcome.plan.reason)
-                # Another process holds the files. The plan's own reason would call them missing, so the run names that process. As
-                # on the command line, this is no failure.
+                # The plan's own reason would call the files missing, but another process holds them. So the event names that process.
+                # As on the command line, this is not a failure.
                 held = outcome.waiting if not outcome.tasks else None
                 if held is not None or reason.code in _GREEN:
                     metadata = nothing_merged(str(node), str(outcome.table), held or reason.text)

@@ -39,7 +39,7 @@ def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
 
 
 def carried_keys(instance: dg.DagsterInstance, known: Sequence[str]) -> frozenset[str]:
-    """The partition keys that a queued or running run works on. While a backfill is under way, these are all keys."""
+    """The partition keys that a queued or running run works on. While a backfill is under way, it returns all keys."""
     carried: set[str] = set()
     for run in instance.get_runs(filters=dg.RunsFilter(statuses=ACTIVE)):
         carried.update(key for key in (run.tags.get("dagster/partition"),) if key)

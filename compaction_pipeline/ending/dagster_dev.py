@@ -1,6 +1,6 @@
 """Notices, in a code server or a run worker of `dagster dev`, that `dagster dev` is ending.
 
-Dagster tells these processes late or never. Its daemon first waits for ticks, for up to 30 s. A code server stays until its runs are over,
+Dagster tells them late, or not at all. Its daemon first waits for ticks, for up to 30 s. A code server stays until its runs are over,
 and a run worker outlives both. The earliest sign is that the webserver or the daemon has ended, because `dagster dev` ends with either.
 Outside of `dagster dev` nothing is watched: there a run is meant to outlive the server that started it.
 """
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 MARK = "DAGSTER_IS_DEV_CLI"
 """`dagster dev` sets this environment variable for all of its processes."""
 GRACE_SECONDS = 8.0
-"""How long a run worker or a code server may still run after `dagster dev` was seen to end. That is seen only when Dagster's webserver has
-ended, which takes it some seconds."""
+"""How long a run worker or a code server may still run after it noticed that `dagster dev` is ending. It notices this only when Dagster's
+webserver has ended, which takes some seconds."""
 _LOOK_SECONDS = 0.25
 _WHOSE_END_SHOWS_IT = ("dagster_webserver", "dagster._daemon")
 

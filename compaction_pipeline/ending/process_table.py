@@ -57,7 +57,7 @@ def _from_proc(folder: Path) -> ProcessEntry | None:
 
 
 def family(leader: int, table: Iterable[ProcessEntry], groups: frozenset[int] = frozenset()) -> list[ProcessEntry]:
-    """The running processes of `leader`, itself included. `groups` are process groups that earlier looks found to be its own."""
+    """The running processes of `leader`, itself included. `groups` are process groups that earlier calls found to belong to it."""
     entries = [entry for entry in table if not entry.ended]
     members = {entry.pid: entry for entry in entries if entry.pid == leader or entry.session == leader or entry.group in {leader, *groups}}
     grown = True

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 HELD_BYTES = 32 * 1024 * 1024
-"""A process keeps at most this many bytes. A file of more than an eighth of it is not kept."""
+"""A process keeps at most this many bytes. A file that is larger than an eighth of this is not kept."""
 _UNIQUE = re.compile(
     r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|snap-\d{15,}-|[0-9a-f]{12}-\d+-[0-9a-f]{8}-m\d+\.avro", re.IGNORECASE
 )

@@ -1,8 +1,8 @@
 """A PyIceberg FileIO that needs one request where PyArrow's S3 needs several. Everything else is done by PyArrow.
 
-A whole file is one GET, and so is a part of a file. A file below the part size is one PUT. No HEAD asks for what is known: manifests tell
-the sizes of files, and a name that holds a UUID cannot be taken. The client repeats requests that fail in passing, with growing pauses, and
-continues an answer that was cut off where it ended.
+A whole file is one GET, and so is a part of a file. A file below the part size is one PUT. It sends no HEAD for what is known
+already: manifests tell the sizes of files, and no other file can have a name that contains a new UUID. The client repeats requests that
+fail in passing, with growing pauses. When an answer is cut off, it requests the rest.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _GIVEN_TO_PROCESS = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_R
 
 @dataclass(frozen=True, eq=False)
 class S3Bucket:
-    """A bucket, as one identity accesses it. `client` is an `obstore.store.S3Store`."""
+    """A bucket, with a client that has the credentials of one identity. `client` is an `obstore.store.S3Store`."""
 
     client: Any
 

@@ -108,7 +108,10 @@ def _of_files(what: str, error: OSError) -> CompactionError:
 
 
 def _malformed(what: str, error: Exception) -> CompactionError:
-    """Our error for metadata that cannot be read. If it is no JSON it was damaged; otherwise it follows rules that we do not know."""
+    """Our error for metadata that cannot be read.
+
+    If it is not JSON, the file is damaged. If it is JSON, it has a form that this program does not know.
+    """
     cause = error if isinstance(error, Malformed) else error.__cause__
     if isinstance(cause, Malformed):
         first = cause.errors()[0]
@@ -132,7 +135,7 @@ def _malformed(what: str, error: Exception) -> CompactionError:
 
 
 def _is_metadata(place: tuple[int | str, ...], kind: str) -> bool:
-    """Whether the table's metadata inside an answer breaks a rule, and not the answer itself."""
+    """Whether the broken rule is one of the table's metadata inside the answer, not one of the answer."""
     return place[:1] == ("metadata",) and (len(place) > 1 or kind != "missing")
 
 

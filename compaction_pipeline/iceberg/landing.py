@@ -105,8 +105,8 @@ def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
 
 
 def parents_of_attempts(loaded: Table, record_ids: Collection[RecordId]) -> Mapping[str, set[int | None]]:
-    """By record, the snapshots on which attempts were built. The manifest lists that the attempts left, and that no snapshot
-    names, say it."""
+    """By record, the snapshots on which its attempts were built. This is read from the manifest lists that the attempts left behind. Lists
+    that a snapshot names are left out: their attempts have landed."""
     named = {snapshot.manifest_list.rsplit("/", 1)[-1] for snapshot in loaded.metadata.snapshots if snapshot.manifest_list}
     parents: dict[str, set[int | None]] = {}
     for path in metadata_files(loaded, record_ids):

@@ -31,8 +31,8 @@ sleep = time.sleep
 def looked_at_twice(read: _Read) -> _Read:
     """Decorate a function that reads metadata files, so that it reads them again before it raises an error.
 
-    While the storage fails in passing, it is repeated as often, and for as long, as the client for S3 repeats its requests. If it calls a
-    file missing or corrupt, it is repeated once, and reads the file afresh.
+    While the storage fails in passing, the read is repeated as often, and for as long, as the client for S3 repeats its requests. If the
+    read reports a file as missing or corrupt, it is repeated once, from storage.
     """
 
     @wraps(read)

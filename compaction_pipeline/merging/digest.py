@@ -82,8 +82,8 @@ class RowDigest:
     def add_assembled(self, table: Any, parts: Sequence[Any]) -> None:
         """Add the rows of a table that was made by joining these record batches.
 
-        The remembered digest of a part is used only if its rows in the table are the same memory as before. Text whose dictionary was
-        renumbered or decoded must have the same values, row by row. Any other part is hashed again.
+        The remembered digest of a part is used only if each column is the same memory as before, or is dictionary text that was renumbered
+        or decoded and has equal values row by row. Any other part is hashed again.
         """
         batches = table.to_batches()
         if self._seen is None or len(batches) != len(parts):

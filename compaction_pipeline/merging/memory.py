@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 TIGHT_BYTES = 256 * 1024 * 1024
-"""Arrow's own allocator keeps segments of tens of MiB for each thread. A task with less memory than this would give most of it to them."""
+"""Arrow's own allocator keeps segments of tens of MiB for each thread. A task with less memory than this would lose
+most of its memory to these segments."""
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -19,7 +20,8 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 @contextmanager
 def tight_allocation(memory_bytes: int) -> Iterator[None]:
-    """Let Arrow allocate from the system while a task has little memory: the system gives back what is freed.
+    """Let Arrow allocate from the system while a task has little memory: this allocator returns freed memory to the operating
+    system.
 
     The allocator that was set before is set again at the end.
     """
@@ -35,19 +37,20 @@ def tight_allocation(memory_bytes: int) -> Iterator[None]:
 
 
 PURGE_DELAY_MS = 10_000
-"""How long Arrow's allocator keeps freed memory in Spark's workers. To take it from the system again costs one page fault for each page."""
+"""How long Arrow's allocator keeps freed memory in Spark's workers. Freed memory that went back to the system costs one
+page fault per page when it is needed again."""
 
 
 def release_while_tight() -> None:
-    """Give freed memory back to the system, if the task has little memory. Other tasks keep it until they end."""
+    """Give freed memory back to the system, if the task has little memory. A task with enough memory keeps it until it ends."""
     pool = pa.default_memory_pool()
     if pool.backend_name == "system":
         pool.release_unused()
 
 
 class PeakMemory:
-    """Measures the peak since it was created. On Linux it resets the kernel's high-water mark first; elsewhere the mark counts since the
-    process began."""
+    """Measures the peak since this object was created. On Linux it resets the kernel's high-water mark first; elsewhere the mark counts
+    since the process began."""
 
     def __init__(self) -> None:
         with suppress(OSError):

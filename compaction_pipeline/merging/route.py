@@ -23,7 +23,7 @@ from compaction_pipeline.merging.writing.transforms import column_path, partitio
 
 
 class RowWriter(Protocol):
-    """Takes the rows in the end."""
+    """Receives the routed rows and writes them."""
 
     sort_order_id: int | None
 
@@ -119,7 +119,8 @@ class PartitionSplit:
                     f"rows cannot be moved to partition spec {spec.spec_id}: field {field.name!r} ({field.transform}) cannot be computed "
                     "from the columns of the plan's schema; plan the node again"
                 )
-            # Manifests give the value the type of the newest schema. The column may have been promoted since the plan's schema.
+            # In manifests, a partition value has the type that the newest schema gives its column. The column may have been promoted since
+            # the plan's schema.
             kind = field.transform.result_type(shape.newest_with(field.source_id).find_field(field.source_id).field_type)
             self._fields.append((field.name, kind, _column(path, transform)))
 

@@ -97,7 +97,7 @@ def _spark_reason(error: Exception) -> str:
             "the Spark worker died while merging, most likely killed for lack of memory; "
             "lower 'compaction.task.memory' or give the workers more memory"
         )
-    # If a worker failed, Spark's message ends with Java's stack, and before it stands the Python traceback. Its last line says what was
+    # If a worker failed, Spark's message holds the Python traceback, and then Java's stack. The last line of the traceback says what was
     # wrong.
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _PYTHON_ERROR.match(line)]

@@ -1,7 +1,7 @@
 """Checks that a Spark on other machines answers, before a session is started. Spark itself tries for minutes, and its error is pages of
 Java.
 
-Connecting to a standalone master needs no JVM. Whether a master answers is asked in Spark's own protocol, by the JVM of the driver.
+`check_master` only opens a connection, and needs no JVM. `check_answers` asks the master in Spark's own protocol, in the JVM of the driver.
 """
 
 from __future__ import annotations

@@ -40,10 +40,10 @@ _START_NOISE = re.compile(
 @dataclass(frozen=True)
 class SparkSettings:
     """Where Spark runs. `remote` is the address of Spark Connect (sc://…) and takes precedence over `master`. `home` is a folder for files
-    of the start.
+    that are written when a session starts.
 
     `extra` are Spark properties that take precedence over ours. `connect_seconds` limits the wait for the first answer of a Spark
-    elsewhere.
+    on other machines.
     """
 
     master: str = "local[*]"

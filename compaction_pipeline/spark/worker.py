@@ -25,7 +25,7 @@ def rest() -> None:
     _freeze()
     for path, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):
-            # When a module is looked for, Python makes the importer again from the directory of the archive, which it keeps.
+            # Python creates the importer again when it next looks for a module. It keeps the archive's directory for that.
             del sys.path_importer_cache[path]
 
 

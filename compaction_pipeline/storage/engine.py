@@ -77,7 +77,7 @@ def lock(connection: Connection, name: str) -> None:
 
 
 def upsert(connection: Connection, table: Table) -> Any:
-    """An INSERT in the connection's dialect that has `on_conflict_do_update`."""
+    """An INSERT with `on_conflict_do_update`, in the connection's dialect."""
     # The import of PostgreSQL's dialect takes a quarter of a second, so only the dialect in use is imported.
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql

@@ -41,7 +41,8 @@ table_state = Table(
     metadata,
     Column("identifier", String, primary_key=True),
     Column("catalog", String, nullable=False),
-    # TableIndex. `snapshot_id` and `read_at` describe the last whole read, also after the table has left that state.
+    # TableIndex. `snapshot_id` and `read_at` describe the last complete read, even if the table is no longer
+    # COMPLETE or EMPTY.
     Column("index_state", Member(IndexStateName), nullable=False),
     # It changes with every change of the index: two writers of one index find each other out by it.
     Column("index_version", String, nullable=False, server_default=""),
@@ -213,7 +214,7 @@ attempt = Table(
     Column("ended_at", Moment),
     Column("end_reason", Member(EndReason)),
     Column("reason", Text),
-    # An attempt id is never used twice, because the names of files tell by it which attempt wrote them.
+    # An attempt id is never used twice, because a file name contains it to tell which attempt wrote the file.
     Index("compaction_attempt_id", "attempt_id", unique=True),
 )
 

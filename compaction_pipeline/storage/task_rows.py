@@ -36,7 +36,10 @@ _MOVING = (
 
 
 class Overtaken(CompactionError):
-    """A task that a plan replaces, or a file that a plan takes, is in other hands by now. The transaction must be rolled back."""
+    """A task that a plan replaces is no longer Pending, or another task has taken a file of the plan.
+
+    The transaction must be rolled back.
+    """
 
 
 def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: datetime) -> None:
@@ -154,7 +157,7 @@ def end_attempt(connection: Connection, row: Row[Any], after: TaskStatus, end_re
 
 
 def close_attempt(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
-    """Write the end of the task's current attempt, if it has none yet."""
+    """Write when and why the task's current attempt ended, unless that is written already."""
     columns = schema.attempt.c
     last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))
     connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason))

@@ -1,3 +1,5 @@
+"""Every kind of task store does this: the fake, SQLite and PostgreSQL."""
+
 from __future__ import annotations
 
 from datetime import timedelta

@@ -12,7 +12,8 @@ from compaction_pipeline.defs.ticks import BROKEN_OFF, abandoned_when_dagster_en
 from compaction_pipeline.ending.dagster_dev import MARK, Abandoned, abandoned_when, ends_soon, whose_end_shows_it
 from compaction_pipeline.ending.process_table import ProcessEntry
 
-# A shell (10) has started `dagster dev` (20). Its proxy (21) has started a code server (30), which has started a run worker (40).
+# A shell (10) has started `dagster dev` (20), which has started a proxy of code servers (21), the webserver (22) and the daemon (23). The
+# proxy has started a code server (30), and this a run worker (40).
 _PARENTS = {10: 1, 20: 10, 21: 20, 22: 20, 23: 20, 30: 21, 40: 30, 50: 10, 60: 1}
 _COMMANDS = {
     20: "python -m dagster dev",

@@ -30,7 +30,7 @@ def test_a_merged_file_gets_the_sequence_number_of_its_plan(lake: Lake) -> None:
     t.ids(1, 2)
     three = t.data_file([{"id": 3, "name": "new"}])
     old = t.data_file([{"id": 3, "name": "old"}])
-    # Commit 2 inserts 3, updates it and deletes 2. As Flink does, it deletes rows of the same commit by position.
+    # Commit 2 inserts 3, updates it and deletes 2. A row of the same commit is deleted by position, as Flink does.
     row_delta(
         t.table,
         [old, three],
@@ -621,7 +621,7 @@ def test_a_delete_of_the_older_copy_of_a_file_that_is_live_twice_stays(lake: Lak
 
 
 def test_a_delete_file_that_is_live_twice_is_never_dropped(lake: Lake) -> None:
-    """The older copy reaches nothing any more, but the younger one does. A removal by path cannot say which of the two it means."""
+    """The older copy applies to no data file any more, but the younger one does. A removal by path cannot tell them apart."""
     t = lake.table(spec=BY_NAME)
 
     def inserted(*ids: int, name: str = "b") -> str:

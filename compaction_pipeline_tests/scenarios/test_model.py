@@ -73,8 +73,8 @@ class Machine(RuleBasedStateMachine):
         self.table = ModelledTable(self._home, Random(number))
         self.compactions = ModelledCompactions(self.table, self.engine)
 
-    # There is only one rule. Of many rules, Hypothesis would leave some out for each table, but a compaction needs several kinds of steps.
-    # The seed also contains the count of steps, because Hypothesis prefers simple numbers: every third one is 0.
+    # There is only one rule. If there were many, Hypothesis would leave some of them out for each table, but a compaction needs several
+    # kinds of steps. Hypothesis prefers simple numbers, and every third one is 0. So the seed of a step also contains the step's count.
     @rule(number=seeds)
     def step(self, number: int) -> None:
         self.count += 1

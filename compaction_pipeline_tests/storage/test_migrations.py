@@ -1,3 +1,5 @@
+"""How the state database gets its schema if it is fresh, older or newer than the program, and what happens if a migration fails."""
+
 from __future__ import annotations
 
 import json

@@ -40,6 +40,7 @@ def accept_inline_manifests() -> None:
 
 
 def inline_paths(snapshot: Snapshot) -> Sequence[str] | None:
-    """The manifests that a snapshot names itself. None if it names none; an empty list has another meaning."""
+    """The manifests that a snapshot names itself. None if it names none. An empty list means that the snapshot has no
+    files."""
     paths: Sequence[str] | None = getattr(snapshot, _FIELD, None)
     return paths

@@ -35,7 +35,8 @@ from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 CATALOG_NAME_PROPERTY = "catalog-name"
-"""The value replaces the name that PyIceberg gets. The rows of a SQL catalog carry the name that the writing engine gave it."""
+"""The value of this property is passed to PyIceberg as the catalog's name.
+The rows of a SQL catalog carry the name that the writing engine gave it."""
 
 _HTTP = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
 _TELLS_TYPE = re.compile(r"https?:|thrift:|sqlite|postgresql", re.IGNORECASE)
@@ -139,7 +140,7 @@ def iceberg_identifier(table: TableIdentifier) -> Identifier:
 def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
     properties = dict(entry.properties)
     name = properties.pop(CATALOG_NAME_PROPERTY, entry.name)
-    # PyIceberg would create tables in any database that a misspelled uri names, and SQLite even the file.
+    # PyIceberg would create tables in any database that a misspelled uri names, and SQLite would even create the file.
     creates = properties.setdefault("init_catalog_tables", "false").lower() == "true"
     if not creates:
         _check_database_file(entry)
@@ -149,7 +150,8 @@ def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
         try:
             catalog = load_catalog(name, **properties)
         except Malformed:
-            # A REST catalog sent this answer. pydantic's error is a ValueError too.
+            # A REST catalog sent an answer that breaks the rules. pydantic's error is a ValueError too, but the properties may be right.
+            # `translated` says what is wrong.
             raise
         except (ImportError, ArgumentError) as error:
             _check_database(entry, error)
@@ -248,7 +250,7 @@ def _namespaces(name: str, catalog: Catalog) -> list[Identifier]:
     try:
         waiting: list[Identifier] = list(catalog.list_namespaces())
     except NoSuchNamespaceError as error:
-        # Only the namespaces were asked for, and these always exist. So the path in the catalog's configuration is wrong.
+        # Every REST catalog can list its namespaces. So a 'not found' here means that the configured path is wrong.
         answer = http_answer(error)
         if answer is None:
             raise

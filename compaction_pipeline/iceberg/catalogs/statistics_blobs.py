@@ -1,7 +1,7 @@
 """Lets PyIceberg load tables whose statistics hold a blob type that it does not know.
 
 PyIceberg 0.12 knows two blob types, and refuses a table with any other (`literal_error`), although a reader may ignore statistics. This
-module changes its models in place, once. A commit of ours keeps what the metadata holds.
+module changes PyIceberg's models in place, once. A commit of ours keeps what the metadata holds.
 """
 
 from __future__ import annotations

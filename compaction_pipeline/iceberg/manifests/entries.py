@@ -266,7 +266,8 @@ class ManifestWriter:
             partition_spec_id=spec_id,
             content=content,
             sequence_number=self._sequence_number,
-            # Only live entries count: Java drops delete files below the minimum of the table.
+            # Only live entries count. From these numbers Java computes the lowest one of the table's data, and drops delete files that
+            # are older.
             min_sequence_number=self._sequence_number if minimum is None else minimum,
             added_snapshot_id=self._snapshot_id,
             added_files_count=counts[ManifestEntryStatus.ADDED].files,

@@ -99,11 +99,10 @@ class ManifestDecoder:
         self._refuse_undeclared_lengths()
 
     def _refuse_undeclared_lengths(self) -> None:
-        """Check a partition field of type fixed. Raises UnknownAvro if its values have a length before them, which their schema does not
-        say.
+        """Check a partition field of type fixed. Raises UnknownAvro if its values have an undeclared length before them.
 
-        Iceberg's Java library writes and reads this form. Such a file is not corrupt, but Java cannot read what is written by the schema.
-        So a table has either one form or the other.
+        Java's library writes a length before fixed values although the Avro schema says that there is none, and reads only that form. Such
+        a file is not corrupt, but we do not write this form, and a table must not mix both.
         """
         if self.partition_type is None or not any(_is_plain_fixed(field) for field in self.partition_type["fields"]):
             return

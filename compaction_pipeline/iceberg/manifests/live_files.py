@@ -75,7 +75,7 @@ def _live_file(entry: DecodedEntry, manifest: ManifestFile, partitions: Partitio
     if content is FileContent.POSITION_DELETES:
         lower = _path((entry.lower_bounds or {}).get(PATH_FIELD.field_id))
         upper = _path((entry.upper_bounds or {}).get(PATH_FIELD.field_id))
-        # Equal bounds were not cut, because an upper bound is raised when it is cut (spec: "Bounds").
+        # If both bounds are equal, neither was cut to a shorter text, because a cut makes an upper bound larger (spec: "Bounds").
         referenced = entry.referenced_data_file or (lower if lower == upper else None)
     # The arguments are positional: naming them would take half as long as making the object.
     return LiveFile(

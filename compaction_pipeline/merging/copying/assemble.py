@@ -35,8 +35,8 @@ from compaction_pipeline.merging.writing.parquet_options import MIB, ParquetOpti
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 from compaction_pipeline.merging.writing.write import rejoined
 
-# Decoded rows of this many bytes in each column are encoded before their row group is full: three pages of the usual size. To start an
-# encoder costs as much as to encode a page.
+# When the decoded rows that are held have this many bytes per column (three usual pages), they are encoded, even if their row group is not
+# full. Starting an encoder costs as much as encoding a page.
 _AHEAD_BYTES = 3 * MIB
 
 
@@ -187,7 +187,7 @@ class Assembler:
     def _encode_ahead(self) -> None:
         """Encode those columns of the last decoded rows that get no dictionary, before their row group is full.
 
-        Now they are still in the CPU's cache, and their pages take less memory than they do.
+        The rows are still in the CPU's cache now, and encoded pages take less memory than decoded rows.
         """
         ahead, self._ahead = self._ahead, SegmentsAhead()
         dictionaries = self.dictionary_columns()
@@ -225,7 +225,7 @@ class Assembler:
         if not self._held:
             return
         if any(segment.pieces for segment in self._held):
-            # Encode them together now. Beside columns of bytes, each would be encoded by itself.
+            # Encode the decoded segments together now. In a row group that also holds copied bytes, each would be encoded alone.
             self._encode_ahead()
         file = self._opened()
         segments, self._held, self._ahead = self._held, [], SegmentsAhead()
@@ -291,7 +291,7 @@ class _Group:
         self._segments = list(segments)
         self._first = first
         self._dictionaries = owner.dictionary_columns()
-        # The array that Arrow was given for each decoded part, and the number of its first row: by part, then by column.
+        # By part, then by column: the array that was handed to Arrow, and the row number (in the task) at which it begins.
         self._handed: dict[int, dict[int, tuple[int, Any]]] = {}
 
     def pieces(self, nans: NanCounter, source: CopyProof, digest: CopyProof) -> list[list[Piece]]:

@@ -1,8 +1,7 @@
 """Describes column chunks that are made of the bytes of other chunks: one chunk moved, or data pages put one behind the other.
 
-What the new footer says of such a chunk is true of all its pages; anything else is left out. Page indexes, bloom filters and sizes of
-values are left out always. Statistics stay only if every source has them in the order that the spec defines. Numbers of fields are those of
-parquet.thrift.
+The new footer says only what is true of all pages of a chunk. It never has page indexes, bloom filters or sizes of values. Statistics
+stay only if every source has them in the order that the spec defines. Numbers of fields are those of parquet.thrift.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from compaction_pipeline.merging.copying.thrift import BINARY, I16, I32, I64, LI
 from compaction_pipeline.merging.writing.metrics import leaves
 
 CREATED_BY = b"compaction-pipeline version 1.0.0 (build copied)"
-"""The form is one that readers parse. They know of no mistakes of this writer."""
+"""Readers parse this form to work around bugs of known writers. They know no bug of this one."""
 _CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 
 

@@ -224,7 +224,8 @@ def checked_pages(chunk: Chunk, data: memoryview) -> int:
 
 
 def checked_start(chunk: Chunk, data: memoryview) -> None:
-    """Check only the first page of a chunk. Raises ValueError unless it is the dictionary, if the footer names one, or else a data page."""
+    """Check only the first page of a chunk. It must be a dictionary page if the footer names one, and otherwise a data page. Raises
+    ValueError if not."""
     header, at = read_struct(data)
     kind, _, length = _page(header)
     first_data = field(chunk.meta, 9)
@@ -272,7 +273,8 @@ def proven_pages(chunk: Chunk, parts: Iterable[memoryview]) -> Iterator[memoryvi
 
 
 def _crc(header: Struct) -> int:
-    """The checksum that the writer gave a page. Raises ValueError if it gave none, because then nothing would show a damage."""
+    """The checksum that the writer gave a page. Raises ValueError if it gave none, because then nothing would
+    show that the page is damaged."""
     crc = field(header, 4)
     if not isinstance(crc, int):
         raise ValueError("a page without a checksum")

@@ -27,7 +27,8 @@ from compaction_pipeline.merging.writing.metrics import NanCounter
 from compaction_pipeline.merging.writing.sizing import Progress
 
 Masks = tuple[Mask | None, Mask | None]
-# After this many touched row groups in a row, keys and values are read together, because the next ones are most likely touched too.
+# After this many consecutive row groups that deletes touch, keys and values are read together, because the next ones are most likely
+# touched too. After `_LOOK_AGAIN` such row groups, the keys of one are read alone again, to see whether deletes still touch it.
 _TOUCHED_IN_A_ROW = 3
 # After this many of them, the keys of one row group are read alone again.
 _LOOK_AGAIN = 16
@@ -95,7 +96,7 @@ class CopyMerge:
         each.decode(range(begun, opened.parquet.metadata.num_row_groups))
 
     def _touched(self, each: _FileMerge, group: Group) -> tuple[bool, Masks | None]:
-        """Whether a delete touches the row group, or may touch it; and its masks if they are known."""
+        """Returns (touched or possibly touched, the masks of the row group if they are known)."""
         if any(mask is not None and mask.any() for mask in each.masks.marked(group.first, group.rows)):
             return True, None
         if not each.masks.projections:

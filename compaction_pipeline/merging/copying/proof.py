@@ -5,8 +5,8 @@ or values that are lost, doubled, changed or moved to another row change the sum
 writing side adds what it handed to the encoder and to the file.
 
 Bytes are added by their checksums. Decoded rows are added by their numbers. The writing side adds a row only if it is the row that was
-read: the same memory, which Arrow never changes, or equal values. This is exact, and cheaper than a hash of the values. Rows that stay
-beside deleted rows are picked a second time in another way before they count.
+read: the same memory, which Arrow never changes, or equal values. This is exact, and cheaper than a hash of the values. If a
+batch loses rows to deletes, the rows that stay are selected twice, in two ways, and both must agree.
 """
 
 from __future__ import annotations

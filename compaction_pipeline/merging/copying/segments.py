@@ -49,7 +49,7 @@ class Segment:
 
 @dataclass
 class SegmentsAhead:
-    """The last of the held segments, as far as they are decoded and the same columns of all of them get no dictionary."""
+    """The longest run of held segments, up to the newest, that are decoded and have the same columns without a dictionary."""
 
     columns: tuple[int, ...] = ()
     parts: list[Part] = field(default_factory=list)

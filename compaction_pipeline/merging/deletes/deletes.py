@@ -138,7 +138,7 @@ class TaskDeletes:
     def _find_keys(self, wanted: Mapping[_Scope, KeyFiles], asked_before: Collection[Hashable], limit: int) -> None:
         kept = {scope: keys for scope, each in wanted.items() if (keys := self._shared.key_set(each.kind)) is not None}
         fits = sum(self._estimated_bytes(scope) for scope in wanted if scope not in kept) + self._shared.nbytes <= limit
-        # Finding the keys of the next scope needs memory beside the sets that are already held.
+        # If not all sets fit, half of the limit stays free for finding the keys of the next scope.
         self._left_bytes = (limit if fits else limit // 2) - self._shared.nbytes
         for scope, deletes in self._files.items():
             if scope in kept:
@@ -246,7 +246,7 @@ class TaskDeletes:
         return rows
 
     def _keep_keys_of_rows(self, scope: _Scope, rows: HashFilter, kept: PartedRows) -> int:
-        """Write the keys whose hash some row has to local disk. Returns the estimated bytes of a set of them."""
+        """Write to local disk the keys whose hash equals that of some row. Returns the estimated bytes of a set of them."""
         count = size = 0
         for arrays, sequences in self._key_batches(scope):
             chosen = np.flatnonzero(rows.may_hold(hashes_of(arrays, len(sequences), _PART_SEED)))

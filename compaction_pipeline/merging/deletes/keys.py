@@ -142,13 +142,13 @@ def hashes_of(columns: Sequence[Any], length: int, seed: int) -> NDArray[np.uint
 
 
 class HashFilter:
-    """A Bloom filter with one bit for each hash. It tells for most hashes that they were not added.
+    """A Bloom filter in which each hash sets one bit. For most hashes that were not added, it says so.
 
     It has at least 16 bits for each of the `expected` hashes, but takes at most `most_bytes`.
     """
 
     def __init__(self, expected: int, most_bytes: int) -> None:
-        # The number of bits is a power of two, because the highest bits of a hash say which bit is its own.
+        # The number of bits is a power of two, because the highest bits of a hash select its bit.
         bits = min((16 * max(expected, 4) - 1).bit_length(), (8 * max(most_bytes, 8)).bit_length() - 1)
         self._shift = np.uint64(64 - bits)
         self._bits = np.zeros(1 << bits >> 3, dtype=np.uint8)

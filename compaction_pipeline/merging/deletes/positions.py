@@ -1,7 +1,7 @@
 """Finds rows that are deleted by position, and holds one bit for each row of a data file.
 
 A delete file of one data file is read by the task that merges this data file. A delete file of many data files is read whole, once, and
-kept for the next tasks of the process. If it is too large for that, only those of its row groups are read that may name a file of the task.
+kept for the next tasks of the process. If it is too large for that, only the row groups that may name a file of the task are read.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _whole(reader: DataReader, delete: LiveFile, known: DeleteFile, shared: Shar
 
 
 def _named(reader: DataReader, delete: LiveFile, wanted: Sequence[str] | None) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Paths with their positions: of the `wanted` data files, or of all if it is None. A path may come several times."""
+    """Yields (path, positions) for the `wanted` data files, or for all if `wanted` is None. One path may be yielded several times."""
     only = set(wanted) if wanted is not None else None
     with reader.open(delete, keep_dictionaries=True) as opened:
         projection = reader.projection(opened, delete, [PATH_FIELD, POSITION_FIELD], keep_dictionaries=True)

@@ -369,7 +369,7 @@ def _primitive(source: Any, target: Any, where: str) -> Convert:
 
 
 def _promotable(source: Any, target: Any) -> bool:
-    """Conversions for the spec's promotions, and for other Parquet forms of the same type."""
+    """Whether the spec allows this promotion, or both are Parquet forms of one type."""
     types = pa.types
     if types.is_null(source):
         return True

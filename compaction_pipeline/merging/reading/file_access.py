@@ -129,7 +129,7 @@ class FileAccess:
         return os.path.getsize(local) if local is not None else len(self.io.new_input(path))
 
     def look_again(self, path: str) -> None:
-        """Read every byte of a file again. Returns if the file is sound. Otherwise it raises, maybe another error than the first time."""
+        """Read every byte of a file again. Returns if the file is sound. Otherwise it raises; the error may differ from the first one."""
         self._ahead.forget(path)
         with self.parquet(path, read_ahead_bytes=_LOOK_BYTES) as (file, _), in_words(f"file {path}", "unreadable", path):
             rows = sum(batch.num_rows for batch in file.iter_batches(_LOOK_ROWS, use_threads=False))
@@ -137,7 +137,7 @@ class FileAccess:
                 raise OSError(f"its footer says {file.metadata.num_rows} rows, but {rows} could be read")
 
     def delete_written(self) -> None:
-        """Delete the files that were created. Those that cannot be deleted are found by their names later."""
+        """Delete the files that were created. If some cannot be deleted, upkeep finds and deletes them later, by name."""
         for path in self.written:
             with suppress(Exception):
                 local = self._local(path)
@@ -167,7 +167,7 @@ def _is_chosen(properties: Mapping[str, str]) -> bool:
 
 @contextmanager
 def in_words(what: str, otherwise: str, path: str | None = None) -> Iterator[None]:
-    """Turn an error of storage or Arrow into MergeFailed: `<what>: <reason>`.
+    """Turn an error of storage or Arrow into MergeFailed: `<what>: <reason>`. `otherwise` is the reason if the error tells no other.
 
     `path` is the file that is being read. If it is absent or damaged, the error is FileUnreadable. The error of a busy store is StoreBusy,
     and that of a store that denies access is MergeDenied.

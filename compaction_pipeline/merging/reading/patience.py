@@ -12,7 +12,7 @@ from compaction_pipeline.merging.reading.file_access import FileAccess
 
 TRIES = 8
 LONGEST_SECONDS = 180.0
-"""No try begins later than this. Pauses between tries are random; their upper limit doubles up to 30 s."""
+"""No try begins later than this after the first one. Pauses between tries are random; their upper limit doubles up to 30 s."""
 _LONGEST_PAUSE_SECONDS = 30.0
 
 _Result = TypeVar("_Result")
@@ -21,8 +21,8 @@ _Result = TypeVar("_Result")
 def patiently(work: Callable[[], _Result], files: FileAccess, sleep: Callable[[float], None]) -> _Result:
     """Do the work, and do it again while the store is busy. What a try has written is deleted before the next try.
 
-    Raises MergeFailed as the work does. FileUnreadable becomes FileGone, or MergeFailed with the advice to restore or delete the file, only
-    after a second look.
+    Passes on the MergeFailed that the work raises. FileUnreadable becomes FileGone, or MergeFailed with the advice to restore or delete
+    the file, only after a second look.
     """
 
     def once() -> _Result:

@@ -65,7 +65,7 @@ class TableShape:
 class OpenFile:
     """A data file that is being read. It gives its rows batch by batch, in several projections at once.
 
-    At most `held_bytes` of a row group of a large object are fetched ahead, in few requests.
+    At most `held_bytes` of a row group of a large file on an object store are fetched ahead, in few requests.
     """
 
     path: str
@@ -77,8 +77,10 @@ class OpenFile:
     held_bytes: int = 0
 
     def batches(self, projections: Sequence[Projection], groups: range | None = None) -> Iterator[tuple[int, Any]]:
-        """Batches of some row groups, or of all: the position of the first row, and a record batch of the file's columns that the
-        projections need."""
+        """Yields (position of its first row, record batch) for these row groups, or for all.
+
+        A batch holds the columns that the projections need.
+        """
         metadata = self.parquet.metadata
         chosen = range(metadata.num_row_groups) if groups is None else groups
         position = first = sum(metadata.row_group(number).num_rows for number in range(chosen.start))
@@ -94,7 +96,7 @@ class OpenFile:
 
     def _batches(self, projections: Sequence[Projection], groups: list[int] | None) -> Iterator[Any]:
         names = sorted({name for projection in projections for name in projection.source_columns})
-        # Only the number of rows is wanted. The first column tells it.
+        # Without source columns, only the number of rows is wanted. The first column tells it.
         names = names or self.schema.names[:1]
         every = None if len(names) == len(self.schema.names) else names
         if self.held_bytes == 0 or not isinstance(self.source, RangedFile):

@@ -187,7 +187,7 @@ def _upper(kind: PrimitiveType, value: bytes, width: int) -> bytes | None:
 
 
 def _above(text: str) -> bytes | None:
-    """The lowest text that is above every text with this beginning, and not longer than it. None if there is no such text."""
+    """The lowest text that sorts above every text that starts with `text` and is no longer than `text`. None if there is no such text."""
     for end in range(len(text), 0, -1):
         following = ord(text[end - 1]) + 1
         # Surrogates are no characters, and UTF-8 has no bytes for them.

@@ -1,4 +1,4 @@
-"""How the table wants its Parquet files, and the writer that is set up so."""
+"""How the table wants its Parquet files, and a writer with these options."""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ _LEAST_BYTES_PER_ROW = 0.01
 
 @dataclass(frozen=True)
 class FileSizing:
-    """Sizes in bytes: `target` of a file, `fragment` below which no remainder is left, `buffer` of rows held in memory."""
+    """Sizes in bytes: `target` of a file, `buffer` of rows held in memory.
+
+    `fragment`: rows that would make a last file smaller than this go into the file before it.
+    """
 
     target: int
     fragment: int

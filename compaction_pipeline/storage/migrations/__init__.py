@@ -28,7 +28,7 @@ SCRIPTS = Path(__file__).parent
 
 
 def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, head: str = HEAD) -> bool:
-    """Bring the schema to `head`, where that is allowed. This costs one SELECT when the schema is there already.
+    """Bring the schema to `head`, where that is allowed. This costs one SELECT when the schema already has this version.
 
     Returns True when an older version was upgraded. Raises ConfigError for a newer version, and for an older one on PostgreSQL
     without `upgrade`.

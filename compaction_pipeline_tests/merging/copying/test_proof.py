@@ -1,4 +1,4 @@
-"""The proof catches a broken copier or filter, whatever it loses, doubles, swaps or writes into the footer. No file of it is left."""
+"""A copier or filter that loses, doubles or swaps something, or writes a wrong footer, fails the proof. No file of its attempt is left."""
 
 from __future__ import annotations
 

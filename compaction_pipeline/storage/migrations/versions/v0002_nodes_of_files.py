@@ -1,7 +1,7 @@
 """Files can be read by node, and a node shows whether it was measured since its files changed. `storage/schema.py` gives the reasons.
 
-The index of files only repeats what the tables say. So this step empties it, together with the nodes' figures, and the next
-refresh reads it again. The intervals of nodes begin again.
+The index of files is only a copy of what the tables say. So this step deletes its rows and the nodes' figures, and the next refresh
+reads them from the tables again. The times of the nodes' last compactions are deleted too, so their intervals begin again.
 """
 
 from __future__ import annotations

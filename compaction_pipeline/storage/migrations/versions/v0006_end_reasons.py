@@ -1,4 +1,5 @@
-"""Attempts and tasks get a column `end_reason` with one word of a fixed set. Before, the program read it from their sentences."""
+"""Attempts and tasks get a column `end_reason` with one word of a fixed set. Before, the program had to find
+this out from the sentences in `reason`."""
 
 from __future__ import annotations
 
