@@ -1,6 +1,6 @@
-"""Compacts one table now: refresh → plan → merge → commit. This service and `tick_tables` are the only ones that call others.
+"""Compacts one table now: it refreshes, plans, merges and commits. This service and `tick_tables` are the only ones that call others.
 
-Used by the command line and by launched partitions, so that each means the same by "compact".
+The command line and launched partitions both use it, so that "compact" means the same in both.
 """
 
 from __future__ import annotations
@@ -50,14 +50,16 @@ _OWN_REASONS = frozenset(
         PlanReasonCode.EMPTY_TABLE,
     }
 )
-"""Why nothing is planned, whatever others do."""
+"""Reasons of an empty plan that have nothing to do with other processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """How `compact` ended: the last plan, the records it made (newest last), tasks planned, and what failed (task id → reason).
+    """How `compact` ended.
 
-    `refused` are those of the failed tasks that no further attempt can merge.
+    `plan` is the last plan that made tasks; the first plan when none did. `records` are the commits that it made or found, newest last.
+    `failed` has the reason of each failed task, and `refused` are those of them that no further attempt can merge. `waiting` says which
+    process holds the files when nothing could be planned, or why the planned work was not committed.
     """
 
     table: TableIdentifier
@@ -82,7 +84,7 @@ class Compaction:
 
     @property
     def reason(self) -> str:
-        """One sentence: why nothing was done, or what went wrong; else the plan's own reason."""
+        """A sentence that says what went wrong, what was committed, or why nothing was done."""
         if self.failed:
             return failures_in_words(self.failed)
         if self.waiting is not None:
@@ -105,7 +107,7 @@ class _Done:
     waiting: str | None = None
 
     def add(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> None:
-        """One more record, and those of its tasks that were not planned here."""
+        """Add a record, and those of its tasks that are not in `tasks` yet, and tell the listener."""
         known = {task.task_id for task in self.tasks}
         self.tasks += [task for task in tasks if task.task_id not in known]
         self.records.append(record)
@@ -140,19 +142,23 @@ class CompactTable:
         self._sleep = sleep
 
     def refresh(self, table: TableIdentifier) -> Refresh:
-        """Bring one table to its head, whole, waiting for another process that is at it. Raises StorageUnavailable."""
+        """Bring the whole index of a table to its head. While another process refreshes the table, wait, for a minute at most.
+
+        Raises StorageUnavailable when the other process needs longer.
+        """
         refresh = self._asked_again(lambda: self._refresh_files.refresh(table), lambda answer: answer.busy)
         if refresh.busy:
-            raise StorageUnavailable(f"{held_in_words(refresh.held_by, f'reading {table}')}, for over a minute now: try again later")
+            holder = held_in_words(refresh.held_by, "reading it")
+            raise StorageUnavailable(f"table {table} was not read for over a minute: {holder}; try again later")
         return refresh
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
-        """The plan that `compact` would carry out now; nothing is planned or done."""
+        """Return the plan that `compact` would carry out now. Nothing is queued."""
 
         def ask() -> tuple[Refresh, CompactionPlan]:
             return self.refresh(table), self._plan_tables.explain(table, request)
 
-        # A tick may have begun to read the table again since.
+        # A tick may have begun to read the table again after this refresh.
         return self._asked_again(ask, lambda answer: answer[1].reason.code is PlanReasonCode.BEING_READ and answer[0].problem is None)[1]
 
     def compact(
@@ -163,10 +169,10 @@ class CompactTable:
         run_id: str | None = None,
         listener: CompactionListener = SILENT,
     ) -> Compaction:
-        """Refresh, plan, merge and commit a table now; nodes whose tasks met a conflict are planned again, 3 times at most.
+        """Refresh, plan, merge and commit a table now. Nodes whose tasks met a conflict are planned again, 3 times at most.
 
-        When an error or an interrupt ends it, nothing of its plan stays waiting. The next command or tick commits what is merged by
-        then.
+        When an error or an interrupt ends the compaction, its Pending tasks are canceled. The next command or tick commits the merged
+        ones. Raises CommitStateUnknown when an earlier commit of the table may still land.
         """
         done = _Done(listener, run_id)
         self._serve_tasks.release_expired()
@@ -184,13 +190,14 @@ class CompactTable:
             raise
 
     def look_again(self, table: TableIdentifier) -> Refresh:
-        """Read and judge a table that was just worked on, so that nobody is told what was due before, and its nodes show what failed.
+        """Refresh a table after work on it, and judge its nodes anew, so that they show what is due now and what failed.
 
-        Answers which nodes changed, or the `error` that kept the table from being looked at. What was committed stands in any case.
+        The result has the nodes that changed, or the `error` that kept the table from being read. An error changes nothing that was
+        committed.
         """
         try:
             refresh = self.refresh(table)
-            # Verdicts about a part of a table's files would be wrong.
+            # Verdicts would be wrong if only a part of the table's files had been read.
             if refresh.complete:
                 self._plan_tables.judge(table)
             return refresh
@@ -217,7 +224,7 @@ class CompactTable:
         return Compaction(table, done.plan, tuple(done.records), tuple(done.tasks), done.failed, waiting, refused)
 
     def _round(self, table: TableIdentifier, request: PlanRequest, done: _Done) -> PlanRequest | None:
-        """Plan, merge and commit once; answers what must be planned again, None when nothing must."""
+        """Plan, merge and commit once. Return the request for what must be planned again; None when there is nothing."""
         planned = self.plan_nodes(table, request)
         if done.plan is None or planned.tasks:
             done.plan = planned.plan
@@ -237,7 +244,7 @@ class CompactTable:
         if not records:
             done.waiting = commit.reason
             taken = not done.failed and all(self._tasks.task(task_id).status is TaskStatus.CANCELED for task_id in ids)
-            # A newer plan took their files.
+            # When a newer plan took the files of all tasks, the same request is planned again.
             return request if taken else None
         rejected = {task_id for record in records for task_id in record.conflicts}
         conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
@@ -246,24 +253,27 @@ class CompactTable:
         return after_conflict(request, conflicts)
 
     def _is_refused(self, task_id: TaskId) -> bool:
-        """As its last attempt found, whichever process made it."""
+        """Return whether the last attempt of the task found that no attempt can merge it. Any process may have made that attempt."""
         return self._tasks.task(task_id).end_reason is EndReason.REFUSED
 
     def _add_settled(self, done: _Done, table: TableIdentifier, settled: Iterable[CompactionRecord]) -> None:
-        """An earlier commit that turned out to have landed is what this command has to tell."""
+        """Add the settled records of this table whose commits turned out to have landed."""
         for record in settled:
             if record.table == table and record.status is RecordStatus.COMMITTED:
                 done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
 
     def _give_up(self, tasks: Sequence[CompactionTask], reason: str) -> None:
-        """Cancel what this compaction planned and nobody began: no tick may ever come, and a person who interrupts wants an end."""
+        """Cancel those tasks that nobody has begun. No tick may ever come, and a person who interrupts wants the work to end."""
         try:
             self._tasks.cancel([task.task_id for task in tasks], EndReason.GIVEN_UP, reason, self._clock())
         except CompactionError as failure:
-            log.warning("its waiting tasks were not canceled: %s", failure)
+            log.warning("the waiting tasks of an ended compaction were not canceled: %s", failure)
 
     def _held_elsewhere(self, table: TableIdentifier, request: PlanRequest, plan: CompactionPlan) -> str | None:
-        """Who merges the files of a plan that found nothing to take, and until when; None when nobody does."""
+        """Return a text that says which process merges the table's files, and until when. Return None when no process does.
+
+        `plan` is an empty plan.
+        """
         if plan.reason.code in _OWN_REASONS:
             return None
         tasks = self._tasks.tasks(table, (TaskStatus.EXECUTING,))
@@ -274,13 +284,16 @@ class CompactTable:
         ]
         if not held:
             return None
-        # What the plan says counts files that others hold as missing: who waits needs to know only who, and until when.
+        # The plan's own reason does not count files that other processes hold, so it would mislead the person who waits.
         last = max(held, key=lambda holder: holder.expires_at)
         return held_in_words(last, f"merging {count_text(len(held), 'task')} of {table}") + "; run again after that"
 
     def _drain_left(self, table: TableIdentifier, request: PlanRequest, listener: CompactionListener) -> dict[TaskId, str]:
-        """Merge the tasks that another process planned and nobody merges. Whoever asks wants them done now, a tick may never come, and
-        their files cannot be planned again. The process that planned them waits for this one, as it waits for any worker."""
+        """Merge the waiting tasks that another process planned. Return why tasks failed, by task id.
+
+        A tick may never come, and this compaction cannot plan the files of these tasks. The process that planned them waits for their
+        end, whichever worker merges them.
+        """
         waiting = self._tasks.tasks(table, (TaskStatus.PENDING,))
         asked = [task for task in waiting if request.nodes is None or task.work.node in request.nodes]
         groups = {task.work.group for task in asked if task.work.group}
@@ -291,25 +304,25 @@ class CompactTable:
         return self._drain_own([task.task_id for task in left], listener)
 
     def _commit_left(self, table: TableIdentifier, run_id: str | None) -> Commit:
-        """Commit what an earlier commit left Prepared when it failed (disk full, catalog away): no tick may ever come."""
+        """Commit the tasks that stayed Prepared because an earlier commit failed, for example on a full disk. A tick may never come."""
         prepared = [task.task_id for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)) if task.record_id is None]
         if not prepared or self._tables.state(table).paused:
             return Commit(None, f"nothing is prepared on {table}")
         return self._commit_own(table, prepared, run_id)
 
     def _drain_own(self, ids: Sequence[TaskId], listener: CompactionListener) -> dict[TaskId, str]:
-        """Merge these tasks; one that another process polled is waited for until it ends. Answers the final failures."""
+        """Merge these tasks, and wait for those that another process took. Return why tasks failed for good, by task id."""
         owner = self._new_owner()
         failed: dict[TaskId, str] = {}
         while True:
             try:
                 drained = self._work_on_queue.drain(owner, task_ids=ids, listener=listener)
-                # Those that the store did not let in are put aside.
+                # A task to which the store denied access is canceled.
                 failed.update({each: why for each, why in drained.failed.items() if self._tasks.task(each).status is TaskStatus.CANCELED})
             except CompactionError as error:
                 if not any(self._tasks.task(task_id).status is TaskStatus.PREPARED for task_id in ids):
                     raise
-                # The engine was lost on the way: what is merged is committed all the same.
+                # The merge engine was lost. Tasks that are merged already are still committed.
                 failed.update(dict.fromkeys(self._tasks.cancel(ids, EndReason.GIVEN_UP, str(error), self._clock()), str(error)))
                 break
             if not any(self._tasks.task(task_id).status in (TaskStatus.PENDING, TaskStatus.EXECUTING) for task_id in ids):
@@ -317,24 +330,24 @@ class CompactTable:
             self._serve_tasks.release_expired()
             self._sleep(BUSY_WAIT_SECONDS)
         ended = [self._tasks.task(task_id) for task_id in ids]
-        # One with a record was merged, and rejected by a commit of another process: a conflict, no failure.
+        # A failed task with a record was merged, and a commit of another process rejected it. That is a conflict, not a failure.
         failures = [task for task in ended if task.status is TaskStatus.FAILED and task.record_id is None]
         return {**failed, **{task.task_id: task.reason or "" for task in failures}}
 
     def _commit_own(self, table: TableIdentifier, ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
-        """Commit these tasks, waiting for another process that is committing the table."""
+        """Commit these tasks; None means all Prepared ones. While another process commits the table, wait, for a minute at most."""
         return self._asked_again(lambda: self._commit_tables.commit(table, ids, run_id), lambda answer: answer.busy)
 
     def plan_nodes(self, table: TableIdentifier, request: PlanRequest) -> Planned:
-        """Refresh a table and plan these nodes into the queue, as a person asks, waiting for another process that is at it.
+        """Refresh a table, and plan the requested nodes without a quota. While another process works on the table, wait, a minute at most.
 
-        Raises what kept the table from being read, and StorageUnavailable when it was held for a minute.
+        Raises the error that kept the table from being read, and StorageUnavailable when the other process needs longer.
         """
 
         def ask() -> Planned:
             refresh = self.refresh(table)
             if refresh.error is not None:
-                # What was read before may be planned and merged, but a table that cannot be read takes no commit either.
+                # The files that were read before could be merged. But when a table cannot be read, it cannot be committed either.
                 raise refresh.error
             planned = self._plan_tables.plan(table, request, unlimited=True)
             if refresh.problem and planned.plan.reason.code is PlanReasonCode.BEING_READ:
@@ -347,7 +360,7 @@ class CompactTable:
         return planned
 
     def _asked_again(self, ask: Callable[[], T], busy: Callable[[T], bool]) -> T:
-        """Ask, and ask again while another process is in the way, for a minute at most; the answer may be a busy one then."""
+        """Ask, and ask again while the answer is busy, for a minute at most. Return the last answer, which may still be busy."""
         answer = ask()
         for _ in range(BUSY_WAITS):
             if not busy(answer):
@@ -357,11 +370,11 @@ class CompactTable:
         return answer
 
     def commit_now(self, table: TableIdentifier, run_id: str | None = None) -> Commit:
-        """Commit what is Prepared on a table now, waiting for another process that is committing it.
+        """Commit the Prepared tasks of a table now. While another process commits the table, wait, for a minute at most.
 
-        Raises StorageUnavailable when that lasts over a minute.
+        Raises StorageUnavailable when the other process needs longer.
         """
         commit = self._commit_own(table, None, run_id)
         if commit.busy:
-            raise StorageUnavailable(f"{commit.reason}, for over a minute now: try again later")
+            raise StorageUnavailable(f"table {table} was not committed for over a minute: {commit.reason}; try again later")
         return commit

@@ -1,7 +1,8 @@
-"""Works on all tables, tick by tick: keep → sweep → plan what is due → drain the queue → commit what is due.
+"""Works on all tables, tick by tick. A tick is one call of a Dagster sensor, or one run of a Dagster job.
 
-Used by the sensors, `compact_job`, `commit_job` and the commands that work on every table. This service and `compact_table` below it
-are the only ones that call others.
+The verbs, in the order of the work: `keep` frees what dead processes held, `sweep` refreshes tables, `plan_due` plans them, `drain` merges
+tasks of the queue, and `commit_due` commits. The sensors, `compact_job`, `commit_job` and the commands that work on every table use them.
+This service and `compact_table` are the only ones that call others. This one also calls `compact_table`, never the reverse.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFi
 log = logging.getLogger(__name__)
 
 COMMIT_LOOK = timedelta(seconds=2)
-"""How often a drain looks which tables are due for a commit."""
+"""A drain looks for tables that are due for a commit at most this often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One round over tables within a time budget. `cursor` is the table to go on from, None when the round was whole.
+    """What a sweep did. `cursor` is the table from which the next sweep goes on; None when every table had its turn.
 
-    `unmoved`: how many tables stood still, as their catalog said at once.
+    `unmoved` counts the tables that were not read, because their catalog said that they have not changed.
     """
 
     refreshed: tuple[Refresh, ...] = ()
@@ -49,7 +50,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What keeping found: tasks whose lost attempts were returned, records that were settled."""
+    """What `keep` did: the tasks that it took from dead workers, and the records that it settled."""
 
     returned: tuple[str, ...] = ()
     settled: tuple[CompactionRecord, ...] = ()
@@ -83,12 +84,15 @@ class TickTables:
         self._new_owner = new_owner
 
     def keep(self) -> Kept:
-        """Return attempts whose holder is gone, settle commits that were cut off. First thing of every tick and run."""
+        """End attempts whose lease has ended, and settle commits that were cut off, so that dead processes hold nothing.
+
+        `snapshot_sensor`, `keeper_sensor`, `failure_sensor`, `compact_job` and `commit_job` do this first.
+        """
         returned = self._serve_tasks.release_expired()
         return Kept(tuple(returned), tuple(self._commit_tables.settle()))
 
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
-        """Refresh tables in order from `cursor` on until the budget is used; a table that fails harms no other."""
+        """Refresh tables in order, from `cursor` on, until the budget is used up. When one table fails, the others go on."""
         unmoved = self._refresh_files.unmoved()
         deadline = self._clock() + budget
         names = sorted((table for table in self._tables.seen() if table not in unmoved), key=str)
@@ -113,7 +117,10 @@ class TickTables:
     def plan_due(
         self, tables: Iterable[TableIdentifier], budget: timedelta, nodes: Mapping[TableIdentifier, frozenset[TableNode]] | None = None
     ) -> Sequence[tuple[TableIdentifier, Planned]]:
-        """Plan tables by their triggers into the queue, within a time budget; a table that fails shows its problem."""
+        """Plan tables by their triggers, and queue the tasks, until the budget is used up. A table whose plan fails shows the problem.
+
+        `nodes` limits the plans of some tables to these nodes.
+        """
         deadline = self._clock() + budget
         planned: list[tuple[TableIdentifier, Planned]] = []
         for table in tables:
@@ -132,7 +139,7 @@ class TickTables:
         return planned
 
     def _unexpected(self, table: TableIdentifier, verb: str, error: Exception, note: Callable[[TableIdentifier, str], None]) -> str:
-        """Show an error that nobody foresaw on its table, and keep it there: the tables behind it have their turn."""
+        """Store on the table an error that nobody foresaw, and return it as text. It is not raised, so that the other tables go on."""
         log.exception("table=%s not %s", table, verb)
         problem = f"not {verb}, {type(error).__name__}: {error}; please report this"
         note(table, problem)
@@ -147,10 +154,9 @@ class TickTables:
         run_id: str | None = None,
         listener: CompactionListener = SILENT,
     ) -> Mapping[TaskId, str]:
-        """Plan the nodes that are asked for, none is allowed too, then drain the queue as `drain` does; nodes whose tasks a commit
-        rejected are planned again. Answers the reasons of failed tasks by id.
+        """Plan the requested nodes (the request may be empty), then drain the queue as `drain` does. Return why tasks failed, by task id.
 
-        A table that cannot be planned is told to `listener`, and the others go on.
+        Nodes whose tasks a commit rejected are planned again. When a table cannot be planned, `listener` is told, and the others go on.
         """
         failed: dict[TaskId, str] = {}
 
@@ -170,7 +176,7 @@ class TickTables:
         return failed
 
     def _rejected(self, asked: Requests, records: Iterable[CompactionRecord]) -> Requests:
-        """Of the nodes that were asked for, those whose tasks these commits rejected."""
+        """Return the requested nodes whose tasks these commits rejected, as new requests."""
         again: dict[TableIdentifier, PlanRequest] = {}
         for record in records:
             rejected = {self._tasks.task(task_id).work.node for task_id in record.conflicts}
@@ -189,7 +195,7 @@ class TickTables:
         run_id: str | None = None,
         listener: CompactionListener = SILENT,
     ) -> Drained:
-        """Merge what waits, commit what is due, until the queue was empty for `linger` or `until()` says so."""
+        """Merge waiting tasks and commit tables that are due, until the queue has been empty for `linger`, or until `until()` is true."""
         return self._drain(until, linger, queue, run_id, listener, [])
 
     def _drain(
@@ -201,7 +207,7 @@ class TickTables:
         listener: CompactionListener,
         records: list[CompactionRecord],
     ) -> Drained:
-        """As `drain`; the records of its commits are added to `records`."""
+        """Do the same as `drain`, and add the records of its commits to `records`."""
         failures: list[Exception] = []
         looked_at: datetime | None = None
 
@@ -216,7 +222,7 @@ class TickTables:
                     records.append(record)
                     listener.committed(record)
             except CompactionError as error:
-                # What is being merged is merged to its end first.
+                # The error is raised after the merges that have begun are finished.
                 failures.append(error)
 
         done = self._work_on_queue.drain(
@@ -234,13 +240,13 @@ class TickTables:
         return done
 
     def commit_due(self, run_id: str | None = None) -> Iterator[CompactionRecord]:
-        """Commit every table whose interval passed; the records as they are made."""
+        """Commit every table that is due. Yield each record when it is made. The first error is raised after the last table."""
         failures: list[Exception] = []
         for table in self._commit_tables.due():
             try:
                 commit = self._commit_tables.commit(table, run_id=run_id)
             except Exception as error:
-                # The others have their turn first.
+                # The other tables have their turn before the error is raised.
                 log.exception("table=%s not committed", table)
                 failures.append(error)
                 continue

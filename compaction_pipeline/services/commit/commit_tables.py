@@ -1,8 +1,17 @@
 """Commits Prepared tasks of a table as one record, under the table's commit lease, and settles commits that were cut off.
 
-Order of the protocol, each step safe to be killed after: lease → settle earlier records → claim tasks under a new record
-id → write the record → commit → name the record as the table's newest commit → tasks COMMITTED → close the record. An index
-that was read without that commit is outdated from then on (`KnownTable.whole`).
+These are the steps, in order. The process may be killed after any of them:
+
+1. take the table's commit lease,
+2. settle the earlier records of the table,
+3. claim the tasks under a new record id,
+4. write the record,
+5. commit to the table,
+6. note the commit on the table; an index that was read without it is outdated from then on (`KnownTable.whole`),
+7. set the tasks to COMMITTED,
+8. close the record.
+
+To settle a record means to find out from the table how its commit ended, and to close the record.
 """
 
 from __future__ import annotations
@@ -47,9 +56,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The record of a commit, None when nothing was committed; `reason` says why in words, `busy` that another process holds the table.
+    """How a call of `commit` ended.
 
-    `settled`: earlier records of the table whose end was found out on the way.
+    `record` is None when no commit was tried; a commit that was tried and failed has a record too. `reason` is a sentence about the end.
+    `busy` is True when another process commits the table. `settled` are earlier records of the table that were closed on the way.
     """
 
     record: CompactionRecord | None
@@ -59,7 +69,7 @@ class Commit:
 
 
 class CommitTables:
-    """Verbs: commit one table, answer which are due, settle what was cut off."""
+    """Three verbs: commit one table, find the tables that are due, and settle commits that were cut off."""
 
     def __init__(
         self,
@@ -78,9 +88,9 @@ class CommitTables:
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
         late: timedelta = LATE_REQUEST,
     ) -> None:
-        """`undisturbed` opens a block that an interrupt does not cut: after a commit its tasks and record are told, too.
+        """`undisturbed` opens a block. An interrupt waits until the block ends, so that tasks and record are stored after a commit.
 
-        `late`: how long a request that nobody answered may still arrive; so long its files stay.
+        `late` is how long a request without an answer may still arrive. The files of such a request stay for that long.
         """
         self._late = late
         self._catalogs = catalogs
@@ -98,27 +108,27 @@ class CommitTables:
         self._undisturbed = undisturbed
 
     def due(self) -> Sequence[TableIdentifier]:
-        """Tables whose Prepared tasks are committed now: their interval passed, or they hold back what is due (`commit_interval`)."""
+        """Return the tables whose Prepared tasks should be committed now; `core/commit/commit_interval.py` decides."""
         return [table for table, prepared in sorted(self._tasks.prepared_work().items()) if self._is_due(table, prepared)]
 
     def _is_due(self, table: TableIdentifier, prepared: PreparedWork) -> bool:
         now, last = self._clock(), self._commits_of(table).last_committed_at
         if self._is_waiting(table, now):
-            return False  # Its last commit failed, and the pause after that is not over.
+            return False  # The last commit failed, and the pause after that failure is not over.
         interval = self._properties(table).commit_interval
         if commit_due(prepared, last, interval, now) or not prepared.tasks or last is None or not may_come_early(last, now):
             return commit_due(prepared, last, interval, now)
         return commit_due(prepared, last, interval, now, holds_back=self._holds_back(table))
 
     def _holds_back(self, table: TableIdentifier) -> bool:
-        """Whether a node is due whose files Prepared tasks hold, as its last plan found."""
+        """Return whether Prepared tasks hold the files of a node that the last plan called due."""
         held = {node.node for node in self._reader.nodes(table) if node.verdict is not None and is_held_back(node.verdict)}
         if not held:
             return False
         return any(task.work.node in held and task.record_id is None for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)))
 
     def commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None = None, run_id: str | None = None) -> Commit:
-        """Commit what is Prepared on a table now (these tasks only, where given)."""
+        """Commit the Prepared tasks of a table now, or only those of them that are in `task_ids`. `run_id` is the Dagster run that asks."""
         with self._lease(table, self._new_owner()) as held:
             if not held:
                 holder = self._leases.holder(_lease_name(table), self._clock())
@@ -130,24 +140,24 @@ class CommitTables:
                 return replace(self._commit(table, task_ids, run_id), settled=settled)
 
     def unknown(self, table: TableIdentifier) -> CompactionRecord | None:
-        """A commit of the table that may still land, as far as was found out; None when there is none."""
+        """Return a record of the table whose commit may still land; None when there is none."""
         return next((record for record in self._records.records(table, unsettled=True) if record.status is RecordStatus.UNKNOWN), None)
 
     def records_of(self, task_ids: Sequence[TaskId]) -> Sequence[CompactionRecord]:
-        """The ended records that these tasks went into, whoever made them; oldest first."""
+        """Return the closed records of these tasks, oldest first. Any process may have made them."""
         tasks = [self._tasks.task(task_id) for task_id in task_ids]
         records = [self._records.record(record_id) for record_id in dict.fromkeys(task.record_id for task in tasks if task.record_id)]
         return sorted((record for record in records if record.ended_at is not None), key=lambda record: record.created_at)
 
     def settle(self, at_once: TableIdentifier | None = None) -> Sequence[CompactionRecord]:
-        """Close records whose process died, or whose answer got lost, by reading their tables.
+        """Settle the records whose process died, or whose answer got lost. Return those that are closed now.
 
-        A table whose commits fail has its turn when its pause is over; `at_once`, whom a person asks for, has it now.
+        A table in the pause after a failed commit is skipped, except `at_once`, which a person asked for.
         """
         settled: list[CompactionRecord] = []
         now = self._clock()
         cut_off = {record.table: None for record in self._records.records(unsettled=True)}
-        # A process killed between claim and record leaves claimed tasks only.
+        # A process that was killed before it wrote the record leaves only claimed tasks.
         cut_off.update((table, None) for table, prepared in self._tasks.prepared_work().items() if prepared.claimed)
         for table in cut_off:
             if table != at_once and self._is_waiting(table, now):
@@ -183,14 +193,14 @@ class CommitTables:
         try:
             outcome = self._committer.commit(record.table, record.record_id, tasks)
         except (NotFoundError, TableRefused) as error:
-            # The table is gone, or became one that we never touch: for certain not committed.
+            # The table is gone, or it became one that is never compacted. Certainly nothing was committed.
             outcome = CommitOutcome(CommitState.NOTHING, conflicts={task.task_id: str(error) for task in tasks}, reason=str(error))
         except (StorageUnavailable, ConfigError) as error:
-            # Also a catalog that cannot be opened any more: it was never asked.
+            # Nothing was committed. A catalog that cannot be opened any more raises ConfigError, and it was never asked.
             if not isinstance(error, RacesLost):
                 self._note_failure(record.table, str(error))
             if record.status is RecordStatus.UNKNOWN:
-                # Nothing came of this try, but the earlier one may still land.
+                # This try committed nothing, but the earlier one may still land.
                 return Commit(record, str(error))
             self._tasks.unclaim(record.record_id)
             return self._closed(replace(record, status=RecordStatus.FAILED, reason=str(error), answered=True))
@@ -200,7 +210,7 @@ class CommitTables:
             log.exception("table=%s record=%s the committer failed", record.table, record.record_id)
             outcome = CommitOutcome(CommitState.UNKNOWN, reason=f"{type(error).__name__}: {error}")
         if record.status is RecordStatus.UNKNOWN and outcome.state is CommitState.NOTHING:
-            # This try changed nothing, so it did not shut the earlier one out: whose files are these, the table says.
+            # This try changed nothing, so the earlier try may still have landed. Only the table tells which try the files belong to.
             return self._settled_after(record, tasks, outcome)
         return self._close(replace(record, answered=record.status is RecordStatus.OPEN and not outcome.unanswered), tasks, outcome)
 
@@ -239,9 +249,9 @@ class CommitTables:
         committed = [task for task in tasks if task.task_id in set(outcome.committed)]
         if outcome.state is CommitState.COMMITTED:
             self._on_step("committed-in-table")
-            # First the index is outdated, then the tasks' files are free: a plan between the two sees either of them.
+            # The index is outdated before the files are freed, so a plan in between meets one of the two guards.
             self._note_landed(record.table, now)
-            # A settled record may find some of them committed already.
+            # When a record is settled, some of its tasks may be COMMITTED already.
             self._tasks.commit([task.task_id for task in committed if task.status is TaskStatus.PREPARED], now)
             self._on_step("tasks-committed")
             self._commits.mark_done(record.table, [(task.work.node, task.work.type) for task in committed], now)
@@ -257,7 +267,7 @@ class CommitTables:
         return self._closed(record)
 
     def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[TaskId, str]:
-        """Why tasks of the same plans were never merged; whoever looks at the record should not think that all went in."""
+        """Return why tasks of the same plans were never merged, by task id. The record shows them, so that nobody misses them."""
         plans = {task.plan_id for task in tasks}
         failed = [task for task in self._tasks.tasks(table, (TaskStatus.FAILED,)) if task.plan_id in plans and task.record_id is None]
         return {task.task_id: task.reason or "" for task in reversed(failed)}
@@ -293,12 +303,15 @@ class CommitTables:
                 log.warning("table=%s task=%s its files stay for now: %s", record.table, task_id, error)
 
     def _files_kept(self, record: CompactionRecord, now: datetime) -> frozenset[TaskId]:
-        """Tasks whose files a late request would need; upkeep removes them when none can come any more."""
+        """Return the tasks whose files a late request would need. Upkeep removes these files when no such request can come any more."""
         records = [record, *(other for other in self._records.records(record.table) if other.record_id != record.record_id)]
         return frozenset(task_id for one in records if may_arrive(one, now, self._late) for task_id in one.task_ids)
 
     def _settle_table(self, table: TableIdentifier) -> tuple[tuple[CompactionRecord, ...], str | None]:
-        """Settle every unsettled record of a table; answers those that ended, and why the table must wait when one still may land."""
+        """Settle the records of a table. Return those that are closed now, and the reason when one of them may still land.
+
+        The reason is None when no record may still land.
+        """
         self._recover_claims(table)
         ended: list[CompactionRecord] = []
         for record in self._records.records(table, unsettled=True):
@@ -312,7 +325,7 @@ class CommitTables:
                 self._note_failure(table, str(error))
                 return tuple(ended), f"record {record.record_id} cannot be settled yet: {error}"
             if outcome.state is CommitState.UNKNOWN:
-                # Only one of the two can land: the same record again either finds the earlier attempt or shuts it out.
+                # Commit the same record again. That finds the earlier try in the table, or shuts it out: only one of the two can land.
                 unknown = replace(record, status=RecordStatus.UNKNOWN, reason=outcome.reason)
                 self._records.save(unknown)
                 with self._undisturbed():
@@ -320,7 +333,7 @@ class CommitTables:
                 if again.record is not None and again.record.status is RecordStatus.UNKNOWN:
                     return tuple(ended), f"record {record.record_id} of {table} may still land: {again.reason}"
             elif outcome.state is CommitState.NOTHING and not outcome.conflicts:
-                # Not in the table and cannot land any more: its tasks may be committed under another record.
+                # The commit is not in the table and cannot land any more. So its tasks may be committed under another record.
                 self._tasks.unclaim(record.record_id)
                 why = outcome.reason or "its process ended first"
                 reason = f"cut off before the table was changed ({why}); what it would have committed goes into a later record"
@@ -331,16 +344,16 @@ class CommitTables:
         return tuple(ended), None
 
     def _recover_claims(self, table: TableIdentifier) -> None:
-        """Tasks that a process claimed and was killed before it wrote the record."""
+        """Free the tasks of a process that was killed after it claimed them, before it wrote the record."""
         known = {record.record_id for record in self._records.records(table, unsettled=True)}
         for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)):
             if task.record_id is None or task.record_id in known:
                 continue
-            # Without a record nothing was ever sent to the catalog; with an ended one the task was left out of it.
+            # Without a record, nothing was sent to the catalog. When the record is closed, its commit left this task out.
             self._tasks.unclaim(task.record_id)
 
     def _note_failure(self, table: TableIdentifier, problem: str) -> None:
-        """Show on the table why its commit failed, and let ticks leave it alone for a while."""
+        """Store on the table why its commit failed. Ticks then leave the table alone for a while."""
         failures = self._commits_of(table).failures + 1
         try:
             self._commits.note_failure(table, problem, failures, retry_at(failures, self._clock()))
@@ -351,7 +364,7 @@ class CommitTables:
         return is_waiting(self._commits_of(table).retry_at, now)
 
     def _commits_of(self, table: TableIdentifier) -> TableCommits:
-        """How the commits of a table went; nothing of a table that was forgotten."""
+        """Return how the commits of a table went. For a table that was forgotten, return an empty value."""
         try:
             return self._reader.state(table).commits
         except NotFoundError:
@@ -364,7 +377,7 @@ class CommitTables:
             log.warning("table=%s was forgotten while it was committed", table)
 
     def _properties(self, table: TableIdentifier) -> TableProperties:
-        """Where a property is out of bounds, what is merged already is still committed, at the default interval."""
+        """Return the table's properties; the defaults when one breaks its rule, so that merged tasks are still committed."""
         try:
             layout = self._reader.state(table).layout
             return properties_or_defaults(layout.properties if layout is not None else {}, self._catalogs.entry(table.catalog).properties)
@@ -373,7 +386,7 @@ class CommitTables:
 
     @contextmanager
     def _lease(self, table: TableIdentifier, owner: str) -> Iterator[bool]:
-        """Hold the table's commit lease and renew it beside the block; yields whether it was free."""
+        """Hold the table's commit lease, and renew it beside the block. Yield False when another process holds it."""
         name = _lease_name(table)
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             yield False
@@ -390,7 +403,7 @@ def _lease_name(table: TableIdentifier) -> str:
 
 
 def in_words(record: CompactionRecord) -> str:
-    """One sentence about a closed record."""
+    """Return a sentence about a closed record."""
     if record.status is RecordStatus.COMMITTED:
         figures = record.figures
         text = (

@@ -1,10 +1,16 @@
-"""Keeps the state and the tables' folders from growing for ever: old records and tasks, leftovers of attempts, dropped tables.
+"""Removes old records and tasks, leftover files of attempts, and the state of dropped tables, so that nothing grows for ever.
 
-Removes a file only when nothing can want it any more: its name carries the id of a task that is at an end, or of a record; the task
-was planned on this very table (same uuid); the file is not what a committed task put in; no record of the table is open or unknown;
-no snapshot lists it (the committer looks at freshly loaded metadata); and no request of a commit may still arrive that needs it: a day
-has passed since one that nobody answered, and the table does not stand where its requirement holds. A table that fails is named and
-left for the next time.
+A leftover is a file on storage that an attempt or a commit wrote and no snapshot needs. A file is removed only when all of this holds:
+
+- Its name has the id of a task that has ended, or of a record.
+- That task was planned for this table. A table of the same name with another uuid is another table.
+- It is not an output of a committed task.
+- No record of the table is open or unknown.
+- No snapshot lists it. The committer loads the metadata again to check this.
+- No request of a commit that needs it may still arrive. Such a request is one without an answer: for a day after it, and for as long as the
+  table is at the snapshot that the request requires.
+
+A table that cannot be maintained is reported as skipped, and has its turn the next time.
 """
 
 from __future__ import annotations
@@ -28,14 +34,14 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 _LOG = logging.getLogger(__name__)
 
 RECORD_TTL = timedelta(days=30)
-"""How long records and finished tasks are kept by default: long enough to look into last month's surprise."""
+"""Records and tasks that have ended are kept for this long by default, so that a person can look into last month's events."""
 
 _ENDED = (TaskStatus.COMMITTED, TaskStatus.FAILED, TaskStatus.CANCELED)
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """What one round did. `skipped` says per table why its part was left for the next time."""
+    """What one round did. `skipped` has the tables that were left for the next round, each with the reason."""
 
     records_expired: int = 0
     tasks_expired: int = 0
@@ -45,12 +51,12 @@ class Maintenance:
 
     @property
     def files_removed(self) -> int:
-        """How many leftovers were deleted, of all tables."""
+        """The number of leftovers that were deleted, of all tables."""
         return sum(len(paths) for paths in self.leftovers.values())
 
 
 class MaintainTables:
-    """Expires, cleans, forgets."""
+    """Three verbs: expire old records and tasks, remove leftovers, and forget dropped tables. `maintain` does all of them."""
 
     def __init__(
         self,
@@ -65,7 +71,7 @@ class MaintainTables:
         ttl: timedelta = RECORD_TTL,
         late: timedelta = LATE_REQUEST,
     ) -> None:
-        """`late`: how long a commit's request that nobody answered may still arrive."""
+        """`ttl` is how long records and ended tasks are kept. `late` is how long a commit's request without an answer may still arrive."""
         self._late = late
         self._catalogs = catalogs
         self._reader = reader
@@ -78,7 +84,7 @@ class MaintainTables:
         self._ttl = ttl
 
     def maintain(self) -> Maintenance:
-        """One whole round: dropped tables, then leftovers, then expiry (which forgets the ids that leftovers are found by)."""
+        """Do one round: dropped tables, then leftovers, then expiry. Expiry is last, because it removes the ids that leftovers have."""
         forgotten, unanswered = self.forget_dropped()
         leftovers: dict[TableIdentifier, tuple[str, ...]] = {}
         skipped = dict(unanswered)
@@ -97,9 +103,10 @@ class MaintainTables:
         return Maintenance(records, tasks, leftovers, forgotten, skipped)
 
     def expire(self) -> tuple[int, int]:
-        """Remove records and finished tasks that ended longer ago than the time to live; answers how many of each.
+        """Remove the records and tasks that ended longer ago than the time to live. Return the number of records and of tasks.
 
-        A record whose request may still arrive stays, and one that nobody answered stays as long as a task of it: it keeps their files.
+        A record stays while one of its requests may still arrive. A record with a request that got no answer also stays while the store
+        has a task of it, because the record protects the files of its tasks.
         """
         now = self._clock()
         before = now - self._ttl
@@ -110,7 +117,7 @@ class MaintainTables:
         return records, tasks
 
     def _still_asked(self, now: datetime, before: datetime) -> list[str]:
-        """Ids of the records that ended before, and that the removal of leftovers must still know."""
+        """Return the ids of the records that ended before this time, but that the removal of leftovers still needs."""
         old = [record for record in self._records.records() if not record.answered and (record.ended_at or record.created_at) < before]
         known = {table: {task.task_id for task in self._tasks.tasks(table)} for table in {record.table for record in old}}
         return [
@@ -118,16 +125,16 @@ class MaintainTables:
         ]
 
     def remove_leftovers(self, table: TableIdentifier) -> Sequence[str]:
-        """Delete what killed and failed attempts left on storage; answers the paths deleted.
+        """Delete the files that killed and failed attempts left on storage. Return their paths.
 
-        Nothing is looked for while a record of the table is open or unknown: its files may still land.
+        While a record of the table is open or unknown nothing is deleted, because the commit of that record may still land.
         """
         if self._records.records(table, unsettled=True):
             return ()
         tasks, records = self._tasks.tasks(table), self._records.records(table)
         if not tasks:
             return ()
-        # A table recreated under the name may share the folder with the old one, renamed away and alive: its files are not ours.
+        # When the table was recreated, the old one may live on under another name, in the same folder. Files of its tasks must stay.
         uuid = self._scan.head(table).table_uuid
         ours = {task.task_id: task for task in tasks if task.table_uuid == uuid}
         ended = {task_id: task for task_id, task in ours.items() if task.status in _ENDED}
@@ -139,14 +146,14 @@ class MaintainTables:
         ids = (ended.keys() | commits.keys()) - kept
         put_in = _output_names(task for task in ended.values() if task.status is TaskStatus.COMMITTED)
         candidates = [path for path in found if _carries(_name(path), ids) and _name(path) not in put_in]
-        # A commit that began meanwhile claims Prepared tasks only, never one of these, and has an id of its own.
+        # A commit that began meanwhile claims only Prepared tasks, so none of these, and its record has a new id.
         removed = self._committer.delete_orphans(table, uuid, candidates) if candidates else ()
         if removed:
             _LOG.info("table=%s removed %d leftover(s) of %d task(s) and %d commit(s)", table, len(removed), len(ended), len(commits))
         return removed
 
     def _needed_by_late_requests(self, table: TableIdentifier, records: Collection[CompactionRecord]) -> frozenset[str]:
-        """Ids of records of which a request may still land, and of their tasks."""
+        """Return the ids of the records with a request that may still land, and the ids of their tasks."""
         now = self._clock()
         late = [record for record in records if may_arrive(record, now, self._late)]
         asked = [record for record in records if not record.answered and record not in late]
@@ -155,16 +162,17 @@ class MaintainTables:
         return frozenset(one for record in late for one in (record.record_id, *record.task_ids))
 
     def forget_dropped(self) -> tuple[tuple[TableIdentifier, ...], Mapping[TableIdentifier, str]]:
-        """Forget tables that their catalog no longer holds; answers them, and those of which the catalog gave no answer.
+        """Forget the tables that are gone from their catalogs. Return these tables, and the ones that were skipped, each with the reason.
 
-        A table with a running attempt or an unsettled record waits: its end is still to be written down.
+        A table is skipped when its catalog gives no answer. It is also skipped while an attempt of it runs or a record of it is not
+        settled, because their end must still be stored.
         """
         forgotten, unanswered = [], {}
         known = self._known_tables()
         for entry in self._catalogs.entries():
             candidates = [table for table in known if table.catalog == entry.name]
             try:
-                # First the listing: a catalog that is gone altogether says "not found" of each table too.
+                # The listing comes first, because a catalog that is gone says "not found" about each of its tables too.
                 listed = set(self._scan.list_tables(entry.name)) if candidates else set()
                 unlisted = [table for table in candidates if table not in listed and self._is_gone(table)]
             except CompactionError as error:
@@ -187,14 +195,14 @@ class MaintainTables:
         return False
 
     def _known_tables(self) -> list[TableIdentifier]:
-        # A table that is forgotten while it is measured may leave nodes.
+        # When a table is forgotten while it is measured, its nodes may stay.
         known = {state.table for state in self._reader.states()}
         known.update(node.table for node in self._reader.nodes())
         return sorted(known)
 
 
 def _output_names(tasks: Iterable[CompactionTask]) -> frozenset[str]:
-    # By name, which holds the attempt and is unique: one file may be written as `file:///a`, `file:/a` or `/a`.
+    # Files are compared by name, because one path may be written as `file:///a`, `file:/a` or `/a`. The attempt's id makes a name unique.
     return frozenset(_name(output.path) for task in tasks if task.result is not None for output in task.result.outputs)
 
 
@@ -203,6 +211,6 @@ def _name(path: str) -> str:
 
 
 def _carries(name: str, ids: Collection[str]) -> bool:
-    """Whether a name holds one of the ids whole: `p-1` is no part of `a-p-12-x.parquet`, which is another task's file."""
+    """Return whether one of the ids is a whole part of the name. `p-1` is not a part of `a-p-12-x.parquet`, a file of another task."""
     parts = name.rsplit(".", 1)[0].split("-")
     return any("-".join(parts[start:end]) in ids for start in range(len(parts)) for end in range(start + 1, len(parts) + 1))
