@@ -115,7 +115,11 @@ class StoreBusy(MergeFailed):
 
 
 class MergeDenied(MergeFailed):
-    """The store does not let this process read or write. This is no fault of the task, so it uses up none of the task's attempts."""
+    """The store does not let this process read or write. This is no fault of the task.
+
+    While the task has attempts left, it is canceled, and its files are planned again when the store allows access. After its last attempt
+    it has failed.
+    """
 
 
 class CommitConflict(CompactionError):

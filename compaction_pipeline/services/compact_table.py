@@ -148,7 +148,7 @@ class CompactTable:
         """
         refresh = self._asked_again(lambda: self._refresh_files.refresh(table), lambda answer: answer.busy)
         if refresh.busy:
-            holder = held_in_words(refresh.held_by, "reading it")
+            holder = held_in_words(refresh.held_by, f"reading {table}")
             raise StorageUnavailable(f"table {table} was not read for over a minute: {holder}; try again later")
         return refresh
 

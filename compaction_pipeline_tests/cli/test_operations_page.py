@@ -38,7 +38,7 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
     ),
     ExitCode.OUTCOME_UNKNOWN: (
         "The catalog's answer to a commit got lost.",
-        "Run the command again, or wait for a tick: the program finds out from the table whether it was committed. Delete nothing.",
+        "Run the command again, or wait for a tick: the program reads the table and finds out whether the commit is there. Delete nothing.",
     ),
     ExitCode.INTERRUPTED: (
         "Ctrl-C or SIGTERM ended the command.",
@@ -48,7 +48,7 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
 
 PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     PlanReasonCode.PLANNED: ("There is work, and it was planned.", "Nothing. The exit code tells how the work ended."),
-    PlanReasonCode.NOT_FRAGMENTED: ("No partition is due.", "Nothing. `--type` ignores thresholds."),
+    PlanReasonCode.NOT_FRAGMENTED: ("No partition is due.", "Nothing. With `--type`, a command ignores the thresholds."),
     PlanReasonCode.NO_GAIN: ("A compaction would leave as many files and deletes as there are now.", "Nothing."),
     PlanReasonCode.LIVE_TWICE: (
         "A file is in the table more than once. Every reader sees the rows of such a data file twice.",
@@ -70,7 +70,7 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     PlanReasonCode.EMPTY_TABLE: ("The table has no files.", "Nothing."),
     PlanReasonCode.DISABLED: (
         "`self-optimizing.enabled` is false.",
-        "Set it to true. `--type` compacts the table once, although it is false.",
+        "Set it to true. With `--type`, `compact` works on the table once, although the property is false.",
     ),
     PlanReasonCode.PAUSED: ("A person paused the table, or all tables.", "Run `compaction-pipeline resume`."),
     PlanReasonCode.OBSERVED: (
@@ -87,7 +87,7 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     ),
     PlanReasonCode.NO_ACCESS: (
         "The storage or the catalog refuses access: a right, key, token, region or bucket is wrong.",
-        "Correct it there. No task has lost an attempt.",
+        "Correct it there. The next plan tries again.",
     ),
     PlanReasonCode.BEING_READ: (
         "The table's files have not been read yet, or they changed while they were read.",
@@ -114,11 +114,11 @@ ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.OUTCOME_UNKNOWN: ("The catalog's answer to a commit got lost.", "Run the command again. Delete nothing."),
     ErrorCode.UNAVAILABLE: (
         "A database, a catalog, a storage or Spark did not answer, or a file of metadata is missing or corrupt.",
-        "Check that it runs. Where the sentence says so, restore the file or roll the table back.",
+        "Check that the service runs. When the sentence says so, restore the file or roll the table back.",
     ),
     ErrorCode.NO_ACCESS: (
         "A right is missing, or a key, token, region or bucket is wrong.",
-        "Correct it. No task has lost an attempt.",
+        "Correct it, and run the command again.",
     ),
     ErrorCode.COMMIT_REFUSED: (
         "The catalog refused a commit. It is certain that nothing was committed.",
@@ -141,18 +141,25 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
     ),
     EndReason.FILE_GONE: (
         "A file of the task is missing on storage. The program looked twice. The task is given up at once.",
-        "Restore the file, or delete it from the table by its path.",
+        "Restore the file, or remove its entry from the table's metadata, by its path.",
     ),
     EndReason.NO_ACCESS: (
-        "The storage did not let the merge read or write. The task is canceled, and planned again when the storage allows access.",
+        "The storage denied the merge access. The task is canceled, and its files are planned again when the storage allows access. "
+        "After its last attempt the task has failed instead.",
         "Correct the right or the key.",
     ),
     EndReason.DIGEST_MISMATCH: (
         "The merge wrote other rows than it read. Its files were deleted, and no row is lost.",
         "Keep the input files, and report the sentence.",
     ),
-    EndReason.LOST: ("The process that merged gave no sign of life for a minute.", "Nothing; the task is back in the queue."),
-    EndReason.INTERRUPTED: ("The process that merged was told to end.", "Nothing; the task is back in the queue."),
+    EndReason.LOST: (
+        "The process that merged gave no sign of life for a minute.",
+        "Nothing. The task goes back to the queue; after its last attempt it has failed.",
+    ),
+    EndReason.INTERRUPTED: (
+        "The process that merged was told to end.",
+        "Nothing. The task goes back to the queue; after its last attempt it has failed.",
+    ),
     EndReason.CONFLICT: ("The table changed, and the commit left this task out.", "Nothing; its node is planned again."),
     EndReason.REPLACED: ("A newer plan took the task's files.", "Nothing."),
     EndReason.GIVEN_UP: ("The process that planned the task ended before anybody began it.", "Nothing; its node is planned again."),

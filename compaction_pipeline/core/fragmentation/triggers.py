@@ -1,6 +1,7 @@
 """Decides by numbers which type of compaction a node is due for.
 
-Data files and delete files are judged separately. Counts and sizes are of files that no waiting or running task holds.
+Data files and delete files are judged separately. Data files count only when no waiting or running task holds them. Delete files always
+count.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ class NodeHistory:
 
     `last_done` is when work of a type was last committed on a node, by (node, type). `first_seen` is when a node was first seen; an
     interval counts from there when no work was done yet. `last_planned_at` is the time of the table's last plan that made tasks.
-    `last_old_spec_delete_at` is the commit time of the newest live delete file whose partition spec is not the current one.
+    `last_old_spec_delete_at` is when a delete of an old partition spec was last committed (`last_old_spec_delete` in
+    `core/tables/index.py` also counts a change of the spec as one).
     """
 
     last_done: Mapping[tuple[TableNode, CompactionType], datetime] = field(default_factory=dict)

@@ -15,10 +15,11 @@ ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
     {
         # INIT exists only inside the transaction that inserts a plan.
         TaskStatus.INIT: frozenset({TaskStatus.PENDING}),
-        # A Pending task is CANCELED when a newer plan takes its files, or when a person cancels it.
+        # A Pending task is CANCELED when a newer plan takes its files, when the process that planned it ends, or when the store denied
+        # its last attempt access.
         TaskStatus.PENDING: frozenset({TaskStatus.EXECUTING, TaskStatus.CANCELED}),
         # A task becomes PENDING again when its attempt is lost or fails. A report of that attempt is then refused as stale.
-        TaskStatus.EXECUTING: frozenset({TaskStatus.PREPARED, TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.CANCELED}),
+        TaskStatus.EXECUTING: frozenset({TaskStatus.PREPARED, TaskStatus.FAILED, TaskStatus.PENDING}),
         # A Prepared task is FAILED when the commit finds a conflict, or when the table is gone.
         TaskStatus.PREPARED: frozenset({TaskStatus.COMMITTED, TaskStatus.FAILED}),
         TaskStatus.COMMITTED: frozenset(),

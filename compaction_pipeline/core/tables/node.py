@@ -1,7 +1,8 @@
 """Table nodes, which are the unit of fragmentation and of planning, and node keys, which are their partition keys in Dagster.
 
-A node is one partition of a table (spec id and partition values). In a keyed table it is one tree node of a partition. Its identity
-never depends on the text of a path. Only this module makes or parses node keys.
+A node is one partition of a table (spec id and partition values). Keyed tables are Amoro's Mixed-Iceberg tables with a primary key, which
+are not supported yet. In such a table the rows of a partition are divided by the hash of their key, and each division, a tree node, is a
+node. The identity of a node never depends on the text of a path. Only this module makes or parses node keys.
 """
 
 from __future__ import annotations

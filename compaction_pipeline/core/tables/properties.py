@@ -273,7 +273,8 @@ PROPERTIES: tuple[Property, ...] = (
         "true or false",
         lambda v: True,
         "true",
-        "false: deletes of large files wait for a MAJOR or a FULL, and every snapshot is then a `replace`, which streaming readers skip",
+        "false: deletes that apply to large data files wait for a MAJOR or a FULL, and every snapshot is then a `replace`, which streaming "
+        "readers skip",
     ),
     Property(
         "compaction.respec.quiet-interval",
@@ -316,7 +317,7 @@ AMORO_KEYS_NOT_HONOURED = frozenset(
         "self-optimizing.refresh-table.adaptive.enabled",
     }
 )
-# These keys are about keyed tables, which are not supported yet.
+# These keys are about keyed tables (see `core/tables/node.py`), which are not supported yet.
 _KEYED_KEYS = frozenset({"compaction.delta-rewrite.enabled"})
 _PREFIXES = ("self-optimizing.", "compaction.")
 _CATALOG_PREFIX = "table."

@@ -51,7 +51,7 @@ class Planned:
 
 
 class PlanTables:
-    """Three verbs on the same decision: `explain` only answers it, `plan` also queues its tasks, and `judge` keeps its verdicts."""
+    """Three verbs on the same decision: `explain` only returns it, `plan` also queues its tasks, and `judge` keeps its verdicts."""
 
     def __init__(
         self,
