@@ -61,7 +61,7 @@ class Commands(TyperGroup):
             # Without this, the library would end the process and say nothing.
             raise Interrupted(INTERRUPTED) from None
         except Exception as error:
-            _drop_pydantic_s_words(error)
+            _drop_words_of_pydantic(error)
             raise
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
@@ -125,7 +125,7 @@ def _ended_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _drop_pydantic_s_words(error: Exception) -> None:
+def _drop_words_of_pydantic(error: Exception) -> None:
     message = getattr(error, "message", None)
     if isinstance(message, str):
         error.message = message.replace("Value error, ", "")  # type: ignore[attr-defined]

@@ -295,18 +295,18 @@ class _Commit:
             ) from failure
         answer = answer_of(loaded.catalog, failure, sends.statuses)
         if answer is Answer.UNKNOWN:
-            return self._after_silence(loaded, transaction, done, failure)
+            return self._after_lost_answer(loaded, transaction, done, failure)
         _logger.info("table=%s record=%s %s: %s", self._table, self._record_id, answer.value, failure)
         if answer is Answer.LOST_RACE:
-            return self._after_no(loaded, transaction, done, None)
+            return self._after_refusal(loaded, transaction, done, None)
         refusal = CommitRefused(
             f"the catalog refused the commit of table {self._table} ({answer_in_words(failure, sends.statuses)}): nothing was committed; "
             "check the rights of the catalog's credentials and the catalog's log, then compact again"
         )
         refusal.__cause__ = failure
-        return self._after_no(loaded, transaction, done, refusal)
+        return self._after_refusal(loaded, transaction, done, refusal)
 
-    def _after_no(
+    def _after_refusal(
         self, loaded: Table, transaction: Transaction, done: CommitOutcome, refusal: CommitRefused | None
     ) -> CommitOutcome | None:
         """The catalog refused. Look for the snapshot anyway: a server or proxy that sent the request twice may refuse the second one."""
@@ -325,7 +325,7 @@ class _Commit:
             raise refusal
         return None
 
-    def _after_silence(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
+    def _after_lost_answer(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
         """The answer got lost. Fresh metadata may prove that the commit landed. The manifests stay, for upkeep."""
         _logger.warning("table=%s record=%s the catalog's answer got lost: %s", self._table, self._record_id, error)
         self._unanswered = True

@@ -102,7 +102,7 @@ def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared
     shape = TableShape.of(layout)
     names = _names(task, layout)
     if task.work.action is TaskAction.CONVERT:
-        return proven(convert_deletes(task, shape, files, names, shared), conversion=True)
+        return checked(convert_deletes(task, shape, files, names, shared), conversion=True)
     return _merge(task, shape, files, names, shared)
 
 
@@ -216,10 +216,10 @@ def _result(
 ) -> MergeResult:
     rows = sum(output.record_count for output in outputs)
     by_position, by_equality = deleted.by_position, deleted.by_equality
-    return proven(MergeResult(task.task_id, task.current_attempt_id, outputs, rows_read, by_position, by_equality, rows, read, written))
+    return checked(MergeResult(task.task_id, task.current_attempt_id, outputs, rows_read, by_position, by_equality, rows, read, written))
 
 
-def proven(result: MergeResult, *, conversion: bool = False) -> MergeResult:
+def checked(result: MergeResult, *, conversion: bool = False) -> MergeResult:
     """The result itself, or a failed result if the output is not right.
 
     A merge must have written exactly the rows that were kept. A `conversion` must have written exactly the positions of the deleted rows.

@@ -20,7 +20,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.spark.session import SparkSessions
-from compaction_pipeline.spark.worker import rest, shared_deletes
+from compaction_pipeline.spark.worker import shared_deletes, tidy_up_after_task
 
 _RESULT = TypeAdapter(MergeResult)
 _RESULT_SCHEMA = "result string"
@@ -81,7 +81,7 @@ def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, st
             if batch.num_rows:
                 result = merge_task(task, layout, file_io, shared_deletes())
                 yield pa.RecordBatch.from_pydict({"result": [_RESULT.dump_json(result).decode()]})
-        rest()
+        tidy_up_after_task()
 
     return merge
 

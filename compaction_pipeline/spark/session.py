@@ -185,14 +185,14 @@ def _quiet_gateway(conf: SparkConf) -> Any:
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
     try:
-        with _interrupt_waits():
+        with _interrupts_delayed():
             return launch_gateway(conf, popen_kwargs={"stderr": writing})
     finally:
         os.close(writing)
 
 
 @contextmanager
-def _interrupt_waits() -> Iterator[None]:
+def _interrupts_delayed() -> Iterator[None]:
     """Hold back Ctrl-C and requests to end, and raise them afterwards.
 
     If PySpark is interrupted while a JVM starts, this JVM stays for ever.

@@ -20,7 +20,7 @@ def shared_deletes() -> SharedDeletes:
     return SharedDeletes()
 
 
-def rest() -> None:
+def tidy_up_after_task() -> None:
     """Call this at the end of a task. It is meant for Spark's workers only."""
     _freeze()
     for path, importer in list(sys.path_importer_cache.items()):

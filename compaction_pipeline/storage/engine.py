@@ -158,7 +158,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     # `_begin_sqlite` sends BEGIN, because the driver starts no transaction for DDL and never takes the write lock early.
     connection.isolation_level = None
     path = _path_of(connection)
-    _refuse_another_program_s(connection, path)
+    _refuse_database_of_another_program(connection, path)
     tighten_database(path)
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute("PRAGMA journal_mode = WAL")
@@ -171,7 +171,7 @@ def _path_of(connection: sqlite3.Connection) -> Path:
     return Path(path)
 
 
-def _refuse_another_program_s(connection: sqlite3.Connection, path: Path) -> None:
+def _refuse_database_of_another_program(connection: sqlite3.Connection, path: Path) -> None:
     # Setting the journal mode changes the file, so this check comes first. A URL may name an Iceberg catalog's file by mistake.
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     if tables and VERSION_TABLE not in tables:

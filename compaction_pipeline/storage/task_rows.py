@@ -150,13 +150,15 @@ def must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: 
         raise IllegalTransition(f"task {row.task_id!r} was {row.status.value} a moment ago and changed meanwhile; look at it again")
 
 
-def end_attempt(connection: Connection, row: Row[Any], after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime) -> bool:
+def leave_attempt(
+    connection: Connection, row: Row[Any], after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime
+) -> bool:
     """Move a task away from an attempt that failed or was lost. False when the task has changed since `row` was read."""
     values: dict[str, object] = {"end_reason": end_reason, "reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None}
     return move(connection, row, after, {**values, "ended_at": now if after in FINAL else None})
 
 
-def close_attempt(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
+def write_attempt_end(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
     """Write when and why the task's current attempt ended, unless that is written already."""
     columns = schema.attempt.c
     last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))

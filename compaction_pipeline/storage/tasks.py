@@ -26,10 +26,9 @@ from compaction_pipeline.storage.engine import lock, reading, writing
 from compaction_pipeline.storage.task_rows import (
     Overtaken,
     cancel_replaced,
-    close_attempt,
-    end_attempt,
     first_pending,
     insert_tasks,
+    leave_attempt,
     locked_row,
     locked_rows,
     move,
@@ -41,6 +40,7 @@ from compaction_pipeline.storage.task_rows import (
     task_id_of_attempt,
     task_of_row,
     unknown_task,
+    write_attempt_end,
 )
 
 _ATTEMPT_ID_DIGITS = 12
@@ -162,10 +162,10 @@ class SqlTaskStore:
             if after is TaskStatus.PREPARED:
                 moved = move(connection, row, after, {"result": result, "owner": None, "lease_expires_at": None})
             else:
-                moved = end_attempt(connection, row, after, result.end_reason, result.error, now)
+                moved = leave_attempt(connection, row, after, result.end_reason, result.error, now)
             if not moved:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
-            close_attempt(connection, row, result.end_reason, result.error, now)
+            write_attempt_end(connection, row, result.end_reason, result.error, now)
             return after
 
     def release_expired(self, now: datetime) -> Sequence[TaskId]:
@@ -179,8 +179,8 @@ class SqlTaskStore:
         with writing(self._engine) as connection:
             for row in connection.execute(expired.order_by(_task.task_id).with_for_update(skip_locked=True)).all():
                 reason = f"attempt {row.attempt} of {row.max_attempts} was lost: {row.owner} did not renew its lease"
-                if end_attempt(connection, row, after_lost_attempt(row.attempt, row.max_attempts), EndReason.LOST, reason, now):
-                    close_attempt(connection, row, EndReason.LOST, reason, now)
+                if leave_attempt(connection, row, after_lost_attempt(row.attempt, row.max_attempts), EndReason.LOST, reason, now):
+                    write_attempt_end(connection, row, EndReason.LOST, reason, now)
                     released.append(row.task_id)
         return tuple(released)
 
@@ -204,7 +204,7 @@ class SqlTaskStore:
                 )
             ended = {"end_reason": end_reason, "reason": reason, "owner": None, "lease_expires_at": None, "ended_at": now}
             must_move(connection, row, TaskStatus.FAILED, ended)
-            close_attempt(connection, row, end_reason, reason, now)
+            write_attempt_end(connection, row, end_reason, reason, now)
 
     def cancel(self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime) -> Sequence[TaskId]:
         canceled = []

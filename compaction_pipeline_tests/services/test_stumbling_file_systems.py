@@ -123,7 +123,7 @@ def test_a_missing_right_is_reported_at_once(house: House, pauses: list[float]) 
     ],
     ids=["a client that was patient", "a catalog, which has limits of its own"],
 )
-def test_an_error_after_which_a_client_has_waited_is_not_tried_again(
+def test_an_error_is_not_retried_if_the_client_has_retried_or_waited_already(
     pauses: list[float], failure: OSError, cause: Exception | None
 ) -> None:
     tries: list[int] = []

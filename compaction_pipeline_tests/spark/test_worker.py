@@ -23,6 +23,6 @@ def test_archives_are_not_read_again_and_their_modules_still_found(tmp_path: Pat
     monkeypatch.syspath_prepend(str(archive))
     assert importlib.import_module("rested_before").value == 1
     assert any(isinstance(importer, zipimporter) for importer in sys.path_importer_cache.values())
-    worker.rest()
+    worker.tidy_up_after_task()
     assert not any(isinstance(importer, zipimporter) for importer in sys.path_importer_cache.values())
     assert importlib.import_module("rested_after").value == 2

@@ -52,7 +52,7 @@ class Sends:
     statuses: list[int | None] = field(default_factory=list)
 
 
-REST_SECONDS = 10
+SILENCE_SECONDS = 10
 """A catalog that left a question without an answer is asked nothing for this time. So a tick over 200 tables waits for it only once."""
 
 _silent_until: dict[str, float] = {}
@@ -152,7 +152,7 @@ class BoundedAdapter(BaseAdapter):
         except (Timeout, ConnectionError) as error:
             # If an answer stops before its end, `requests` raises ConnectionError.
             if sends is None and (isinstance(error, Timeout) or "timed out" in str(error)):
-                _silent_until[host] = time.monotonic() + REST_SECONDS
+                _silent_until[host] = time.monotonic() + SILENCE_SECONDS
             raise
         if sends is not None:
             sends.statuses[-1] = response.status_code

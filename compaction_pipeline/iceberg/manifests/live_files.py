@@ -40,13 +40,13 @@ def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile)
         # Bounds of data files are not needed.
         for entry in decoder.entries(with_bounds=manifest.content == ManifestContent.DELETES):
             if entry.status != ManifestEntryStatus.DELETED:
-                partitions = partitions or PartitionDecoder(decoder.partition_type, _told_apart(metadata, manifest))
+                partitions = partitions or PartitionDecoder(decoder.partition_type, _distinguishable_partition_type(metadata, manifest))
                 live.append(_live_file(entry, manifest, partitions))
     check_live_count(manifest, len(live))
     return live
 
 
-def _told_apart(metadata: TableMetadata, manifest: ManifestFile) -> StructType:
+def _distinguishable_partition_type(metadata: TableMetadata, manifest: ManifestFile) -> StructType:
     """The partition type of a manifest's spec.
 
     Raises TableRefused if a field has lost its type, because all its partitions would then look like one.

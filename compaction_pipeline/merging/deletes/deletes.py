@@ -39,7 +39,7 @@ ONE_PASS_SHARE = 0.8
 """Delete sets that are estimated to take at most this share of the task's memory are held whole."""
 _MANY_KEYS = 65_536
 """Up to this number of keys, building a set of all is cheaper than passing over the rows first."""
-_POSITIONS_SHARE = 4
+_POSITIONS_DIVISOR = 4
 """Position deletes of many data files may take this fraction (1/4) of the memory for deletes."""
 
 
@@ -125,7 +125,7 @@ class TaskDeletes:
         self._keys: dict[_Scope, KeySet] = {}
         limit = int(memory_bytes * ONE_PASS_SHARE)
         wanted = {scope: self._key_files(scope) for scope in self._files}
-        whole = kept_for_others(counted, limit // _POSITIONS_SHARE)
+        whole = kept_for_others(counted, limit // _POSITIONS_DIVISOR)
         asked_before = shared.begin(list(wanted.values()), whole.values(), limit)
         # Files that earlier tasks have read are not opened again.
         known = {path for path, file in whole.items() if shared.positions(file) is not None}
