@@ -46,7 +46,7 @@ class Session:
             self.output.say(f"warning: {table}: {refreshed.problem}")
 
     def refresh_all(self, catalog: str | None) -> int:
-        """Do the same for every table, or for those of one catalog. Answer how many could not be read."""
+        """Do the same for every table, or for those of one catalog. Return how many could not be read."""
         failed = 0
         tables = self.services.read_tables.names(catalog)
         with self.output.progress() as progress:
