@@ -114,5 +114,5 @@ def test_an_observed_catalog_is_not_told_to_compact(desk: Desk) -> None:
     desk.add_catalog("--observe")
     [table] = desk.json("table", "list", "--refresh")
     assert table["health"] == "WAITING"
-    assert f"the catalog is only observed, so nothing is done: `plan {TABLE}` shows what would be" in table["reason"]
+    assert f"the catalog is only observed, so nothing is done: `plan {TABLE}` shows what would be done" in table["reason"]
     assert "`compact`" not in json.dumps(desk.json("status"))

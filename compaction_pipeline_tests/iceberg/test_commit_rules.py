@@ -159,7 +159,7 @@ def test_an_older_equality_delete_that_the_merge_did_not_apply_is_a_conflict(lak
     t.delete_ids(2)
     merge = t.merge()
     outcome = t.commit(replace(merge, work=replace(merge.work, deletes=())))
-    assert "existed when it was planned" in outcome.conflicts["m1"]
+    assert "existed when the task was planned" in outcome.conflicts["m1"]
 
 
 def test_an_equality_delete_by_a_column_that_the_output_lost_is_a_conflict(lake: Lake) -> None:
@@ -207,7 +207,7 @@ def test_a_delete_of_the_new_spec_that_would_reach_moved_rows_is_a_conflict(lake
     t.delete_ids(1, spec_id=1, partition=Record("x"))
     assert t.live_ids() == [1, 2]
     outcome = t.commit(moved)
-    assert "does not reach all its inputs" in outcome.conflicts["m1"]
+    assert "does not reach all the task's inputs" in outcome.conflicts["m1"]
     assert t.live_ids() == [1, 2]
 
 
@@ -221,7 +221,7 @@ def test_a_delete_of_the_old_spec_that_would_miss_moved_rows_is_a_conflict(lake:
     moved = t.merge(output_spec_id=1)
     t.delete_ids(1, spec_id=0, partition=Record("x"))
     outcome = t.commit(moved)
-    assert "would not reach its outputs" in outcome.conflicts["m1"]
+    assert "would not reach the task's outputs" in outcome.conflicts["m1"]
     assert t.live_ids() == [2]
 
 

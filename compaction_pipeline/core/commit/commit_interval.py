@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.queue.open_work import PreparedWork
 
 EARLIEST = timedelta(seconds=30)
-"""The least time after the last commit of a table before a commit that does not wait for the interval."""
+"""A commit that does not wait for the interval still waits this long after the last commit of the table."""
 PREPARED_BYTES = 16 << 30
 """Prepared tasks that read at least this many bytes are committed before the interval ends.
 
-A conflict would waste much work by then, and the storage holds the data of these tasks twice until the commit.
+The more bytes wait, the more work a conflict would waste. Until the commit the storage also holds the data of these tasks twice.
 """
 
 

@@ -2,8 +2,8 @@
 
 The commit salvages tasks: it leaves out those that conflict with the table's head, and commits the others. Merges go into a
 REPLACE snapshot. Conversions go into an `overwrite` snapshot after it, because other programs that rewrite files look for new
-deletes only in `overwrite` and `delete` snapshots. When a conversion was part of a REPLACE snapshot, such a program brought a deleted
-row back.
+deletes only in `overwrite` and `delete` snapshots. If conversions were in a REPLACE snapshot, such a program would miss their deletes and
+revive rows.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outputs
     converted = _converted(conversions)
     gone_later: tuple[LiveFile, ...] = ()
     if conversions:
-        # After a REPLACE snapshot only the conversions' own deletes are open: that snapshot has decided about all others.
+        # A REPLACE snapshot drops the other deletes that can go. After it only the deletes of the conversions are left to decide.
         candidates = list(left.values()) if not (merges or drops) else [left[path] for path in converted if path in left]
         candidates = [delete for delete in candidates if delete.path not in head.duplicate_deletes]
         gone_later = dangling_deletes(candidates, data, paths_in, readable, converted)

@@ -38,7 +38,7 @@ def is_global(delete: LiveFile, layout: HeadLayout) -> bool:
 
 
 def is_partition_scoped(delete: LiveFile) -> bool:
-    """Return whether a position delete may hold paths of any file of its partition, so that only its content says which."""
+    """Return whether a position delete may name any file of its partition. Only its content says which files it names."""
     return delete.content is FileContent.POSITION_DELETES and delete.referenced_data_file is None
 
 
@@ -50,7 +50,7 @@ def within_bounds(delete: LiveFile, path: str) -> bool:
 class DataIndex:
     """Answers which data files a delete file reaches.
 
-    `duplicates` are paths of data files that are live more than once (Iceberg's `add_files` without its check makes such). A delete
+    `duplicates` are paths of data files that are live more than once; Iceberg's `add_files` without its check makes such files. A delete
     may reach one copy and not the other. Such a file therefore always counts as reached, and no task may take it.
     """
 
@@ -102,7 +102,7 @@ class DataIndex:
         return bucket_of(file) == bucket_of(delete) and within_bounds(delete, path)
 
     def may_be_reached_by_positions(self, delete: LiveFile) -> Iterator[str]:
-        """Yield the paths that a partition-scoped position delete may hold, judged by bucket, sequence number and bounds."""
+        """Yield the paths that a partition-scoped position delete may hold, as far as bucket, sequence number and bounds tell."""
         paths = self._paths.get(bucket_of(delete), [])
         start = 0 if delete.path_lower is None else bisect_left(paths, delete.path_lower)
         end = len(paths) if delete.path_upper is None else bisect_right(paths, delete.path_upper)

@@ -16,7 +16,7 @@ LATE_REQUEST = timedelta(days=1)
 def may_arrive(record: CompactionRecord, now: datetime, late: timedelta) -> bool:
     """Return whether a request of this record may still arrive, and so may still land.
 
-    A later commit does not end this: after a rollback of the table the request's requirement holds again. `late` is how long after
-    the record's end a request may arrive.
+    A request requires that main is at one snapshot. After a rollback to that snapshot the catalog would accept the request, so a later
+    commit does not end the wait. `late` is how long after the record's end a request may arrive.
     """
     return not record.answered and (record.ended_at is None or now - record.ended_at < late)

@@ -75,7 +75,7 @@ class Committer(Protocol):
         """
 
     def may_land(self, table: TableIdentifier, record_ids: Sequence[RecordId]) -> Sequence[str]:
-        """Return those of these records with an attempt that was built on the present head, so that a late request of it would land."""
+        """Return those of these records that have an attempt on the present head. A late request of such an attempt would land."""
 
     def check_writable(self, table: TableIdentifier) -> None:
         """Raise AccessDenied when this process certainly may not write files of the table. It is called before files are merged."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from compaction_pipeline.core.errors import ConfigError
 
 _COUNTED = "Iceberg counts this and writes it itself"
-_STAGED = "Iceberg marks with it the snapshots that are staged or made from others"
+_STAGED = "Iceberg uses this key to mark snapshots that are staged or made from others"
 _PROGRESS = "a streaming writer reads its own progress from it, and would skip data or write data twice"
 
 # Maps the beginning of a key to the reason why only its owner may write the key.
@@ -43,7 +43,7 @@ def snapshot_properties(given: Iterable[str]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         key = key.strip()
         if not key or not equals:
-            raise ConfigError(f"snapshot property {text!r} must be key=value: give it as --snapshot-property owner=nightly")
+            raise ConfigError(f"snapshot property {text!r} must be key=value, for example --snapshot-property owner=nightly")
         for beginning, why in _RESERVED.items():
             if key.startswith(beginning) if beginning[-1] in "-." else key == beginning:
                 rule = f"keys that begin with {beginning!r} are reserved" if beginning[-1] in "-." else "this key is reserved"

@@ -1,7 +1,7 @@
 """Decides for each task whether it may still be committed on the head, from the head's files alone.
 
-The rules need no history of the table, so it does not matter when the snapshot of the plan has expired. The same rules catch a
-rollback, a replaced branch and a stale plan. The numbers of the rules are those in `iceberg/CONTRACT.md`.
+The rules need no history of the table, so they also work when the snapshot of the plan has expired. They find every task that a
+rollback, a replaced branch or a newer commit has made wrong. The numbers of the rules are those in `iceberg/CONTRACT.md`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PathsIn = Callable[[LiveFile], "frozenset[str] | None"]
 """Returns the paths of the data files that a position-delete file names; None when the delete file is gone and cannot be read."""
 
 OutputsOf = Callable[[CompactionTask], Sequence[LiveFile]]
-"""Returns a task's outputs as they would be live: with the sequence number that each would get and the head's partition values."""
+"""Returns a task's outputs as the commit would add them: with their sequence numbers, and the partition values of the head."""
 
 
 def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> Mapping[TaskId, str]:
@@ -165,12 +165,12 @@ def _new_equality(
     outputs_reached = [reaches(file) for file in outputs]
     if any(inputs_reached):
         if delete.data_sequence_number <= task.sequence_number:
-            return f"it did not apply delete file {delete.path}, which existed when it was planned and applies to its inputs"
+            return f"it did not apply delete file {delete.path}, which existed when the task was planned and applies to the task's inputs"
         if not all(outputs_reached):
-            return f"delete file {delete.path} deletes rows of its inputs but would not reach its outputs"
+            return f"delete file {delete.path} deletes rows of the task's inputs but would not reach the task's outputs"
         dropped = set(delete.equality_ids) - head.layout.field_ids.get(task.schema_id, frozenset())
         if dropped and outputs:
-            return f"delete file {delete.path} deletes by column id {min(dropped)}, which its outputs do not have"
+            return f"delete file {delete.path} deletes by column id {min(dropped)}, which the task's outputs do not have"
     if any(outputs_reached) and not all(inputs_reached):
-        return f"delete file {delete.path} would reach its outputs but does not reach all its inputs"
+        return f"delete file {delete.path} would reach the task's outputs but does not reach all the task's inputs"
     return None

@@ -53,7 +53,7 @@ def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing
     if code is PlanReasonCode.INVALID_PROPERTY:
         return Health(HealthStatus.FAILING, text)
     if code is PlanReasonCode.PLANNED or (code is PlanReasonCode.FILES_IN_USE and verdict.type is None):
-        # A verdict without a type says that nothing is due except the tasks that hold the node's files.
+        # FILES_IN_USE without a type says that tasks hold the node's files, and that nothing else is due.
         return Health(HealthStatus.DUE, text)
     if code in SETTLED or verdict.type is None:
         return Health(HealthStatus.HEALTHY, text)

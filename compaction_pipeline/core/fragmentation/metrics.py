@@ -99,9 +99,10 @@ def deleted_rows(
 
 
 def _rates(deletes: Sequence[LiveFile], data: Iterable[LiveFile]) -> tuple[Sequence[int], Sequence[float]]:
-    """Return the sequence numbers of the deletes, and for each position the deleted share of the rows of a file.
+    """Return two lists: the sequence numbers of the deletes, and deleted shares of a file's rows.
 
-    The share at a position holds for a data file that the delete at this position and all later ones reach.
+    The deletes are sorted by sequence number. Item i of the shares is the share of rows deleted in a file that delete i and all later
+    ones reach. The last item is 0, for a file that no delete reaches.
     """
     by_sequence = sorted((file.data_sequence_number, file.record_count) for file in data)
     rows = [0, *accumulate(count for _, count in by_sequence)]

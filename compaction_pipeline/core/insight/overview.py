@@ -57,8 +57,8 @@ class TableOverview:
     """One table as a person sees it.
 
     `health` and `reason` are the table's own when something stops the whole table. Otherwise they are those of its worst node.
-    `warning` tells of something that stops nothing, such as REPLACE snapshots of another tool. `snapshot_id` is the snapshot that
-    the index of files holds; it may hold only a part of it while `is_whole` is False. While `is_read` is False nobody has read the
+    `warning` tells of something that stops nothing, such as REPLACE snapshots of another tool. `snapshot_id` is the snapshot of
+    the indexed files; while `is_whole` is False only a part of its files may be indexed. While `is_read` is False nobody has read the
     table's files, and its figures say nothing. `is_held_back` is True for a table that is refused, that cannot be read, or whose
     last commit failed.
     """
@@ -130,7 +130,7 @@ def _node_health(node: NodeState, state: KnownTable, observe: bool) -> Health:
     if state.refusal is None and state.problem is not None:
         return Health(HealthStatus.WAITING, state.problem)
     if node.verdict is None and health.status is HealthStatus.WAITING and observe:
-        return Health(health.status, f"the catalog is only observed, so nothing is done: `plan {state.table}` shows what would be")
+        return Health(health.status, f"the catalog is only observed, so nothing is done: `plan {state.table}` shows what would be done")
     if health.status is HealthStatus.DUE and _is_locked(state):
         return Health(HealthStatus.WAITING, f"{health.reason}; the store does not let us write")
     if health.status is HealthStatus.DUE and _changed_since(node, state):

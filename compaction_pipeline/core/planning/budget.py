@@ -16,7 +16,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 
 LARGE_TASKS = 32
-"""At most the input bytes of this many tasks of full size are planned for one table.
+"""The Pending and Executing tasks of a table may read at most as many bytes as this many tasks of full size.
 
 Tasks that were planned long ago meet conflicts more often. More tasks may be planned when they are small, because they end sooner.
 """
@@ -54,7 +54,7 @@ def is_held_back(verdict: NodeVerdict) -> bool:
 
 
 def gain(work: TaskWork) -> int:
-    """Return an estimate of how many files fewer a reader opens after the task. Every task counts each delete file that it applies."""
+    """Return an estimate: how many fewer files a reader opens after the task. A delete file counts in every task that applies it."""
     if work.action is TaskAction.MERGE:
         return len(work.inputs) - work.predicted_files + len(work.deletes)
     return len(work.converts)

@@ -1,4 +1,4 @@
-"""Nodes are planned again when a commit rejected their tasks, because the table had moved: at once, and three times at most."""
+"""Plans nodes again, at most three times, when a commit rejected their tasks because the table had changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 CONFLICT_ROUNDS = 3
-"""So many rounds follow the first one at most. A table that moves all the time is left to the next tick or command."""
+"""At most this many rounds follow the first one. A table that changes all the time is left to the next tick or command."""
 
 Requests = Mapping[TableIdentifier, PlanRequest]
 

@@ -16,12 +16,12 @@ FAILING_PAUSE = timedelta(hours=1)
 
 
 def failed_lately(task: CompactionTask, now: datetime) -> bool:
-    """Return whether the task failed finally less than `FAILING_PAUSE` ago."""
+    """Return whether the task failed for good less than `FAILING_PAUSE` ago."""
     return task.status is TaskStatus.FAILED and task.ended_at is not None and now < task.ended_at + FAILING_PAUSE
 
 
 def failing_nodes(tasks: Iterable[CompactionTask], now: datetime) -> Mapping[TableNode, PlanReason]:
-    """Return the nodes whose newest task failed finally less than `FAILING_PAUSE` ago, with the reason. Conflicts do not count.
+    """Return the nodes whose newest task failed for good less than `FAILING_PAUSE` ago, with the reason. Conflicts do not count.
 
     `tasks` are all tasks of a table, newest first.
     """
@@ -52,4 +52,4 @@ def _text(task: CompactionTask, again: datetime) -> str:
     how = f"failed {task.attempt} time(s)"
     if task.end_reason is EndReason.REFUSED:
         how = "was refused, and no further attempt can merge it as it is"
-    return f"task {task.task_id} {how}: {task.reason}; tried again after {again:%Y-%m-%d %H:%M} UTC, or when you launch the node"
+    return f"task {task.task_id} {how}: {task.reason}; the node is planned again after {again:%Y-%m-%d %H:%M} UTC, or when you compact it"

@@ -44,10 +44,11 @@ def joins_after(view: NodeView, bins: list[MergeBin]) -> bool:
 def major_bins(view: NodeView, forced: bool) -> list[MergeBin]:
     """Return the bins of a MAJOR: fragments, segments with a high delete ratio, and undersized segments.
 
-    Undersized segments are in only when joining them saves files now, or would save files right after this plan.
+    Undersized segments are taken only when joining them saves files now, or would save files right after this plan.
 
-    A delete that fragments and segments share counts for the segments alone when the fragments are merged. This can raise the delete
-    ratio of a segment to the threshold. Such segments are taken at once, so that the next plan finds nothing.
+    The rows of a delete are shared among the data files that it reaches. When the fragments among these files are merged, the delete counts
+    for the segments alone, and the delete ratio of a segment can reach the threshold. This plan takes such segments too, so that the next
+    plan finds nothing.
     """
     segments = set(high_delete_ratios(view, forced))
     while True:

@@ -38,8 +38,8 @@ _FORCED = "a person asked for it"
 class NodeDecision:
     """The decision about one node: the type that is due, the reason, and the chosen bins.
 
-    With `minor_due` the data files of the node that stay may be converted. `output_spec_id` is the partition spec to which rows move;
-    None when they stay in theirs.
+    When `minor_due` is True, data files of the node that no bin takes may be converted. `output_spec_id` is the partition spec to which
+    rows move; None when they stay in theirs.
     """
 
     code: PlanReasonCode
@@ -95,8 +95,8 @@ class PlannedPart:
     def chosen(self) -> tuple[dict[TableNode, NodeDecision], list[TaskWork]]:
         """Return the decision about each node, and the tasks.
 
-        The files of a node's Pending tasks are planned again only when files that are in no task join them. Each round of the loop
-        finds the nodes without such files, and the next round leaves the Pending files of these nodes alone.
+        The files of a node's Pending tasks are planned again only when the new tasks also take files that are in no task yet. Each round
+        of the loop finds the nodes where they do not, and the next round leaves the Pending files of these nodes alone.
         """
         keep_pending: set[TableNode] = set()
         while True:

@@ -77,7 +77,7 @@ class Planning:
         self._metrics: dict[TableNode, NodeMetrics] = {}
         self._tasks: list[TaskWork] = []
         self._gains: dict[TableNode, int] = {}
-        # A prediction needs all files of the nodes with tasks, and of each node the dangling delete files, which any commit drops.
+        # A prediction needs all files of the nodes with tasks. It also needs every node's dangling delete files: any commit drops them.
         self._files: dict[TableNode, Sequence[LiveFile]] = {}
         self._dangling: dict[TableNode, list[LiveFile]] = {}
         self._part: PlannedPart | None = None

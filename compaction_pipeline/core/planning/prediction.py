@@ -1,6 +1,6 @@
 """Predicts the files of a table after a plan.
 
-The figures of a plan come from this prediction. So does the law that planning again on the predicted files finds nothing.
+The figures of a plan come from this prediction. A law of planning uses it too: a plan made from the predicted files finds nothing.
 """
 
 from __future__ import annotations

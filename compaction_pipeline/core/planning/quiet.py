@@ -44,7 +44,7 @@ def what_waits(nodes: Sequence[NodeState]) -> PlanReason | None:
         held = [(node, reason) for node, reason in reasons if reason.code is code]
         if held:
             node, reason = held[0]
-            # A node that was planned has its tasks by now.
+            # The tasks of a node that was planned hold its files by now.
             told = PlanReasonCode.FILES_IN_USE if code is PlanReasonCode.PLANNED else code
             return PlanReason(told, f"{count_text(len(held), 'node')} held back; {node}: {reason.text}")
     return None

@@ -19,7 +19,7 @@ class CompactionType(str, Enum):
     MINOR = "MINOR"
     """Merges the small files of a node."""
     MAJOR = "MAJOR"
-    """Also rewrites files with many deleted rows, and joins undersized files."""
+    """Merges the small files too, rewrites files with many deleted rows, and joins undersized files."""
     FULL = "FULL"
     """Rewrites all data files of a node."""
 
@@ -27,9 +27,10 @@ class CompactionType(str, Enum):
 class TaskAction(str, Enum):
     """What a task does with its inputs."""
 
-    # The inputs are replaced by merged outputs, with the deletes applied. It is committed in a REPLACE snapshot.
+    # Merged outputs replace the inputs, with the deletes applied. The task is committed in a REPLACE snapshot.
     MERGE = "MERGE"
-    # The inputs stay. Each gets at most one new position-delete file in place of its deletes. It is committed in an overwrite snapshot.
+    # The inputs stay. Each gets at most one new position-delete file in place of its deletes. The task is committed in an overwrite
+    # snapshot.
     CONVERT = "CONVERT"
     # The task has no inputs. It only drops dangling delete files, which no live data file needs.
     DROP_DELETES = "DROP_DELETES"

@@ -1,9 +1,9 @@
 """Converts dates, times and timestamps to ISO 8601 text and back, for every number that Iceberg can hold.
 
-Python's own dates reach from the year 1 to the year 9999. Dates of Spark and Java reach further, and so may partition values. Other
-years are written as Java writes them: with a sign and at least four digits (`+10000-01-01`, `-0044-03-15`). A date is a number of days
-since 1970-01-01. A time is a number of microseconds since midnight, a timestamp since 1970-01-01. The calendar is the Gregorian one for
-all years, even before it was introduced.
+Python's own dates reach from the year 1 to the year 9999. Dates of Spark and Java, and so partition values, may be earlier or later. Years
+that Python does not have are written as Java writes them: with a sign and at least four digits (`+10000-01-01`, `-0044-03-15`). A date is
+a number of days since 1970-01-01. A time is a number of microseconds since midnight, a timestamp since 1970-01-01. The calendar is the
+Gregorian one for all years, even before it was introduced.
 """
 
 from __future__ import annotations

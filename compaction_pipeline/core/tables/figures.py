@@ -57,7 +57,7 @@ class NodeFigures:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredNode:
-    """A node and its figures. `changed_snapshot_id` is the snapshot at which its data was last found to be other than before."""
+    """A node and its figures. `changed_snapshot_id` is the snapshot at which its files were last found to have changed."""
 
     node: TableNode
     metrics: NodeMetrics

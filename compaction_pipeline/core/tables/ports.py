@@ -64,7 +64,7 @@ class IndexStore(Protocol):
     def begin_anew(self, table: TableIdentifier, version: str) -> str | None:
         """Forget everything about a table except its switch and its records, if its index still has this version.
 
-        It is called when another table has the name now. Return the new version, or None when nothing was forgotten.
+        It is called when another table now has this name. Return the new version, or None when nothing was forgotten.
         """
 
     def forget(self, table: TableIdentifier) -> None:

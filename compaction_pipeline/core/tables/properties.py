@@ -348,7 +348,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
 
 
 def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:
-    """The properties in force; the defaults where one is out of bounds. Its plan says what is wrong, and the table shows it."""
+    """Return the properties in force, or all defaults when one breaks its rule. The table shows which one, as its plan says."""
     try:
         return resolve_properties(table, catalog)
     except ConfigError:

@@ -19,8 +19,8 @@ _KNOWN = re.compile(r"identity|void|year|month|day|hour|bucket\[\d+\]|truncate\[
 def order_of_full(layout: TableLayout) -> int:
     """Return the id of the table's default sort order; UNSORTED when it has none, or one by which this program cannot sort.
 
-    It cannot sort by an order that names a dropped column or an unknown transform. A merge then keeps the order of the rows, and its
-    outputs do not have the order's id. A plan must not ask for such an order, because it would ask again for ever.
+    It cannot sort by an order that names a dropped column or an unknown transform. A merge then leaves the rows in the sequence of
+    the inputs, and its outputs do not get the sort order's id. If a plan asked for such a sort order, every later plan would ask again.
     """
     text = layout.sort_orders.get(layout.default_sort_order_id)
     schema = layout.schemas.get(layout.schema_id)

@@ -83,7 +83,7 @@ class JudgeCompaction:
         self._clock = clock
 
     def rows_preserved(self) -> Judgement:
-        """No last merge of a node wrote other rows than it read. Such a node fails until a merge of it is committed."""
+        """Check that no node's last merge wrote other rows than it read. A node fails the check until a merge of it is committed."""
         nodes = self._tables.nodes()
         tried = [task for task in self._tasks.tasks(statuses=_NOT_MERGED) if task.attempt]
         return rows_preserved(nodes, [(task, self._tasks.attempts(task.task_id)) for task in tried])

@@ -27,5 +27,5 @@ class MirrorRecords:
         return self._tasks.tasks(record.table, record_id=record.record_id)
 
     def told(self, record_ids: Sequence[RecordId]) -> None:
-        """Dagster has stored the events of these records."""
+        """Note that Dagster has stored the events of these records."""
         self._records.mark_mirrored(record_ids)

@@ -73,7 +73,7 @@ class DecidePlan:
         self._queue_slots = queue_slots
 
     def decide(self, known: KnownTable, request: PlanRequest, asker: Asker) -> Decision:
-        """What to plan on a table of which this is known. Raises NotFoundError when it was forgotten meanwhile."""
+        """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
         entry = self._catalogs.entry(known.table.catalog)
         reads = asker is Asker.READER
         admitted = admission(
@@ -91,7 +91,7 @@ class DecidePlan:
     def _decide(self, known: KnownTable, admitted: Admitted, request: PlanRequest, asker: Asker) -> Decision:
         table, read, properties = known.table, admitted.read, admitted.properties
         by_person = asker in (Asker.PERSON, Asker.READER)
-        # What is in use is read before the files. A task that is committed in between outdates the index first.
+        # The files in use are read before the indexed files. When a task is committed in between, the index is outdated first.
         in_use = self._tasks.in_use(table)
         nodes = self._reader.nodes(table, request.nodes)
         tasks = self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED))
@@ -121,10 +121,10 @@ class DecidePlan:
         for files, decided in self._parts.parts(table, admitted, nodes, worked, planning, force=request.force):
             younger = next((file for file in files.files if file.data_sequence_number > read.sequence_number), None)
             if younger is not None and read.is_same_read(self._reader.state(table).whole):
-                text = f"file {younger.path} is younger than the snapshot that was read: read again"
+                text = f"file {younger.path} is younger than the snapshot that was read; the table must be read again"
                 return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, text), distrusted=read)
             planning.add(files, decided)
         if not read.is_same_read(self._reader.state(table).whole):
-            text = "the table moved while it was planned; planned again at the next tick"
+            text = "the table changed while it was planned; the next tick plans it again"
             return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, text))
         return Decision(without_failing(planning.plan(), failing), admitted)

@@ -82,7 +82,7 @@ class PlanTables:
         self._decide_plan = DecidePlan(catalogs, reader, self._parts, tasks, clock, queue_slots)
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
-        """Tables that may be due by now though nobody wrote to them. The nodes of other tables need not be looked at one by one."""
+        """Return the tables that may have become due although nobody wrote to them. Ticks skip the nodes of all other tables."""
         nodes: dict[TableIdentifier, list[NodeState]] = defaultdict(list)
         for node in self._reader.nodes():
             nodes[node.table].append(node)
@@ -121,8 +121,8 @@ class PlanTables:
     def judge(self, table: TableIdentifier) -> None:
         """Decide every node anew and keep the verdicts. Nothing is queued.
 
-        This is called after work, so that nobody is shown what was due before it. When another process plans the table just now, that
-        process keeps verdicts that are as new.
+        This is called after work, so that the verdicts say what is due after it. When another process plans the table just now, this
+        does nothing, because the verdicts of that process are as new.
         """
         with self._lease(table) as renew:
             if renew is None:
@@ -138,7 +138,7 @@ class PlanTables:
             self._keep(known, planning, decision.plan.verdicts)
 
     def note_problem(self, table: TableIdentifier, problem: str) -> None:
-        """Show on a table why no plan of it could be made. The next plan that can be made takes it away."""
+        """Show on a table why it could not be planned. The next plan that succeeds removes the problem."""
         self._note(table, lambda planning: replace(planning, problem=problem))
 
     def note_denied(self, table: TableIdentifier, reason: str) -> bool:
@@ -150,7 +150,7 @@ class PlanTables:
 
     @contextmanager
     def _lease(self, table: TableIdentifier) -> Iterator[Renew | None]:
-        """Hold the table's plan lease, and renew it beside the block. Yields how to renew it; None when another process holds it."""
+        """Hold the table's plan lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
         owner, name = self._new_owner(), _lease_name(table)
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             yield None
@@ -186,7 +186,7 @@ class PlanTables:
             self._keep(known, planning, plan.verdicts)
             return Planned(plan, busy=plan.reason.code is PlanReasonCode.BEING_READ and known.index.problem is None)
         try:
-            # Without this check each merge would find out by itself, at its end.
+            # Without this check each merge would find out only at its end that it may not write.
             self._check_writable(known.table)
         except AccessDenied as error:
             denied = CompactionPlan.empty(PlanReasonCode.NO_ACCESS, str(error))
@@ -200,7 +200,7 @@ class PlanTables:
         now = self._clock()
         tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now)
         if not self._tasks.insert(tasks, plan.replaces, now):
-            return _busy("a task that this plan replaces started meanwhile; planned again later")
+            return _busy("a task that this plan replaces started meanwhile; the table is planned again later")
         reason = plan.reason if _is_denied(known.planning) else planning.reason
         self._keep(known, replace(planning, reason=reason, last_planned_at=now), plan.verdicts)
         log.info("table=%s plan=%s tasks=%d replaced=%d", known.table, tasks[0].plan_id, len(tasks), len(plan.replaces))
@@ -242,7 +242,7 @@ def _busy(reason: str) -> Planned:
 
 def _lease_lost() -> Planned:
     """This process stood still for longer than its lease. Another one may have planned the same files, and knows better."""
-    return _busy("the lease of this plan ended while it was made; planned again later")
+    return _busy("the lease of this plan ended while it was made; the table is planned again later")
 
 
 def _lease_name(table: TableIdentifier) -> str:

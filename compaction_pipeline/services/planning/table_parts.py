@@ -13,9 +13,9 @@ from compaction_pipeline.core.tables.ports import FileStore
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 PART_FILES = 50_000
-"""At most so many files are in memory while a table is planned. A node with more files is a part of its own."""
+"""At most this many files are in memory while a table is planned. A node with more files is a part of its own."""
 FEW_NODES = 500
-"""Up to so many nodes are looked up one by one. For more nodes the whole table is read through, which costs less."""
+"""Up to this many nodes are looked up one by one. For more nodes the whole table is read through, which costs less."""
 
 Part = tuple[TableFiles, Collection[TableNode] | None]
 """Files, and the nodes that they decide. None means every node that holds one of the files."""
@@ -59,7 +59,7 @@ class TableParts:
             yield read.files_of(table, self._files.files(table, part)), frozenset(part)
 
     def reached_from_elsewhere(self, table: TableIdentifier, layout: TableLayout) -> bool:
-        """Whether deletes of an unpartitioned spec reach nodes of other specs. A table of one spec is not asked for them."""
+        """Return whether deletes of an unpartitioned spec reach nodes of other specs. For a table with one spec this costs no query."""
         unpartitioned = layout.unpartitioned_spec_ids
         return len(layout.specs) > 1 and bool(unpartitioned) and self._files.has_global_deletes(table, unpartitioned)
 

@@ -1,7 +1,7 @@
-"""A worker: a pool of slots, each of which takes a task from a `TaskQueue`, merges it and reports it, again and again.
+"""The worker. It has slots. Each slot takes a task from a `TaskQueue`, merges it and reports the end, again and again.
 
-A slot takes the next task, of whatever table, as soon as it is free. What the caller does meanwhile (commits) holds no slot up.
-The worker knows the queue and the merge engine only, so it runs wherever these two can be reached.
+A free slot takes the next task at once, of any table. The caller may commit meanwhile, and no slot waits for that. The worker knows only
+the queue and the merge engine, so it runs wherever these two can be reached.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from compaction_pipeline.core.queue.task import CompactionTask, EndReason, Merge
 log = logging.getLogger(__name__)
 
 IDLE_WAIT_SECONDS = 0.5
-"""Between two looks of a free slot at an empty queue."""
+"""A free slot waits this long before it looks at an empty queue again."""
 _POLLED_AMONG = 1_000
+"""When a drain is limited to some tasks, one poll names at most this many of them."""
 
 
 @dataclass
 class Drained:
-    """What a drain did: ids of Prepared tasks, reasons of failed attempts by task id, and how many tasks it took."""
+    """What a drain did.
+
+    `prepared` are the ids of merged tasks, `failed` has the reasons of failed attempts by task id, and `polled` counts the attempts.
+    """
 
     prepared: list[TaskId] = field(default_factory=list)
     failed: dict[TaskId, str] = field(default_factory=dict)
@@ -40,7 +44,7 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How an attempt ended. `status` is what its report made of the task, None when the report changed nothing."""
+    """How an attempt ended. `status` is the one that the task got from the report; it is None when the report changed nothing."""
 
     task: CompactionTask
     result: MergeResult
@@ -49,7 +53,7 @@ class _Ended:
 
 
 class _Nobody(TaskListener):
-    """Nobody listens."""
+    """A listener that does nothing."""
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         return
@@ -69,7 +73,7 @@ class _Asked:
 
 
 class _Drain:
-    """What the slots of one drain share: what is still wanted, and the ends of attempts on their way to the caller."""
+    """What the slots of one drain share: the tasks that are still wanted, and the ends of attempts that the caller has not heard of yet."""
 
     def __init__(self, asked: _Asked, slots: int) -> None:
         self.asked = asked
@@ -81,7 +85,7 @@ class _Drain:
         self._idle_since: datetime | None = None
 
     def wanted(self) -> Iterator[Sequence[TaskId] | None]:
-        """The tasks to poll among, a batch at a time: most polls find one in the first batch."""
+        """Yield the tasks that a poll may take, in batches; None means any task. Most polls find a task in the first batch."""
         if self._ids is None:
             yield None
             return
@@ -90,11 +94,11 @@ class _Drain:
             yield ids[start : start + _POLLED_AMONG]
 
     def found(self, slot: int, something: bool) -> None:
-        """A slot looked at the queue, and something waited there or not."""
+        """Note whether a slot found a waiting task when it looked at the queue."""
         self._idle[slot] = not something
 
     def tell(self, ended: _Ended) -> None:
-        """Account for an attempt's end, and tell it to whoever listens; in the caller's thread."""
+        """Count an attempt that ended, and tell the listener. This runs in the caller's thread."""
         done, task_id = self.done, ended.task.task_id
         done.polled += 1
         if self._ids is not None and ended.status not in (TaskStatus.PENDING, None):
@@ -109,11 +113,11 @@ class _Drain:
 
     @property
     def idle(self) -> bool:
-        """Whether every slot looked, found nothing to merge, and told all that it did."""
+        """Whether every slot looked and found nothing to merge, and the caller has heard of every end."""
         return all(self._idle) and self.ends.empty()
 
     def lingered(self, now: datetime, idle: bool) -> bool:
-        """Whether the drain has been idle for as long as it should wait for more; to be asked again and again."""
+        """Return whether the drain has been idle for `linger`. The drain asks this after each look, and says whether it is `idle` now."""
         if not idle:
             self._idle_since = None
             return False
@@ -134,7 +138,7 @@ class WorkOnQueue:
         on_step: Callable[[str], None] = lambda step: None,
         sleep: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        """`task_slots`: tasks merged at a time; one is merged in the caller's thread."""
+        """`task_slots` is how many tasks are merged at the same time. With 1, the task is merged in the caller's thread."""
         self._queue = queue
         self._engine = engine
         self._clock = clock
@@ -154,15 +158,15 @@ class WorkOnQueue:
         meanwhile: Callable[[], None] = lambda: None,
         listener: TaskListener | None = None,
     ) -> Drained:
-        """Merge waiting tasks of all tables, each slot taking the next one as soon as it is free.
+        """Merge waiting tasks of all tables. Each slot takes the next task as soon as it is free.
 
-        The drain ends when no task has waited for `linger`, or when `until()` is true; merges that have begun are finished first.
-        `task_ids` limits it to these tasks; `queue` None takes from every queue. A task whose attempt failed and that has retries left
-        is taken again by this same drain. `meanwhile` is called again and again in the caller's thread, beside the merges; `listener`
-        is told there too.
+        The drain ends when the queue has been empty for `linger`, or when `until()` is true; merges that have begun are finished first.
+        `task_ids` limits the drain to these tasks, and `queue` to the tasks of one queue. When an attempt fails and its task has retries
+        left, the same drain takes the task again. The caller's thread calls `meanwhile` again and again beside the merges, and tells
+        `listener` how attempts ended.
 
-        An engine that does not start raises its error and costs no task an attempt. After an error or an interrupt the attempts of
-        this `owner` are given back at once, and it can take no further task.
+        When the engine does not start, its error is raised, and no task loses an attempt. After an error or an interrupt, all attempts
+        of this `owner` are given back at once, and the owner can take no further task.
         """
         asked = _Asked(owner, queue, task_ids, until, linger, meanwhile, listener or _Nobody())
         drain = _Drain(asked, self._task_slots)
@@ -192,7 +196,7 @@ class WorkOnQueue:
 
     def _work_in_slots(self, drain: _Drain) -> None:
         asked = drain.asked
-        # Daemons: a process that is told to end does not wait for a merge, whose attempt is given back.
+        # The threads are daemons, so that a process that is told to end does not wait for a merge. The attempt is given back instead.
         slots = [
             threading.Thread(target=self._slot, args=(drain, number), name=f"slot-{number}", daemon=True)
             for number in range(self._task_slots)
@@ -200,7 +204,7 @@ class WorkOnQueue:
         opened = False
         while not asked.until():
             if not opened and self._any_waits(drain):
-                # In the caller's thread, which is the one that a person interrupts: a JVM that starts must not be cut off.
+                # The engine starts in the caller's thread. An interrupt arrives there, and must not cut off a JVM that starts.
                 self._engine.ready()
                 opened = True
                 for slot in slots:
@@ -215,7 +219,7 @@ class WorkOnQueue:
             asked.meanwhile()
 
     def _tell_next(self, drain: _Drain) -> None:
-        """Tell the ends that came, or the next one that comes within a moment."""
+        """Tell the ends of attempts that have arrived. When there is none, wait a moment for the next one."""
         try:
             ended = drain.ends.get(timeout=IDLE_WAIT_SECONDS)
             while True:
@@ -227,7 +231,7 @@ class WorkOnQueue:
             return
 
     def _slot(self, drain: _Drain, number: int) -> None:
-        """One slot: take, merge, report, until the drain is closed."""
+        """Do the work of one slot: take a task, merge it and report it, until the drain is closed."""
         try:
             while not drain.closed.is_set():
                 taken = self._take(drain, number)
@@ -239,7 +243,7 @@ class WorkOnQueue:
             drain.ends.put(error)
 
     def _take(self, drain: _Drain, slot: int) -> Assignment | EndedAttempt | None:
-        """The next task, polled for this drain; None when there is none now."""
+        """Poll the next task for this drain. Return None when there is none now."""
         asked = drain.asked
         for ids in drain.wanted():
             if not self._queue.waits(asked.queue, ids):
@@ -253,11 +257,11 @@ class WorkOnQueue:
         return None
 
     def _any_waits(self, drain: _Drain) -> bool:
-        """Whether there is anything to poll: an engine is not started for nothing."""
+        """Return whether a task waits. The engine is started only when one does."""
         return any(self._queue.waits(drain.asked.queue, ids) for ids in drain.wanted())
 
     def _work(self, taken: Assignment | EndedAttempt) -> _Ended:
-        """Merge a task and report it, with a heartbeat of its own beside."""
+        """Merge a task and report it. A thread renews the attempt's lease meanwhile."""
         task = taken.task
         if isinstance(taken, EndedAttempt):
             return _failed(task, taken.result, taken.status)
@@ -269,7 +273,7 @@ class WorkOnQueue:
             return self._reported(task, self._merged(taken))
 
     def _merged(self, assignment: Assignment) -> MergeResult:
-        """The engine's answer; an error of the engine, or no answer, becomes a failure in words."""
+        """Return the engine's result. An error of the engine, or a missing result, becomes a failed result with a reason."""
         task = assignment.task
         reason = "the merge engine ended without an answer for this task"
         try:
@@ -288,7 +292,8 @@ class WorkOnQueue:
         try:
             status = self._queue.complete(task, result)
         except StorageUnavailable as error:
-            # The report may have landed with its answer lost: then these files are a Prepared task's. Its lease tells.
+            # The report may have arrived although its answer got lost. In that case a Prepared task owns these files. If not, the
+            # attempt's lease will end.
             log.warning("table=%s task=%s attempt=%s not reported: %s", task.table, task.task_id, result.attempt_id, error)
             return _Ended(task, result, None, str(error))
         except StaleAttempt as error:

@@ -23,7 +23,7 @@ class CheckCatalog:
     def check(self, catalog: str, write: bool = False) -> Sequence[TableIdentifier]:
         """List the catalog's tables and read the first one; with `write`, write and delete one tiny file there too.
 
-        Answers all tables. Raises what the catalog or its storage answers, AccessDenied among it.
+        Returns all tables. Raises the error of the catalog or of its storage, for example AccessDenied.
         """
         tables = self._scan.list_tables(catalog)
         self.read_first(tables)

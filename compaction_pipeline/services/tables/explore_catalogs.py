@@ -33,14 +33,14 @@ class ExploreCatalogs:
         self._scan = scan
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
-        """Register a catalog, and answer its tables. When its first listing fails, the catalog is forgotten and the error is raised."""
+        """Register a catalog, and return its tables. When its first listing fails, the catalog is forgotten and the error is raised."""
         self._catalogs.add(entry)
         try:
             found = self._scan.list_tables(entry.name)
         except CompactionError:
             self._catalogs.remove(entry.name)
             raise
-        self._settle(entry.name, found)
+        self._store_listing(entry.name, found)
         return found
 
     def explore(self, catalog: str | None = None) -> Exploration:
@@ -58,12 +58,12 @@ class ExploreCatalogs:
                 log.warning("catalog=%s not listed: %s", name, error)
                 failed.append((name, str(error)))
                 continue
-            new, gone = self._settle(name, found)
+            new, gone = self._store_listing(name, found)
             appeared += new
             dropped += gone
         return Exploration(tuple(appeared), tuple(dropped), tuple(failed))
 
-    def _settle(self, catalog: str, found: Sequence[TableIdentifier]) -> tuple[list[TableIdentifier], list[TableIdentifier]]:
+    def _store_listing(self, catalog: str, found: Sequence[TableIdentifier]) -> tuple[list[TableIdentifier], list[TableIdentifier]]:
         known = {state.table for state in self._reader.states(catalog)}
         appeared = [table for table in found if table not in known]
         dropped = sorted(known - set(found))

@@ -17,9 +17,9 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 
 MEASURED_FILES = 50_000
-"""At most so many files are in memory while nodes are measured. A node with more files is measured alone."""
+"""At most this many files are in memory while nodes are measured. A node with more files is measured alone."""
 FEW_NODES = 500
-"""Up to so many nodes are looked up one by one. For more nodes the whole table is read through, which costs less."""
+"""Up to this many nodes are looked up one by one. For more nodes the whole table is read through, which costs less."""
 
 
 class MeasureNodes:
@@ -32,7 +32,7 @@ class MeasureNodes:
         self._clock = clock
 
     def measure(self, head: TableHead, properties: TableProperties, renew: Callable[[], bool]) -> tuple[TableNode, ...]:
-        """Store the figures of every node whose files changed. Answers the nodes whose set of files, or whose figures, are others now."""
+        """Store the figures of every node whose files changed. Return the nodes whose set of files, or whose figures, have changed."""
         table = head.table
         touched = self._files.touched(table)
         if not touched:
@@ -80,7 +80,7 @@ class MeasureNodes:
         touched: Mapping[TableNode, TouchedNode],
         known: Mapping[TableNode, NodeState],
     ) -> tuple[TableNode, ...]:
-        """Store these figures. Answers the nodes whose set of files, or whose figures, are others now."""
+        """Store these figures. Return the nodes whose set of files, or whose figures, have changed."""
         others = {node for node, found in touched.items() if found.changed}
         changed = tuple(node for node, metrics in measured.items() if node not in known or node in others or known[node].metrics != metrics)
         # Another threshold changes the count of small files, but nothing that a reader of the node would see.

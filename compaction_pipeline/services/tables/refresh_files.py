@@ -42,7 +42,7 @@ from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 log = logging.getLogger(__name__)
 
 BATCH_FILES = 20_000
-"""So many files are stored in one transaction. The clock is looked at before each manifest."""
+"""One transaction stores at least this many files, unless fewer are left. The deadline is checked before each manifest."""
 
 Renew = Callable[[], bool]
 
@@ -96,7 +96,7 @@ class RefreshFiles:
         self._measure_nodes = MeasureNodes(reader, index, files, clock)
 
     def unmoved(self) -> Collection[TableIdentifier]:
-        """Tables whose metadata lies where it lay when they were read to the end. Nothing of them needs to be read.
+        """Return the tables whose metadata path is the same as at their last complete read. Nothing of them needs to be read.
 
         A catalog that cannot name the places of all its tables in one answer has none here. When a catalog fails, `refresh` says why,
         table by table.
@@ -156,7 +156,7 @@ class RefreshFiles:
 
     @contextmanager
     def _lease(self, table: TableIdentifier) -> Iterator[Renew | None]:
-        """Hold the table's refresh lease, and renew it beside the block. Yields how to renew it; None when another process holds it."""
+        """Hold the table's refresh lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
         owner, name = self._new_owner(), _lease_name(table)
         if not self._leases.acquire(name, owner, self._clock(), LEASE):
             yield None
@@ -172,7 +172,8 @@ class RefreshFiles:
             self._leases.release(name, owner)
 
     def _refresh(self, table: TableIdentifier, deadline: datetime | None, renew: Renew) -> Refresh:
-        # This is read before the head is loaded. When a commit of ours lands in between, what is read here is an outdated index.
+        # This is read before the head is loaded. When a commit of this program lands in between, the index does not count it, so the
+        # index is outdated and read again.
         known = self._known(table)
         head = self._scan.head(table)
         known = self._anew_if_recreated(known, head)
@@ -191,7 +192,7 @@ class RefreshFiles:
         return self._read(known, head, deadline, renew)
 
     def _known(self, table: TableIdentifier) -> KnownTable:
-        """What is known of a table. A table that no catalog listing has found yet becomes known here."""
+        """Return what is known of a table. A table that no catalog listing has found yet becomes known here."""
         try:
             return self._reader.state(table)
         except NotFoundError:
@@ -210,7 +211,7 @@ class RefreshFiles:
         return KnownTable(TableIndex(head.table), switch=known.switch, index_version=version)
 
     def _save(self, index: TableIndex, version: str) -> str:
-        """Store an index that was made from this version of it, and answer the new version. Raises _Overtaken."""
+        """Store an index that was made from this version of it, and return the new version. Raises _Overtaken."""
         new = self._index.save(index, version)
         if new is None:
             raise _Overtaken
@@ -240,7 +241,7 @@ class RefreshFiles:
         )
         version = self._save(reading, known.index_version)
         if not self._apply(table, changes.removed, changes.added, deadline, renew):
-            log.info("table=%s first look goes on at the next tick", table)
+            log.info("table=%s reading goes on at the next tick", table)
             return Refresh(table, complete=False, problem=problem)
         changed = self._measure(head, renew)
         if not renew():
@@ -257,7 +258,7 @@ class RefreshFiles:
     def _with_old_spec_deletes(
         self, changed: TableIndex, index: TableIndex, head: TableHead, added: Sequence[ManifestRef] = ()
     ) -> TableIndex:
-        """`changed`, which gets another layout, with the moment of the last delete of an old spec.
+        """Return `changed` with the time of the last delete of an old spec. `changed` is `index` with the layout of the head.
 
         Both are stored together: once the layout is stored, nothing else tells of an evolution of the spec.
         """
@@ -266,7 +267,7 @@ class RefreshFiles:
     def _apply(
         self, table: TableIdentifier, removed: Iterable[str], added: Sequence[ManifestRef], deadline: datetime | None, renew: Renew
     ) -> bool:
-        """Store the files of the added manifests, and drop those of the removed ones. Answers False when something is left to do."""
+        """Store the files of the added manifests, and drop those of the removed ones. Return False when files are left to read."""
         with _without_cycle_search():
             return self._apply_in_batches(table, removed, added, deadline, renew)
 
@@ -295,7 +296,7 @@ class RefreshFiles:
         return True
 
     def _measure(self, head: TableHead, renew: Renew) -> tuple[TableNode, ...]:
-        """Store the figures of every node whose files changed. Answers those nodes."""
+        """Store the figures of every node whose files changed, and return the nodes whose files or figures have changed."""
         of_catalog = self._catalogs.entry(head.table.catalog).properties
         return self._measure_nodes.measure(head, properties_or_defaults(head.layout.properties, of_catalog), renew)
 
@@ -309,7 +310,7 @@ class RefreshFiles:
 
 @contextmanager
 def _without_cycle_search() -> Iterator[None]:
-    """Switch Python's search for cycles off. It would walk millions of new objects that hold no cycle, and cost half as much again."""
+    """Switch Python's search for cycles off. It would walk millions of new objects without a cycle, and make this half as slow again."""
     was_on = gc.isenabled()
     gc.disable()
     try:

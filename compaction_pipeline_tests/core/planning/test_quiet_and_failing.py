@@ -58,7 +58,7 @@ def test_a_node_fails_by_its_newest_task_for_an_hour_unless_that_met_a_conflict(
     assert failing_nodes([ended(1)], NOW + FAILING_PAUSE) == {}
     [reason] = failing_nodes([ended(1), committed], NOW + FAILING_PAUSE - timedelta(seconds=1)).values()
     assert reason.code is PlanReasonCode.FAILING
-    assert "task t1 failed 4 time(s): no memory; tried again after 2024-05-01 13:00 UTC" in reason.text
+    assert "task t1 failed 4 time(s): no memory; the node is planned again after 2024-05-01 13:00 UTC" in reason.text
     [refused] = failing_nodes([ended(1, EndReason.REFUSED)], NOW).values()
     assert "no further attempt can merge it as it is" in refused.text
 
