@@ -79,8 +79,7 @@ class Shop:
         text, exit_code = self.type(*arguments, **environment)
         assert exit_code == code, text
         answer = json.loads(CliRunner(env={**self.environment, **environment}).invoke(app, [*arguments, "--json"]).stdout)
-        sentence = " ".join(str(answer.get("error") or answer["reason"]).split())
-        assert "\n" not in sentence
+        assert "\n" not in (answer.get("error") or answer["reason"])
         assert "warning" not in text
         return text
 
@@ -519,8 +518,10 @@ def test_a_state_database_whose_disk_fills_up_at_any_moment_loses_nothing(shop: 
     finally:
         event.remove(Engine, "connect", limit)
     assert compacted(bad)
-    assert sentences
-    assert all("state.db did not answer: database or disk is full" in said for said in sentences), sentences
+    full = [said for said in sentences if "state.db did not answer: database or disk is full" in said]
+    assert full
+    # Each attempt whose end could not be stored is lost. A task may use up all its attempts so.
+    assert all("of 4 was lost" in said for said in sentences if said not in full), sentences
 
 
 def _let_leases_end(shop: Shop) -> None:
