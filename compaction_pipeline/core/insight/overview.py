@@ -24,6 +24,9 @@ SHOWN = 20
 NO_CATALOG = "no catalog is registered: run `compaction-pipeline catalog add`"
 """What a person is told while nothing can be done, because no catalog is registered."""
 
+_OVER = frozenset({PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY})
+"""Reasons of a plan that are looked up anew before they are shown. One that is still stored after that has been corrected meanwhile."""
+
 _RANK = {
     HealthStatus.FAILING: 0,
     HealthStatus.DUE: 1,
@@ -201,7 +204,7 @@ def _health_of_nodes(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health
         if status in (HealthStatus.DUE, HealthStatus.WAITING) and reason is not None and reason.code in SETTLED:
             # The last plan found nothing to do, and a node has changed since then.
             return Health(status, named)
-    if reason is None:
+    if reason is None or reason.code in _OVER:
         return Health(status, of_nodes)
     return Health(HealthStatus.WAITING if _is_locked(state) else status, reason.text)
 

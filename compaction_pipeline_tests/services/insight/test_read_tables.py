@@ -104,6 +104,14 @@ def test_a_table_is_held_back_as_a_whole_or_not(desk: Desk) -> None:
     assert desk.tables.table(ORDERS).overview.is_held_back
 
 
+@pytest.mark.parametrize("code", [PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY])
+def test_a_reason_that_was_corrected_is_shown_no_more(desk: Desk, code: PlanReasonCode) -> None:
+    desk.table(ORDERS)
+    before = desk.tables.table(ORDERS).overview.reason
+    desk.stores.planning.save(ORDERS, TablePlanning(reason=PlanReason(code, "a person paused it")))
+    assert desk.tables.table(ORDERS).overview.reason == before
+
+
 def test_names_are_sorted_and_those_of_one_catalog_where_asked(desk: Desk) -> None:
     desk.table(WATCHED)
     desk.table(ORDERS)
