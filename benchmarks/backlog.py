@@ -26,6 +26,7 @@ from dagster import DagsterInstance
 from dagster._core.definitions.run_request import InstigatorType
 from latency import start_dagster
 from measure import load_average, positive
+from opened_services import OpenedServices
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -43,7 +44,6 @@ from compaction_pipeline.demo.processes import Processes, check_port, stop_on_si
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.settings import Settings
-from compaction_pipeline_tests.opened import OpenedServices
 
 FILES = 4
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "day", IntegerType(), required=False))

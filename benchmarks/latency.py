@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from measure import load_average, positive
+from opened_services import OpenedServices
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -30,7 +31,6 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.options import DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Processes, check_port, dagster_command, stop_on_signals
 from compaction_pipeline.settings import Settings
-from compaction_pipeline_tests.opened import OpenedServices
 
 AMORO_SECONDS = 120
 TABLE = TableIdentifier("bench", ("db",), "stream")

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from measure import MB, load_average, measured, positive, spark_settings
+from opened_services import OpenedServices
 from synthetic_table import append, fakes, make_catalog, make_table, show_to_java
 
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.session import SparkSessions
-from compaction_pipeline_tests.opened import OpenedServices
 
 TARGET_BYTES = 128 << 20
 _LONG = timedelta(hours=1)

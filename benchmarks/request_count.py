@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 from measure import load_average, positive
+from opened_services import OpenedServices
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
@@ -38,7 +39,6 @@ from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.file_io.object_io import immutable_files
 from compaction_pipeline.settings import Settings
-from compaction_pipeline_tests.opened import OpenedServices
 
 FILES = 26
 LATENCIES = (0.0, 0.03)

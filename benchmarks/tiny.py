@@ -19,13 +19,13 @@ from typing import Any
 
 from generate import ORDERS, GeneratedTable, warehouse
 from measure import CATALOG, load_average, positive
+from opened_services import OpenedServices
 
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.engine import SparkMergeEngine
-from compaction_pipeline_tests.opened import OpenedServices
 
 STEPS = ("refresh", "plan", "poll to Prepared", "commit")
 

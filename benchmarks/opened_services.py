@@ -1,0 +1,12 @@
+"""Gives benchmarks the services with their inner parts, as tests have them. The test tree is not installed with the package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from compaction_pipeline_tests.opened import OpenedServices
+
+__all__ = ["OpenedServices"]
