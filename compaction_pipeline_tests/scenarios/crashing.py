@@ -30,10 +30,10 @@ from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
 
-_WRITES = {
+WRITES = {
     "index": ("add", "save", "save_figures"),
     "planning": ("save", "save_verdicts"),
-    "commits": ("save", "mark_done"),
+    "commits": ("note_landed", "note_failure", "mark_done"),
     "files": ("apply",),
     "tasks": ("insert", "poll", "complete", "claim", "commit", "fail", "unclaim"),
     "records": ("save", "mark_mirrored"),
@@ -136,7 +136,7 @@ class _Told:
 
     def __getattr__(self, method: str) -> Any:
         found = getattr(self._store, method)
-        if method not in _WRITES.get(self._name, ()):
+        if method not in WRITES.get(self._name, ()):
             return found
 
         def told(*arguments: Any, **named: Any) -> Any:

@@ -68,8 +68,7 @@ def shown(plan: CompactionPlan, files: TableFiles) -> tuple[object, ...]:
     """The content of a plan, without the order of its tasks and without the manifests of its files.
 
     For a node with a path that is live in several nodes, the type and the reason are left out, and the estimate of deleted rows is left
-    out everywhere: a part knows only the deletes of its own nodes, so these may differ. No task takes a file of such a path. When there
-    is such a node and no task, the reason of the plan is left out too, because it may be the reason of that node.
+    out everywhere: a part knows only the deletes of its own nodes, so these may differ. No task takes a file of such a path.
     """
     nodes_of = defaultdict(set)
     for file in files.files:
@@ -88,8 +87,7 @@ def shown(plan: CompactionPlan, files: TableFiles) -> tuple[object, ...]:
         )
         for verdict in plan.verdicts
     }
-    reason = plan.reason.code if tasks or not shared else None
-    return frozenset(tasks), verdicts, reason, frozenset(plan.replaces), figures
+    return frozenset(tasks), verdicts, plan.reason.code, frozenset(plan.replaces), figures
 
 
 @given(st.data(), tables(), strategies.table_properties(), strategies.requests)

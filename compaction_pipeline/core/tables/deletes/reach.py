@@ -48,6 +48,26 @@ def _sequence(file: LiveFile) -> int:
     return file.data_sequence_number
 
 
+def _copies_of_referenced(nodes: Mapping[TableNode, NodeFiles]) -> dict[str, list[LiveFile]]:
+    """Return the data files with each path that a position delete names. A path that is live more than once has several copies."""
+    copies: dict[str, list[LiveFile]] = {
+        file.referenced_data_file: [] for group in nodes.values() for file in group.deletes if file.referenced_data_file is not None
+    }
+    if copies:
+        for group in nodes.values():
+            for file in group.data:
+                if file.path in copies:
+                    copies[file.path].append(file)
+    return copies
+
+
+def _reaches_copy(delete: LiveFile, data: LiveFile) -> bool:
+    """Return whether a position delete that reaches some copy of a path reaches this one."""
+    if data.data_sequence_number > delete.data_sequence_number:
+        return False
+    return delete.referenced_data_file is not None or (delete.spec_id, delete.partition) == (data.spec_id, data.partition)
+
+
 class DeleteReach:
     """Which deletes reach which data files, for all live files of one table."""
 
@@ -58,9 +78,7 @@ class DeleteReach:
         self._positions: dict[str, list[LiveFile]] = {}
         self._reached: dict[str, list[LiveFile]] = {}
         self._position_deletes: list[LiveFile] = []
-        by_path: Mapping[str, LiveFile] = {}
-        if any(file.referenced_data_file is not None for group in nodes.values() for file in group.deletes):
-            by_path = {file.path: file for group in nodes.values() for file in group.data}
+        copies = _copies_of_referenced(nodes)
         for node, group in nodes.items():
             if not group.deletes:
                 continue
@@ -69,36 +87,44 @@ class DeleteReach:
                 global_deletes.extend(equalities)
             elif equalities:
                 self.local[node] = EqualityScope(equalities, group.data)
-            self._add_positions(group, by_path)
+            self._add_positions(group, copies)
         self.everywhere = EqualityScope(global_deletes, (file for group in nodes.values() for file in group.data) if global_deletes else ())
         self._nothing = EqualityScope((), ())
 
-    def _add_positions(self, group: NodeFiles, by_path: Mapping[str, LiveFile]) -> None:
+    def _add_positions(self, group: NodeFiles, copies: Mapping[str, Sequence[LiveFile]]) -> None:
         spread: list[LiveFile] = []
+        referenced: dict[str, list[LiveFile]] = {}
         for delete in group.deletes:
             if delete.content is not FileContent.POSITION_DELETES:
                 continue
             self._position_deletes.append(delete)
             if delete.referenced_data_file is None:
                 spread.append(delete)
-            elif (
-                data := by_path.get(delete.referenced_data_file)
-            ) is not None and data.data_sequence_number <= delete.data_sequence_number:
-                self._pair(data, delete)
+            else:
+                referenced.setdefault(delete.referenced_data_file, []).append(delete)
+        for path, deletes in referenced.items():
+            for data in copies[path]:
+                self._pair(data, [delete for delete in deletes if data.data_sequence_number <= delete.data_sequence_number])
         if spread:
             # Only DeleteIndex knows the rules for path bounds.
             index = DeleteIndex(spread, self.unpartitioned_spec_ids)
             for data in group.data:
-                for delete in index.of(data):
-                    self._pair(data, delete)
+                self._pair(data, index.of(data))
 
-    def _pair(self, data: LiveFile, delete: LiveFile) -> None:
-        self._positions.setdefault(data.path, []).append(delete)
-        self._reached.setdefault(delete.path, []).append(data)
+    def _pair(self, data: LiveFile, deletes: Sequence[LiveFile]) -> None:
+        if not deletes:
+            return
+        found = self._positions.setdefault(data.path, [])
+        # The list has entries already when the path has several copies, or deletes of several kinds.
+        known = {id(delete) for delete in found}
+        found.extend(delete for delete in deletes if id(delete) not in known)
+        for delete in deletes:
+            self._reached.setdefault(delete.path, []).append(data)
 
     def positions(self, data: LiveFile) -> Sequence[LiveFile]:
         """Return the position deletes that may hold positions of a data file."""
-        return self._positions.get(data.path, ())
+        # The deletes are kept by path. When the path is live more than once, some of them may reach another copy only.
+        return [delete for delete in self._positions.get(data.path, ()) if _reaches_copy(delete, data)]
 
     def equality_scopes(self, node: TableNode) -> tuple[EqualityScope, EqualityScope]:
         """Return the two scopes of a node's data files: that of the node, and that of the whole table."""
@@ -117,7 +143,7 @@ class DeleteReach:
         """Return every delete that reaches any of these data files of one node, in a stable order, position deletes first."""
         if not inputs:
             return ()
-        positions = {delete.path: delete for data in inputs for delete in self._positions.get(data.path, ())}
+        positions = {delete.path: delete for data in inputs for delete in self.positions(data)}
         # An equality delete that reaches one of the inputs also reaches the oldest of them. The deletes of a scope are sorted already.
         oldest = min(inputs, key=_sequence)
         equalities = (delete for scope in self.equality_scopes(node) for delete in scope.of(oldest))

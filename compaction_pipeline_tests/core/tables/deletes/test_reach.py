@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
+from hypothesis import strategies as st
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
@@ -45,6 +48,27 @@ def test_scopes_find_what_the_rule_says(files: TableFiles) -> None:
             reaching |= naive(files, file)
         together = set().union(*(naive(files, file) for file in group.data)) if group.data else set()
         assert {delete.path for delete in reach.of_all(node, group.data)} == together
+    assert {file.path for file in reach.dangling()} == {file.path for file in files.files if not file.is_data} - reaching
+
+
+@given(st.data(), strategies.live_files(max_data=10, max_deletes=10))
+def test_copies_of_a_path_in_other_nodes_are_reached_by_their_own_deletes(draw: st.DataObject, files: TableFiles) -> None:
+    nodes = sorted({file.node for file in files.files}, key=str)
+    copies = []
+    for file in files.files:
+        if file.is_data and draw.draw(st.booleans()):
+            node = draw.draw(st.sampled_from(nodes))
+            sequence = draw.draw(st.integers(1, 5))
+            copies.append(replace(file, spec_id=node.spec_id, partition=node.partition, data_sequence_number=sequence))
+    files = replace(files, files=(*files.files, *copies))
+    groups = files_by_node(files.files)
+    reach = DeleteReach(groups, files.unpartitioned_spec_ids)
+    positions = {file.path for file in files.files if file.content is FileContent.POSITION_DELETES}
+    for node, group in groups.items():
+        for file in group.data:
+            assert {delete.path for delete in reach.of_all(node, [file])} == naive(files, file)
+            assert {delete.path for delete in reach.positions(file)} == naive(files, file) & positions
+    reaching = {path for file in files.files if file.is_data for path in naive(files, file)}
     assert {file.path for file in reach.dangling()} == {file.path for file in files.files if not file.is_data} - reaching
 
 
