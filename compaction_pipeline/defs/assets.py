@@ -1,5 +1,5 @@
-"""The assets. Two are observed: `delta_files` and `table_health`. A person launches the other two: `compacted_files` and
-`compaction_records`.
+"""The assets. Sensors and runs materialize two of them: `delta_files` and `table_health`. A person launches the other two:
+`compacted_files` and `compaction_records`.
 
 Their functions only translate: partition keys into nodes, and outcomes into events. A node gets its own event at the moment when it is
 committed. So it stays green even if the run crashes later, or another node fails.
@@ -27,8 +27,8 @@ delta_files = dg.AssetSpec(
     owners=OWNERS,
     kinds={"iceberg"},
     description=(
-        "What writers left in each table node: files, small files, delete files and bytes. `snapshot_sensor` **observes** a node when a "
-        "snapshot has changed it. Nothing materializes this asset, so its bar stays at 0. The data version of a node is that snapshot.\n\n"
+        "What writers left in each table node: files, small files, delete files and bytes. `snapshot_sensor` materializes a node when a "
+        "snapshot has changed it. The data version of the node is that snapshot.\n\n"
         "When nothing new appears here for long, see that `snapshot_sensor` is on, and read what its last tick says."
     ),
 )
@@ -40,7 +40,7 @@ table_health = dg.AssetSpec(
     kinds={"iceberg"},
     description=(
         "The page to look at first: the worst nodes with their reasons, the tasks that run, the queue, and for each table the reason why "
-        "something or nothing happens. It is observed when something has changed.\n\n"
+        "something or nothing happens. Sensors and runs materialize it when something has changed.\n\n"
         "The reason of a FAILING node names the file or the rule. The reason of a REFUSED one says what the table would need."
     ),
 )

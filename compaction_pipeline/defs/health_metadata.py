@@ -34,7 +34,7 @@ def node_figures(metrics: NodeMetrics) -> dict[str, dg.MetadataValue]:
 
 
 def node_metadata(node: NodeOverview) -> dict[str, dg.MetadataValue]:
-    """An observation of one node: its name in words, its health with the reason, and its figures."""
+    """A materialization of one node: its name in words, its health with the reason, and its figures."""
     return {
         "table": dg.MetadataValue.text(str(node.table)),
         "node": dg.MetadataValue.text(str(node.node)),
@@ -50,7 +50,7 @@ WORST_NODES = (
     ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY"),
     ("small_files", "int", "small data files and small delete files"),
     ("files", "int", "files that a reader of the node opens"),
-    ("reason", "string", "why; the observation of the node has the whole text"),
+    ("reason", "string", "why; the partition of the node in delta_files has the whole text"),
     ("delete_files", "int", "position and equality delete files"),
     ("fragmentation", "float", "small files / files"),
     ("data_mb", "float", "size of the data files in MB"),

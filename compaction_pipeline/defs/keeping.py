@@ -64,5 +64,7 @@ def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) 
         "failed_reason": dg.MetadataValue.text(reason),
         **status_metadata(services.read_status.status()),
     }
-    context.instance.report_runless_asset_event(dg.AssetObservation(TABLE_HEALTH, description=f"{run.job_name} failed", metadata=metadata))
+    context.instance.report_runless_asset_event(
+        dg.AssetMaterialization(TABLE_HEALTH, description=f"{run.job_name} failed", metadata=metadata)
+    )
     return None

@@ -22,11 +22,11 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text, duration_text
 from compaction_pipeline.defs.checks import evaluations
+from compaction_pipeline.defs.file_events import changed_nodes, file_events
 from compaction_pipeline.defs.health_metadata import status_metadata
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
-from compaction_pipeline.defs.observing import observations
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
 from compaction_pipeline.defs.work_metadata import nothing_merged
 from compaction_pipeline.services.compact_table import Compaction as Compacted
@@ -140,7 +140,7 @@ class RunReport(CompactionListener):
         """Tell how everything stands after this run, and fail the run if anything in it failed."""
         for table in {record.table: None for record in self._records if record.committed_task_ids}:
             self._look_again(table)
-        self._context.log_event(dg.AssetObservation(TABLE_HEALTH, metadata=status_metadata(self._services.read_status.status())))
+        self._context.log_event(dg.AssetMaterialization(TABLE_HEALTH, metadata=status_metadata(self._services.read_status.status())))
         self._evaluate()
         if self._failed:
             rows = [{"what": what, "reason": reason} for what, reason in self._failed.items()]
@@ -168,7 +168,7 @@ class RunReport(CompactionListener):
         if refresh.error is not None:
             self._context.log.warning(f"{table} was committed, but could not be read again: {refresh.error}")
         partitions = frozenset(self._context.instance.get_dynamic_partitions(str(table_nodes.name)))
-        for event in observations(self._services, {table: frozenset(refresh.changed)}, partitions):
+        for event in file_events(changed_nodes(self._services, {table: frozenset(refresh.changed)}), partitions):
             self._context.log_event(event)
 
     def _fail(self, what: str, reason: str) -> None:

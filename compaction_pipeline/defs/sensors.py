@@ -16,11 +16,11 @@ from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.checks import evaluations
+from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events, next_keys, untold
 from compaction_pipeline.defs.health_metadata import status_metadata
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_HEALTH
 from compaction_pipeline.defs.mirror import page_of
-from compaction_pipeline.defs.observing import MOST_EVENTS, changed_nodes, observations
 from compaction_pipeline.defs.partitions import needs_care, new_nodes, new_tables, table_nodes
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import active_run, is_active
@@ -37,7 +37,7 @@ BUDGET = timedelta(seconds=20)
     minimum_interval_seconds=SETTINGS.sensor_interval_seconds,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description=(
-        "Reads new snapshots into the index of files, observes `delta_files`, and plans the nodes that just changed. It starts no run."
+        "Reads new snapshots into the index of files, materializes `delta_files`, and plans the nodes that just changed. It starts no run."
     ),
 )
 @abandoned_when_dagster_ends
@@ -67,7 +67,7 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
         skip_reason=text,
         cursor=sweep.cursor or "",
         dynamic_partitions_requests=[*new, *new_tables(context.instance, services.read_tables.names())],
-        asset_events=observations(services, changed, visible),
+        asset_events=file_events(nodes, visible),
     )
 
 
@@ -93,15 +93,32 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
     fingerprint = status_fingerprint(status)
     serving = active_run(context.instance, COMPACT_JOB)
     wants_run = bool(status.queue.pending) and serving is None
+    new = new_nodes(context.instance, (node.key for node in status.needing if needs_care(node)))
+    looked_at, events = _overlooked(context.instance, status, new, cursor.get("node", ""))
+    if fingerprint != cursor.get("health"):
+        events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why_no_run(status, serving), metadata=_health(context, status)))
+    place = {"table": str(order[len(planned) % len(order)]) if order else None, "health": fingerprint, "node": looked_at}
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
         skip_reason=None if wants_run else why_no_run(status, serving),
-        cursor=json.dumps({"table": str(order[len(planned) % len(order)]) if order else None, "health": fingerprint}),
-        dynamic_partitions_requests=new_nodes(context.instance, (node.key for node in status.needing if needs_care(node))),
-        asset_events=[]
-        if fingerprint == cursor.get("health")
-        else [dg.AssetObservation(TABLE_HEALTH, description=why_no_run(status, serving), metadata=_health(context, status))],
+        cursor=json.dumps(place),
+        dynamic_partitions_requests=new,
+        asset_events=events,
     )
+
+
+def _overlooked(
+    instance: dg.DagsterInstance, status: Status, new: Sequence[dg.AddDynamicPartitionsRequest], after: str
+) -> tuple[str, list[dg.AssetMaterialization]]:
+    """Events of `delta_files` that are still missing for new partitions and for the next 500 others. Also return the last key looked at."""
+    known = frozenset(instance.get_dynamic_partitions(str(table_nodes.name)))
+    page = next_keys(known, after)
+    added = frozenset(key for request in new for key in request.partition_keys)
+    wanted = added.union(page)
+    nodes = [node for node in status.all_nodes if node.key in wanted]
+    late = untold(instance, (node for node in nodes if node.key not in added))
+    events = file_events([*(node for node in nodes if node.key in added), *late], wanted)
+    return (page[-1] if page else ""), events
 
 
 def _from(start: str | None, names: Sequence[TableIdentifier]) -> list[TableIdentifier]:

@@ -38,10 +38,10 @@ def test_a_failed_run_of_ours_is_shown_with_its_reason(lake: Lake, instance: dg.
     config = {"ops": {"compact": {"config": {"node_keys": [key(1)]}}}}
     result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance, run_config=config, raise_on_error=False)
     tell(instance, result)
-    (record,) = instance.fetch_observations(TABLE_HEALTH, limit=1).records
-    observation = record.asset_observation
-    assert observation is not None
-    assert observation.metadata["failed_run"].value == result.run_id
+    (record,) = instance.fetch_materializations(TABLE_HEALTH, limit=1).records
+    event = record.asset_materialization
+    assert event is not None
+    assert event.metadata["failed_run"].value == result.run_id
 
 
 def test_failed_runs_of_other_jobs_are_not_shown(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -49,4 +49,4 @@ def test_failed_runs_of_other_jobs_are_not_shown(lake: Lake, instance: dg.Dagste
     answer = tell(instance, result)
     assert isinstance(answer, dg.SkipReason)
     assert "not ours" in (answer.skip_message or "")
-    assert not instance.fetch_observations(TABLE_HEALTH, limit=1).records
+    assert not instance.fetch_materializations(TABLE_HEALTH, limit=1).records

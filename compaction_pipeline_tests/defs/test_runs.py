@@ -271,7 +271,7 @@ def test_a_run_ends_with_the_checks_and_the_state_of_everything(lake: Lake, inst
     )
     assert {found.key.name for found in latest.values() if found is not None} == {check.name for check in CHECKS}
     assert [found.key.name for found in latest.values() if found is not None and found.status.value != "SUCCEEDED"] == []
-    assert instance.fetch_observations(TABLE_HEALTH, limit=1).records
+    assert instance.fetch_materializations(TABLE_HEALTH, limit=1).records
 
 
 def test_a_long_run_evaluates_the_checks_after_its_commits_not_only_at_its_end(lake: Lake, instance: dg.DagsterInstance) -> None:

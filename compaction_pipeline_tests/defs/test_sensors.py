@@ -52,7 +52,7 @@ def test_without_a_catalog_a_sensor_says_how_to_add_one(name: str, tick: Tick, t
     assert reason(tick(name)) == "no catalog is registered: run `compaction-pipeline catalog add`"
 
 
-def test_new_snapshots_become_observations_partitions_and_a_plan(
+def test_new_snapshots_become_materializations_partitions_and_a_plan(
     lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance
 ) -> None:
     result = tick("snapshot_sensor")
@@ -60,10 +60,10 @@ def test_new_snapshots_become_observations_partitions_and_a_plan(
     assert "looked at 1 table: 3 nodes changed in 1, 2 tasks planned" in reason(result)
     assert set(instance.get_dynamic_partitions("table_nodes")) == {key(1), key(2)}  # day 3 needs no care
     assert instance.get_dynamic_partitions("tables") == ["lake.shop.orders"]
-    observed = {str(event.partition): event for event in result.asset_events}
-    assert set(observed) == {key(1), key(2)}
-    assert {event.asset_key for event in observed.values()} == {DELTA_FILES}
-    assert observed[key(1)].metadata["small_files_count"].value == 4
+    told = {str(event.partition): event for event in result.asset_events}
+    assert set(told) == {key(1), key(2)}
+    assert {event.asset_key for event in told.values()} == {DELTA_FILES}
+    assert told[key(1)].metadata["small_files_count"].value == 4
     assert services.read_tasks.queue_counts().pending == 2
 
 
@@ -74,11 +74,41 @@ def test_the_data_version_of_a_node_is_the_snapshot_that_changed_it(lake: Lake, 
     assert event.tags["dagster/data_version"] == str(lake.orders.current_snapshot().snapshot_id)  # type: ignore[union-attr]
 
 
-def test_an_unchanged_table_is_not_observed_again(lake: Lake, tick: Tick) -> None:
+def test_an_unchanged_table_is_not_told_again(lake: Lake, tick: Tick) -> None:
     first = tick("snapshot_sensor")
     again = tick("snapshot_sensor", first.cursor)
     assert again.asset_events == []
     assert "0 nodes changed" in reason(again)
+
+
+def materialized(instance: dg.DagsterInstance) -> set[str]:
+    return instance.get_materialized_partitions(DELTA_FILES)
+
+
+def test_a_node_that_another_process_read_is_told_as_soon_as_it_is_a_partition(
+    lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance
+) -> None:
+    services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    assert tick("snapshot_sensor").asset_events == []
+    tick("fragmentation_sensor")
+    assert materialized(instance) == {key(1), key(2)}
+    instance.add_dynamic_partitions("table_nodes", [key(3)])
+    tick("fragmentation_sensor")
+    assert materialized(instance) == {key(1), key(2), key(3)}
+
+
+def test_more_nodes_than_one_tick_may_tell_are_told_by_the_next_ticks(
+    lake: Lake, tick: Tick, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compaction_pipeline.defs.file_events.MOST_EVENTS", 1)
+    tick("snapshot_sensor")
+    assert len(materialized(instance)) == 1
+    first = tick("fragmentation_sensor")
+    second = tick("fragmentation_sensor", first.cursor)
+    assert materialized(instance) == {key(1), key(2)}
+    third = tick("fragmentation_sensor", second.cursor)
+    assert third.asset_events == []
 
 
 def test_for_waiting_tasks_one_run_of_low_priority_is_requested(lake: Lake, tick: Tick) -> None:
@@ -103,11 +133,12 @@ def test_with_nothing_due_the_reason_names_the_worst_candidate_with_numbers(lake
     assert "4 small of 4 files" in said
 
 
-def test_table_health_is_observed_only_when_something_changed(lake: Lake, tick: Tick) -> None:
+def test_table_health_is_told_only_when_something_changed(lake: Lake, tick: Tick) -> None:
     tick("snapshot_sensor")
     first = tick("fragmentation_sensor")
     again = tick("fragmentation_sensor", first.cursor)
     assert [event.asset_key for event in first.asset_events] == [TABLE_HEALTH]
+    assert isinstance(first.asset_events[0], dg.AssetMaterialization)
     assert again.asset_events == []
     rows = first.asset_events[0].metadata["worst_nodes"].value.records
     assert rows[0].data["partition_key"] in {key(1), key(2)}

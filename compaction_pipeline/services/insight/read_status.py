@@ -24,7 +24,7 @@ from compaction_pipeline.services.insight.read_tasks import QueueCounts, queue_c
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The page to look at first. `needing` are all nodes that are not healthy, worst first; `worst` are the first few of all nodes."""
+    """The page to look at first. `all_nodes` are sorted worst first; `worst` are the first few of them."""
 
     at: datetime
     catalogs: tuple[CatalogEntry, ...]
@@ -36,7 +36,12 @@ class Status:
     records: tuple[CompactionRecord, ...]
     nodes: int
     due: int
-    needing: tuple[NodeOverview, ...] = ()
+    all_nodes: tuple[NodeOverview, ...] = ()
+
+    @property
+    def needing(self) -> tuple[NodeOverview, ...]:
+        """All nodes that are not healthy, worst first."""
+        return tuple(node for node in self.all_nodes if node.health is not HealthStatus.HEALTHY)
 
 
 class ReadStatus:
@@ -65,7 +70,7 @@ class ReadStatus:
             records=tuple(self._records.records(limit=SHOWN)),
             nodes=len(nodes),
             due=sum(node.health is HealthStatus.DUE for node in nodes),
-            needing=tuple(node for node in nodes if node.health is not HealthStatus.HEALTHY),
+            all_nodes=nodes,
         )
 
     def nodes(self) -> tuple[NodeOverview, ...]:
