@@ -31,6 +31,7 @@ from compaction_pipeline.core.tables.ports import TableScan
 
 if TYPE_CHECKING:
     from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+    from compaction_pipeline.services.check_tables import CheckTables
     from compaction_pipeline.services.commit.commit_tables import CommitTables
     from compaction_pipeline.services.compact_table import CompactTable
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
@@ -395,6 +396,15 @@ class Services:
 
         stores = self._stores
         return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, self._scan, self.clock)
+
+    @cached_property
+    def check_tables(self) -> CheckTables:
+        from compaction_pipeline.services.check_tables import CheckTables
+
+        stores = self._stores
+        return CheckTables(
+            stores.catalogs, stores.tables, self.explore_catalogs, self.refresh_files, self.compact_table, self.judge_compaction
+        )
 
     @cached_property
     def maintain_tables(self) -> MaintainTables:

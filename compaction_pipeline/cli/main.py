@@ -32,6 +32,12 @@ def _compaction() -> typer.Typer:
     return commands
 
 
+def _check() -> typer.Typer:
+    from compaction_pipeline.cli.commands.check import commands
+
+    return commands
+
+
 def _record() -> typer.Typer:
     from compaction_pipeline.cli.commands.record import commands
 
@@ -51,6 +57,7 @@ COMMANDS.update(
         "status": _record,
         "plan": _compaction,
         "compact": _compaction,
+        "check": _check,
         "record": _record,
         "pause": _table,
         "resume": _table,

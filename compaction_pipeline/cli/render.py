@@ -16,7 +16,8 @@ from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
-from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
+from compaction_pipeline.core.insight.checks.judgement import Severity
+from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -27,6 +28,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.insight.checks.every_check import CheckResult
     from compaction_pipeline.services.insight.read_tasks import QueueCounts
 
 _HEALTH_STYLE = {
@@ -42,6 +44,7 @@ _STATUS_STYLE = {
     RecordStatus.OPEN: "cyan",
     RecordStatus.UNKNOWN: "bold red",
 }
+_SEVERITY_STYLE = {Severity.WARN: "yellow", Severity.ERROR: "bold red"}
 _SOUNDNESS_STYLE = {Soundness.OK: "green", Soundness.WARNING: "yellow", Soundness.WRONG: "bold red"}
 
 
@@ -228,6 +231,27 @@ def findings_table(findings: Iterable[Finding]) -> Table:
     for finding in findings:
         word = Text(finding.soundness.value, style=_SOUNDNESS_STYLE[finding.soundness])
         table.add_row(escape(finding.subject), word, escape(finding.found), escape(finding.mend or ""))
+    return table
+
+
+def checks_table(results: Iterable[CheckResult]) -> Table:
+    """One line for each check: its result in one word, and in one sentence."""
+    table = _table("checks", "check", "severity", "", "result")
+    for result in results:
+        severity = result.check.severity
+        word = Text("passed", style="green") if result.passed else Text("failed", style=_SEVERITY_STYLE[severity])
+        table.add_row(escape(result.check.name), severity.value, word, escape(result.judgement.text))
+    return table
+
+
+def failures_table(result: CheckResult) -> Table:
+    """The nodes or tables that fail a check, 20 at most, the worst first."""
+    failures = result.judgement.failures
+    shown = f", the first {SHOWN} of {len(failures)}" if len(failures) > SHOWN else ""
+    table = _table(f"{result.check.name}{shown}", "table", "node", "why it fails")
+    for failure in failures[:SHOWN]:
+        table.add_row(escape(str(failure.table)), _node(failure.node) if failure.node is not None else "", escape(failure.reason))
+    table.caption = escape(result.check.description)
     return table
 
 

@@ -14,9 +14,8 @@ from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.checks import CHECKS
 from compaction_pipeline.defs.draining import Ending, pool_wanted_by
-from compaction_pipeline.defs.keys import CHECKS_JOB, COMMIT_JOB, COMPACT_JOB, GROUP, POOL
+from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
 from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table
@@ -126,11 +125,3 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
 )
 def commit_job() -> None:
     commit()
-
-
-compaction_checks_job = dg.define_asset_job(
-    CHECKS_JOB,
-    selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(check.asset, check.name) for check in CHECKS)),
-    executor_def=dg.in_process_executor,
-    description="Runs the five checks on all nodes and tables now. It merges nothing.",
-)

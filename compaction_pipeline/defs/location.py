@@ -6,7 +6,8 @@ import dagster as dg
 
 from compaction_pipeline.defs.assets import compacted_files, compaction_records, delta_files, table_health
 from compaction_pipeline.defs.checks import definitions_of
-from compaction_pipeline.defs.jobs import commit_job, compact_job, compaction_checks_job
+from compaction_pipeline.defs.checks_job import compaction_checks_job
+from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, keeper_sensor
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.retire import retire_job, retire_schedule

@@ -2,7 +2,7 @@
 
 The verbs, in the order of the work: `keep` frees what dead processes held, `sweep` refreshes tables, `plan_due` plans them, `drain` merges
 tasks of the queue, and `commit_due` commits. The sensors, `compact_job`, `commit_job` and the commands that work on every table use them.
-This service and `compact_table` are the only ones that call others. This one also calls `compact_table`, never the reverse.
+This service, `compact_table` and `check_tables` are the only ones that call others. This one also calls `compact_table`, never the reverse.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Nothing. With `FILES_IN_USE` another process works on the table: run the command again later.",
     ),
     ExitCode.FAILED: (
-        "The command failed. It is certain that nothing was committed.",
-        "Read the sentence. Most failures pass, so run the command again.",
+        "The command failed. It is certain that nothing was committed. `check` ends so when a check fails or a table cannot be read.",
+        "Read the sentence. Most failures pass, so run the command again. For a failed check, do what its description says.",
     ),
     ExitCode.BAD_INPUT: (
         "An argument, a setting or a property breaks a rule, or something that was named does not exist.",

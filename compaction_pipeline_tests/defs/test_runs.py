@@ -15,7 +15,7 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.checks import CHECKS
+from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
 from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, TABLE_HEALTH
 from compaction_pipeline.defs.retire import carried_keys
@@ -264,11 +264,38 @@ def test_the_checks_job_runs_all_five_and_shows_why_one_fails(lake: Lake, servic
     assert judged["rows_preserved"].passed
 
 
+def test_the_checks_job_fails_when_an_error_check_fails_and_stores_every_evaluation(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "compaction_checks_job").success  # Warnings alone do not fail it.
+    assert launch(instance, COMPACTED_FILES, key(1)).success
+    lake.orders.manage_snapshots().set_current_snapshot(lake.orders.snapshots()[0].snapshot_id).commit()
+    result = run(instance, "compaction_checks_job")
+    assert not result.success
+    assert failure(result).startswith("record_matches_table (ERROR): 1 of 1 tables fail; lake.shop.orders: snapshot")
+    stored = instance.event_log_storage.get_latest_asset_check_execution_by_key(CHECK_KEYS)
+    assert {found.run_id for found in stored.values() if found is not None} == {result.run_id}
+    assert len(stored) == len(CHECKS)
+
+
+def test_the_checks_job_judges_what_its_config_names(lake: Lake, instance: dg.DagsterInstance) -> None:
+    def judged(**config: Any) -> dg.ExecuteInProcessResult:
+        run_config = {"ops": {"judge": {"config": config}}}
+        return defs.resolve_job_def("compaction_checks_job").execute_in_process(
+            instance=instance, run_config=run_config, raise_on_error=False
+        )
+
+    assert "small_files_left (WARN): 2 of 3 nodes fail" in failure(judged(fail_on="WARN"))
+    lake.create("shop.returns")
+    assert judged(fail_on="WARN", tables=["lake.shop.returns"]).success
+
+
+def test_the_checks_job_fails_when_a_table_cannot_be_read(lake: Lake, instance: dg.DagsterInstance) -> None:
+    (lake.folder / "catalog.db").unlink()
+    assert "could not be read" in failure(run(instance, "compaction_checks_job"))
+
+
 def test_a_run_ends_with_the_checks_and_the_state_of_everything(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert launch(instance, COMPACTED_FILES, key(1), key(2)).success
-    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(
-        [dg.AssetCheckKey(check.asset, check.name) for check in CHECKS]
-    )
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(CHECK_KEYS)
     assert {found.key.name for found in latest.values() if found is not None} == {check.name for check in CHECKS}
     assert [found.key.name for found in latest.values() if found is not None and found.status.value != "SUCCEEDED"] == []
     assert instance.fetch_materializations(TABLE_HEALTH, limit=1).records

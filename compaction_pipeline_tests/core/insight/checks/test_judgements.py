@@ -6,16 +6,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.insight.checks.commits import commits_on_time, disagreement
+from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
+from compaction_pipeline.core.insight.checks.small_files import small_files_left
 from compaction_pipeline.core.queue.task import EndReason, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import SnapshotSummary
-from compaction_pipeline.services.insight.judge_compaction import (
-    commits_on_time,
-    disagreement,
-    rows_preserved,
-    small_files_left,
-    target_file_size,
-)
 from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, ago, head, node_state, output, record, snapshot, task
 
 
@@ -30,7 +26,7 @@ def ours(snapshot_id: int, record_id: str = "r1", **summary: str) -> SnapshotSum
 
 def test_a_digest_mismatch_is_red_until_its_node_succeeds() -> None:
     bad = (task("t9", status=TaskStatus.FAILED), [attempt("t9", ago(minutes=5), EndReason.DIGEST_MISMATCH)])
-    before = rows_preserved([node_state(1, last_done=ago(minutes=6)), node_state(2)], [bad])
+    before = rows_preserved([node_state(1, last_done=ago(minutes=6)), node_state(2, last_done=ago(days=1))], [bad])
     after = rows_preserved([node_state(1, last_done=ago(minutes=4)), node_state(2)], [bad])
     assert not before.passed
     assert "1 of 2 nodes fail" in before.text

@@ -1,0 +1,106 @@
+"""`check`: judge tables, and end with an exit code that stops a pipeline."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import RenderableType
+
+from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.cli.output import plain
+from compaction_pipeline.cli.render import checks_table, failures_table
+from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+if TYPE_CHECKING:
+    from compaction_pipeline.core.insight.checks.every_check import CheckResult
+    from compaction_pipeline.core.insight.checks.gate import Checked
+
+commands = command_group()
+
+
+class FailOn(str, Enum):
+    """The values of `--fail-on`."""
+
+    ERROR = "error"
+    WARN = "warn"
+
+
+@commands.command(epilog=GLOBAL_HELP)
+def check(
+    context: typer.Context,
+    tables: list[str] | None = typer.Argument(None, metavar="[TABLE]...", help=TABLE_HELP + " Without it, every table."),
+    fail_on: FailOn = typer.Option(
+        FailOn.ERROR, "--fail-on", case_sensitive=False, help="How bad a failed check must be to end the command with 1."
+    ),
+    junit: Path | None = typer.Option(None, "--junit", metavar="FILE", help="Write the results to this file too, as JUnit XML."),
+    refresh: bool = typer.Option(True, "--refresh/--no-refresh", help="First read what is new in the tables."),
+) -> None:
+    """Judge whether tables are well compacted, and end with 1 when they are not. A CI pipeline can stop on it. The command merges nothing.
+
+    The checks are those of Dagster. Each has the severity ERROR or WARN. The command ends with 1 when a check of severity ERROR fails, or
+    with `--fail-on warn` when any check fails. It also ends with 1 when a table cannot be read, because nobody knows then whether it is
+    well.
+
+    Examples:
+
+      compaction-pipeline check
+      compaction-pipeline check lake.shop.orders lake.shop.returns --fail-on warn
+      compaction-pipeline check lake.shop.orders --junit compaction.xml --json
+    """
+    identifiers = list(dict.fromkeys(TableIdentifier.parse(table) for table in tables or ()))
+    from compaction_pipeline.cli.junit import JUnitFile
+    from compaction_pipeline.core.insight.checks.judgement import Severity
+
+    least = Severity(fail_on.value.upper())
+    report = JUnitFile(junit) if junit is not None else None
+    with Session(context) as session:
+        with session.output.progress() as progress:
+            progress.add_task("reading and judging tables", total=None)
+            checked = session.services.check_tables.check(identifiers, refresh=refresh)
+        passed = checked.passes(least)
+        code = ExitCode.DONE if passed else ExitCode.FAILED
+        if report is not None:
+            report.write(checked, least)
+        value = {
+            "passed": passed,
+            "exit_code": int(code),
+            "fail_on": least.value,
+            "reason": checked.text(least),
+            "tables": plain(identifiers) if identifiers else None,
+            "checks": [_check_value(result) for result in checked.results],
+            "unread": dict(checked.unread),
+            "left_alone": plain(checked.left_alone),
+        }
+        session.output.answer(value, *_rendered(checked), checked.text(least))
+    raise typer.Exit(code)
+
+
+def _check_value(result: CheckResult) -> dict[str, object]:
+    check, judgement = result.check, result.judgement
+    return {
+        "check": check.name,
+        "severity": check.severity.value,
+        "passed": result.passed,
+        "subject": judgement.subject,
+        "judged": judgement.judged,
+        "failing": len(judgement.failures),
+        "text": judgement.text,
+        "description": check.description,
+        "failures": [
+            {"table": str(failure.table), "node": None if failure.node is None else str(failure.node), "reason": failure.reason}
+            for failure in judgement.failures
+        ],
+    }
+
+
+def _rendered(checked: Checked) -> list[RenderableType]:
+    rendered: list[RenderableType] = [checks_table(checked.results)]
+    rendered += [failures_table(result) for result in checked.results if not result.passed]
+    rendered += [f"{name} could not be read: {why}" for name, why in checked.unread.items()]
+    rendered += [f"{table} is left alone: {why}" for table, why in checked.left_alone.items()]
+    return rendered

@@ -1,0 +1,96 @@
+"""The one list of checks. The command line and Dagster share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from compaction_pipeline.core.insight.checks.commits import commits_on_time, record_matches_table
+from compaction_pipeline.core.insight.checks.facts import Facts
+from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
+from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
+from compaction_pipeline.core.insight.checks.small_files import small_files_left
+
+
+class About(str, Enum):
+    """What a check is about."""
+
+    FILES = "FILES"
+    """The files of nodes."""
+    RECORDS = "RECORDS"
+    """The commits of tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check. `description` says what holds while it passes, and what to do when it fails.
+
+    `needs_tables` is True when the facts must have the metadata of the tables, which come from their catalogs.
+    """
+
+    name: str
+    about: About
+    severity: Severity
+    judge: Callable[[Facts], Judgement]
+    description: str
+    needs_tables: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """A check and its judgement."""
+
+    check: Check
+    judgement: Judgement
+
+    @property
+    def passed(self) -> bool:
+        return self.judgement.passed
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "rows_preserved",
+        About.FILES,
+        Severity.ERROR,
+        lambda facts: rows_preserved(facts.nodes, facts.unmerged),
+        "The rows that each merge wrote have the same digest as the rows that it read. When this is red, nothing was committed and no row "
+        "is lost. But the node is not compacted until a merge of it succeeds. Keep its files, and report the task's reason.",
+    ),
+    Check(
+        "small_files_left",
+        About.FILES,
+        Severity.WARN,
+        lambda facts: small_files_left(facts.compacted_nodes),
+        "No node holds so many small files that a MINOR is due. When this stays red, launch the listed nodes, or look at `table_health`: "
+        "the queue, the commit interval or a pause may hold them back.",
+    ),
+    Check(
+        "target_file_size",
+        About.FILES,
+        Severity.WARN,
+        lambda facts: target_file_size(facts.merged),
+        "The newest merges of each node wrote files of the size that the table asks for. When this is red, check "
+        "'self-optimizing.target-size' and 'self-optimizing.max-task-size-bytes' of the table.",
+    ),
+    Check(
+        "commits_on_time",
+        About.RECORDS,
+        Severity.WARN,
+        lambda facts: commits_on_time(
+            facts.prepared, {each.table: each.properties.commit_interval for each in facts.tables if each.properties is not None}, facts.now
+        ),
+        "No merged task waits longer than twice its table's 'self-optimizing.commit.interval'. When this is red, see that `commit_sensor` "
+        "is on. To commit now, materialize the table's partition of `compaction_records`.",
+    ),
+    Check(
+        "record_matches_table",
+        About.RECORDS,
+        Severity.ERROR,
+        lambda facts: record_matches_table(facts.committed),
+        "The newest record of each table agrees with the table's own metadata. When this is red, the table was rolled back, or another "
+        "tool replaced its history. Compare `compaction-pipeline record show` with the table's snapshots.",
+        needs_tables=True,
+    ),
+)

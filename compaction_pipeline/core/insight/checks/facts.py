@@ -1,0 +1,72 @@
+"""What the checks judge: everything that the state database knows of tables, nodes and tasks, read once for all checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table. `properties` is None when a property breaks its rule. `observed` is True when its catalog is only observed."""
+
+    known: KnownTable
+    properties: TableProperties | None
+    observed: bool = False
+
+    @property
+    def table(self) -> TableIdentifier:
+        return self.known.table
+
+    @property
+    def left_alone(self) -> str | None:
+        """Why nobody compacts this table, so that its small files are nobody's fault. None for a table that is compacted."""
+        if self.known.refusal is not None:
+            return f"refused: {self.known.refusal}"
+        if self.known.paused:
+            return "paused"
+        if self.observed:
+            return f"catalog {self.table.catalog} is only observed"
+        if self.properties is None:
+            return self.known.problem or "a property breaks its rule"
+        return None if self.properties.enabled else "'self-optimizing.enabled' is false"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The newest committed record of a table, and the table's present metadata: or why that could not be read."""
+
+    record: CompactionRecord
+    head: TableHead | str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known at `now`.
+
+    `tables` and `nodes` are those to judge, sorted. `unmerged` are the Pending, Executing and FAILED tasks with all their attempts, as far
+    as an attempt was made. `merged` are the newest COMMITTED tasks, newest first. `prepared` maps each Prepared task to the time since
+    when it is Prepared. `committed` is empty unless a check needs the tables' metadata.
+    """
+
+    now: datetime
+    tables: tuple[TableFacts, ...]
+    nodes: tuple[NodeState, ...]
+    unmerged: tuple[tuple[CompactionTask, Sequence[TaskAttempt]], ...] = ()
+    merged: tuple[CompactionTask, ...] = ()
+    prepared: tuple[tuple[CompactionTask, datetime], ...] = ()
+    committed: tuple[Committed, ...] = ()
+
+    @property
+    def compacted_nodes(self) -> Sequence[tuple[NodeState, TableProperties]]:
+        """The nodes of the tables that are compacted, with the properties of their table."""
+        compacted = {each.table: each.properties for each in self.tables if each.properties is not None and each.left_alone is None}
+        return [(node, compacted[node.table]) for node in self.nodes if node.table in compacted]

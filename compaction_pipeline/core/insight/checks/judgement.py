@@ -1,0 +1,64 @@
+"""What a check answers: how many nodes or tables it judged, which of them fail and why, and how bad a failure is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+
+class Severity(str, Enum):
+    """How bad it is when a check fails."""
+
+    ERROR = "ERROR"
+    """Something is wrong, and a person must act."""
+    WARN = "WARN"
+    """Something is not as it should be, and it may mend itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A node or a table that fails, and why. `node` is None when the whole table fails."""
+
+    table: TableIdentifier
+    node: TableNode | None
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The table, and the node if only that fails."""
+        return str(self.table) if self.node is None else f"{self.table} {self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The result of looking at `judged` nodes or tables. `failures` has those that fail, the worst or the oldest first.
+
+    `subject` is "nodes" or "tables". `scope` says which of them were judged, for example "with a merge"; it is "" when all were.
+    `nothing` is the text for a judgement of nothing.
+    """
+
+    subject: str
+    judged: int
+    failures: tuple[Failure, ...] = ()
+    scope: str = ""
+    nothing: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+    @property
+    def text(self) -> str:
+        """One sentence with numbers and the first failure."""
+        if self.failures:
+            first = self.failures[0]
+            return f"{len(self.failures)} of {self.judged} {self.subject} fail; {first.name}: {first.reason}"
+        if not self.judged:
+            return self.nothing or f"no {self.subject} to judge yet"
+        scope = f" {self.scope}" if self.scope else ""
+        if self.judged == 1:
+            return f"the only {self.subject.removesuffix('s')}{scope} passes"
+        return f"all {self.judged} {self.subject}{scope} pass"

@@ -1,0 +1,63 @@
+"""`compaction_checks_job`: judges all tables, stores every evaluation, and then fails when a check fails.
+
+A job that Dagster makes of asset checks ends with success whatever they say. So this job has an op of its own, which raises at its end.
+"""
+
+# This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
+import dagster as dg
+from pydantic import Field
+
+from compaction_pipeline.core.insight.checks.every_check import CHECKS
+from compaction_pipeline.core.insight.checks.judgement import Severity
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.defs.checks import evaluation
+from compaction_pipeline.defs.keys import CHECKS_JOB, GROUP
+from compaction_pipeline.defs.metadata import table_of
+from compaction_pipeline.defs.resources import Compaction
+
+
+class ChecksConfig(dg.Config):
+    """Which tables are judged, and which failures make the run fail."""
+
+    tables: list[str] = Field(default_factory=list, description="Judge these tables (catalog.namespace.table). Without it, all tables.")
+    fail_on: Severity = Field(
+        default=Severity.ERROR,
+        description="ERROR: the run fails when a check of severity ERROR fails. WARN: it fails when any check fails.",
+    )
+    refresh: bool = Field(default=True, description="First read what is new in the tables. A table that cannot be read fails the run.")
+
+
+@dg.op(description="Judges all checks, logs an evaluation of each, and fails when one of them fails.", out=dg.Out(dg.Nothing))
+def judge(context: dg.OpExecutionContext, config: ChecksConfig, compaction: Compaction) -> None:
+    """Log the evaluation of every check before the run fails, so that Dagster stores all of them."""
+    tables = [TableIdentifier.parse(table) for table in config.tables]
+    checked = compaction.services().check_tables.check(tables, refresh=config.refresh)
+    for result in checked.results:
+        context.log_event(evaluation(result))  # type: ignore[arg-type]  # Dagster takes it since 1.12, but its annotation says otherwise.
+    for table, why in checked.left_alone.items():
+        context.log.info(f"{table} is left alone: {why}")
+    if checked.passes(config.fail_on):
+        context.log.info(checked.text(config.fail_on))
+        return
+    failed = [
+        {"what": result.check.name, "severity": result.check.severity.value, "reason": result.judgement.text}
+        for result in checked.stopping(config.fail_on)
+    ]
+    failed += [
+        {"what": name, "severity": Severity.ERROR.value, "reason": f"could not be read: {why}"} for name, why in checked.unread.items()
+    ]
+    columns = (("what", "string", "check or table"), ("severity", "string", "ERROR or WARN"), ("reason", "string", "why"))
+    raise dg.Failure(checked.text(config.fail_on), metadata={"failed": table_of(failed, columns)}, allow_retries=False)
+
+
+@dg.job(
+    name=CHECKS_JOB,
+    executor_def=dg.in_process_executor,
+    tags={"compaction/group": GROUP},
+    description=(
+        f"Reads what is new in the tables and runs the {len(CHECKS)} checks on them. The run fails when a check of severity ERROR fails, "
+        "or when a table cannot be read. It merges nothing."
+    ),
+)
+def compaction_checks_job() -> None:
+    judge()

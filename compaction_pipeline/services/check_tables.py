@@ -1,0 +1,74 @@
+"""Reads what is new in tables, and then judges them. The command `check` and `compaction_checks_job` do this."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError
+from compaction_pipeline.core.insight.checks.gate import Checked
+from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.compact_table import CompactTable
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+from compaction_pipeline.services.tables.refresh_files import RefreshFiles
+
+
+class CheckTables:
+    """One verb: check."""
+
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        tables: TableReader,
+        explore_catalogs: ExploreCatalogs,
+        refresh_files: RefreshFiles,
+        compact_table: CompactTable,
+        judge_compaction: JudgeCompaction,
+    ) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._explore_catalogs = explore_catalogs
+        self._refresh_files = refresh_files
+        self._compact_table = compact_table
+        self._judge_compaction = judge_compaction
+
+    def check(self, tables: Collection[TableIdentifier] = (), *, refresh: bool = True) -> Checked:
+        """Judge these tables, or all tables of all catalogs when none is named.
+
+        With `refresh` the files of each table are brought up to date first. A table that cannot be read is in the answer, and the others
+        are judged. Raises ConfigError when no catalog is registered, and NotFoundError when a named table does not exist.
+        """
+        if not self._catalogs.entries():
+            # Without this an empty state database would let every pipeline pass.
+            raise ConfigError(NO_CATALOG)
+        unread = dict(self._unread(tables)) if refresh else {}
+        return Checked(self._judge_compaction.judge(tables=tables), unread, self._judge_compaction.left_alone(tables))
+
+    def _unread(self, tables: Collection[TableIdentifier]) -> Iterator[tuple[str, str]]:
+        """Refresh these tables, or all, and yield the catalogs and tables that could not be read, with the reason."""
+        if tables:
+            for table in tables:
+                yield from self._refresh(table)
+            return
+        for name, why in self._explore_catalogs.explore().failed:
+            yield f"catalog {name}", why
+        unmoved = self._refresh_files.unmoved()
+        for table in sorted(self._tables.seen()):
+            if table not in unmoved:
+                try:
+                    yield from self._refresh(table)
+                except NotFoundError:
+                    continue  # It was dropped a moment ago.
+
+    def _refresh(self, table: TableIdentifier) -> Iterator[tuple[str, str]]:
+        try:
+            error: CompactionError | None = self._compact_table.refresh(table).error
+        except NotFoundError:
+            raise
+        except CompactionError as raised:
+            error = raised
+        if error is not None:
+            yield str(table), str(error)

@@ -1,0 +1,88 @@
+"""`check` on real tables: its exit codes, its answer, and what it does when a table cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as XML
+
+import pytest
+
+from compaction_pipeline.core.insight.checks.every_check import CHECKS
+from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+
+
+@pytest.fixture
+def lake(desk: Desk) -> Desk:
+    desk.table(files=2)
+    desk.add_catalog()
+    return desk
+
+
+def test_a_healthy_table_passes(lake: Desk) -> None:
+    answer = lake.json("check", TABLE, "--fail-on", "warn")
+    assert answer["passed"] is True
+    assert answer["exit_code"] == 0
+    assert [check["check"] for check in answer["checks"]] == [check.name for check in CHECKS]
+    assert answer["tables"] == [TABLE]
+    assert answer["reason"] == f"all {len(CHECKS)} checks pass"
+
+
+def test_a_table_that_was_rolled_back_fails_and_the_answer_says_why(lake: Desk) -> None:
+    table = lake.table(name="returns")
+    assert lake.type("compact", "lake.shop.returns").exit_code == 0
+    before = table.refresh().snapshots()[0].snapshot_id
+    table.manage_snapshots().set_current_snapshot(before).commit()
+    answer = lake.json("check", code=1)
+    (failed,) = [check for check in answer["checks"] if not check["passed"] and check["severity"] == "ERROR"]
+    assert failed["check"] == "record_matches_table"
+    assert failed["failures"][0]["table"] == "lake.shop.returns"
+    assert "not in the history of main" in failed["text"]
+    assert answer["reason"].startswith("record_matches_table (ERROR): 1 of 1 tables fail; lake.shop.returns: ")
+    assert lake.json("check", TABLE)["passed"] is True
+
+
+def test_people_see_each_check_and_the_nodes_that_fail(lake: Desk) -> None:
+    result = lake.type("check")
+    assert result.exit_code == 0
+    assert "record_matches_table" in result.stdout
+    assert f"all {len(CHECKS)} checks pass" in result.stdout
+
+
+def test_a_table_that_cannot_be_read_fails_and_the_others_are_judged(lake: Desk) -> None:
+    table = lake.table(name="returns")
+    Path(table.metadata_location.removeprefix("file://")).unlink()
+    answer = lake.json("check", code=1)
+    assert list(answer["unread"]) == ["lake.shop.returns"]
+    assert "lake.shop.returns could not be read: " in answer["reason"]
+    assert lake.json("check", TABLE)["unread"] == {}
+
+
+def test_without_refresh_only_the_state_database_is_read(lake: Desk) -> None:
+    lake.json("check")
+    table = lake.lake.load_table("shop.orders")
+    Path(table.metadata_location.removeprefix("file://")).unlink()
+    assert lake.json("check", "--no-refresh")["passed"] is True
+
+
+def test_a_table_that_is_left_alone_is_named(lake: Desk) -> None:
+    lake.type("table", "list")
+    lake.type("pause", TABLE)
+    assert lake.json("check")["left_alone"] == {TABLE: "paused"}
+    assert f"{TABLE} is left alone: paused" in lake.type("check").stdout
+
+
+def test_without_a_catalog_no_pipeline_passes(desk: Desk) -> None:
+    answer = desk.json("check", code=2)
+    assert "no catalog is registered" in answer["error"]
+
+
+def test_a_table_that_does_not_exist_is_bad_input(lake: Desk) -> None:
+    assert lake.json("check", "lake.shop.nothing", code=2)["reason_code"] == "NOT_FOUND"
+    assert "nowhere" in lake.json("check", "nowhere.shop.orders", code=2)["error"]
+
+
+def test_a_junit_report_is_written(lake: Desk, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    lake.json("check", "--junit", str(report))
+    cases = [case.get("name") for case in XML.parse(report).getroot().iter("testcase")]
+    assert cases == [check.name for check in CHECKS]
