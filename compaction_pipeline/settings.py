@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -131,16 +131,21 @@ def unknown_settings(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def load_settings() -> Settings:
-    """Read the environment, and warn of variables that are not settings. Raises ConfigError with the variable, its value and the rule."""
+def load_settings(given: Mapping[str, object] | None = None) -> Settings:
+    """Read the environment, and warn of variables that are not settings. `given` are attributes of `CompactionPipeline`, which win.
+
+    Raises ConfigError with the variable or the attribute, its value and the rule.
+    """
+    given = given or {}
     for sentence in unknown_settings(os.environ):
         log.warning(sentence)
     try:
-        return Settings()
+        return Settings(**given)  # type: ignore[arg-type]  # pydantic checks the values.
     except ValidationError as error:
         first = error.errors()[0]
-        name = "COMPACTION_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise ConfigError(f"{name} is {first['input']!r} but must be {_rule(str(first['loc'][0]))}; correct it, or unset it") from None
+        key = str(first["loc"][0])
+        name = f"attribute {key!r} of CompactionPipeline" if key in given else f"COMPACTION_{key.upper()}"
+        raise ConfigError(f"{name} is {first['input']!r} but must be {_rule(key)}; correct it, or unset it") from None
 
 
 def _rule(name: str) -> str:

@@ -97,6 +97,10 @@ class FakeCatalogStore:
             raise ConfigError(f"catalog {entry.name!r} is registered already")
         self._state.catalogs[entry.name] = entry
 
+    def replace(self, entry: CatalogEntry) -> None:
+        self.entry(entry.name)
+        self._state.catalogs[entry.name] = entry
+
     def remove(self, name: str) -> None:
         self.entry(name)
         state = self._state

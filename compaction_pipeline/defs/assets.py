@@ -16,6 +16,7 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_HEALTH
 from compaction_pipeline.defs.partitions import table_nodes, tables
+from compaction_pipeline.defs.quiet import asset_with_backfill_policy
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, table_named
 from compaction_pipeline.defs.resources import Compaction
@@ -58,7 +59,7 @@ class CompactedFilesConfig(dg.Config):
     )
 
 
-@dg.asset(
+@asset_with_backfill_policy(
     key=COMPACTED_FILES,
     partitions_def=table_nodes,
     deps=[DELTA_FILES],

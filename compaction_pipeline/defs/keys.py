@@ -1,15 +1,16 @@
 """Names that the definitions share: asset keys, pool, group, owners, tags, and the settings of the code location.
 
-This module reads the environment once, when Dagster loads the code location. It opens nothing.
+This module reads the environment, and what a component chose, once: when Dagster loads the code location. It opens nothing.
 """
 
 from __future__ import annotations
 
 import dagster as dg
 
+from compaction_pipeline.defs.choices import chosen
 from compaction_pipeline.settings import load_settings
 
-SETTINGS = load_settings()
+SETTINGS = load_settings(chosen().settings)
 
 _PREFIX = tuple(level for level in SETTINGS.asset_prefix.split("/") if level)
 

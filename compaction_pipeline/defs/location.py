@@ -14,8 +14,11 @@ from compaction_pipeline.defs.retire import retire_job, retire_schedule
 from compaction_pipeline.defs.sensors import commit_sensor, fragmentation_sensor, snapshot_sensor
 
 
-def definitions() -> dg.Definitions:
-    """Assets, checks, jobs, sensors, schedules and the resource that they share."""
+def definitions(*, with_executor: bool = True) -> dg.Definitions:
+    """Assets, checks, jobs, sensors, schedules and the resource that they share.
+
+    `with_executor` is False inside a project of somebody else, because an executor applies to every asset of a code location.
+    """
     return dg.Definitions(
         assets=[delta_files, table_health, compacted_files, compaction_records],
         asset_checks=definitions_of(),
@@ -24,5 +27,5 @@ def definitions() -> dg.Definitions:
         schedules=[retire_schedule],
         resources={"compaction": Compaction()},
         # Spark works in parallel already. A process for each step would start a JVM each.
-        executor=dg.in_process_executor,
+        executor=dg.in_process_executor if with_executor else None,
     )

@@ -11,12 +11,16 @@ import dagster as dg
 from pydantic import PrivateAttr
 
 from compaction_pipeline.bootstrap import Services, open_services
+from compaction_pipeline.defs.choices import chosen
 from compaction_pipeline.ending.dagster_dev import end_run_with_it
 from compaction_pipeline.settings import load_settings
 
 
 class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Gives the services to runs and ticks. It has no configuration, because the COMPACTION_* variables apply to every door alike."""
+    """Gives the services to runs and ticks. The COMPACTION_* variables and the attributes of `CompactionPipeline` configure it.
+
+    The values stand in no field of this resource, because Dagster shows fields on its pages, and a catalog's properties hold secrets.
+    """
 
     _services: Services | None = PrivateAttr(default=None)
     _holder: str | None = PrivateAttr(default=None)
@@ -28,9 +32,11 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
             end_run_with_it()
 
     def services(self) -> Services:
-        """The services of this run or tick. Raises ConfigError, StorageUnavailable."""
+        """Return the services of this run or tick. The catalogs of the component are registered. Raises ConfigError, StorageUnavailable."""
         if self._services is None:
-            self._services = open_services(load_settings(), self._holder)
+            choices = chosen()
+            self._services = open_services(load_settings(choices.settings), self._holder)
+            self._services.explore_catalogs.declare(choices.catalogs)
         return self._services
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

@@ -18,7 +18,6 @@ from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events, next_keys, untold
 from compaction_pipeline.defs.health_metadata import status_metadata
-from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_HEALTH
 from compaction_pipeline.defs.mirror import page_of
 from compaction_pipeline.defs.partitions import needs_care, new_nodes, new_tables, table_nodes
@@ -73,7 +72,7 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
 
 @dg.sensor(
     name="fragmentation_sensor",
-    job=compact_job,
+    job_name=COMPACT_JOB,
     minimum_interval_seconds=SETTINGS.sensor_interval_seconds,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description=(
@@ -136,7 +135,7 @@ def _health(context: dg.SensorEvaluationContext, status: Status) -> dict[str, dg
 
 @dg.sensor(
     name="commit_sensor",
-    job=commit_job,
+    job_name=COMMIT_JOB,
     minimum_interval_seconds=SETTINGS.sensor_interval_seconds,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Asks for a run of `commit_job` when a table is due, and tells Dagster of commits that were made outside of it.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import Engine, delete, insert, select, update
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -25,6 +25,12 @@ class SqlCatalogStore:
             if connection.execute(select(schema.catalog.c.name).where(schema.catalog.c.name == entry.name)).first():
                 raise ConfigError(f"catalog {entry.name!r} is registered already; remove it first or choose another name")
             connection.execute(insert(schema.catalog).values(name=entry.name, properties=entry.properties, observe=entry.observe))
+
+    def replace(self, entry: CatalogEntry) -> None:
+        self.entry(entry.name)
+        with writing(self._engine) as connection:
+            this = schema.catalog.c.name == entry.name
+            connection.execute(update(schema.catalog).where(this).values(properties=entry.properties, observe=entry.observe))
 
     def remove(self, name: str) -> None:
         self.entry(name)

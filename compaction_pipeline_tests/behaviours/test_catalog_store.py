@@ -24,6 +24,21 @@ def test_a_name_is_registered_once(stores: Stores) -> None:
     assert stores.catalogs.entry("lake").properties == {"a": "1"}
 
 
+def test_a_replaced_catalog_keeps_what_is_known_of_its_tables(stores: Stores) -> None:
+    stores.catalogs.add(CatalogEntry("lake", {"token": "old"}))
+    stores.catalogs.add(CatalogEntry("pond", {"token": "old"}))
+    stores.index.add(TABLE)
+    stores.catalogs.replace(CatalogEntry("lake", {"token": "new"}, observe=True))
+    assert stores.catalogs.entries() == (CatalogEntry("lake", {"token": "new"}, observe=True), CatalogEntry("pond", {"token": "old"}))
+    assert [state.table for state in stores.tables.states()] == [TABLE]
+
+
+def test_an_unknown_catalog_cannot_be_replaced(stores: Stores) -> None:
+    with pytest.raises(NotFoundError, match="pond"):
+        stores.catalogs.replace(CatalogEntry("pond", {}))
+    assert list(stores.catalogs.entries()) == []
+
+
 def test_an_unknown_catalog_is_answered_with_the_known_ones(stores: Stores) -> None:
     stores.catalogs.add(CatalogEntry("lake", {}))
     for question in (stores.catalogs.entry, stores.catalogs.remove):

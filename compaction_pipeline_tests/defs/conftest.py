@@ -5,14 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import dagster as dg
 import pytest
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.settings import Settings, load_settings
 from compaction_pipeline_tests.defs.lake import Lake
+from compaction_pipeline_tests.defs.ticks import Tick
 from compaction_pipeline_tests.held_leases import held_for_a_moment
 from compaction_pipeline_tests.opened import OpenedServices
 
@@ -61,3 +65,22 @@ def services(lake: Lake) -> Iterator[OpenedServices]:
 def instance() -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.ephemeral() as made:
         yield made
+
+
+@pytest.fixture
+def tick(instance: dg.DagsterInstance) -> Tick:
+    """A function that evaluates a sensor by name as the daemon does, and stores its partitions and events."""
+
+    def evaluate(name: str, cursor: str | None = None) -> dg.SensorResult:
+        repository = defs.get_repository_def()
+        with dg.build_sensor_context(
+            instance=instance, repository_def=repository, cursor=cursor, resources={"compaction": Compaction()}
+        ) as context:
+            result = cast(dg.SensorResult, repository.get_sensor_def(name)(context))
+        for event in result.asset_events:
+            instance.report_runless_asset_event(event)
+        for request in result.dynamic_partitions_requests or ():
+            instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+        return result
+
+    return evaluate

@@ -14,7 +14,9 @@ from compaction_pipeline.definitions import defs
 from compaction_pipeline.settings import load_settings
 
 _LOAD = """
-import sys, socket
+import sys, socket, warnings
+import dagster
+for kind in (dagster.BetaWarning, dagster.PreviewWarning, dagster.SupersessionWarning): warnings.simplefilter("always", kind)
 def refuse(*arguments, **options): raise AssertionError("loading must not connect")
 socket.socket.connect = refuse
 from compaction_pipeline.definitions import defs
@@ -27,12 +29,13 @@ print("JVM" if "py4j.java_gateway" in sys.modules and __import__("pyspark").Spar
 
 def _load(home: Path, **environment: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-W", "error::dagster.PreviewWarning", "-c", _LOAD],
+        [sys.executable, "-c", _LOAD],
         capture_output=True,
         text=True,
         check=True,
         env={"PATH": "", "HOME": str(home), "COMPACTION_HOME": str(home / "compaction"), **environment},
     )
+    assert done.stderr == "", "loading must warn nobody of anything that we chose"
     return done.stdout.splitlines()
 
 

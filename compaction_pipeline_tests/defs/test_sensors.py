@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
-from typing import cast
 
 import dagster as dg
 import pytest
@@ -13,35 +11,9 @@ import pytest
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_HEALTH
-from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.defs.ticks import Tick, reason
 from compaction_pipeline_tests.opened import OpenedServices
-
-Tick = Callable[..., dg.SensorResult]
-
-
-@pytest.fixture
-def tick(instance: dg.DagsterInstance) -> Tick:
-    """A function that evaluates a sensor by name as the daemon does, and stores its partitions and events."""
-
-    def evaluate(name: str, cursor: str | None = None) -> dg.SensorResult:
-        repository = defs.get_repository_def()
-        with dg.build_sensor_context(
-            instance=instance, repository_def=repository, cursor=cursor, resources={"compaction": Compaction()}
-        ) as context:
-            result = cast(dg.SensorResult, repository.get_sensor_def(name)(context))
-        for event in result.asset_events:
-            instance.report_runless_asset_event(event)
-        for request in result.dynamic_partitions_requests or ():
-            instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
-        return result
-
-    return evaluate
-
-
-def reason(result: dg.SensorResult) -> str:
-    return result.skip_reason.skip_message or "" if result.skip_reason else ""
-
 
 SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "catalog_sensor")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
@@ -12,7 +10,7 @@ from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import AccessDenied, ConfigError
 from compaction_pipeline.core.insight.overview import NO_CATALOG
-from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry, catalog_name
 from compaction_pipeline.core.words import count_text
 
 _HELP = (
@@ -26,8 +24,6 @@ catalogs = typer.Typer(
 )
 commands = command_group()
 commands.add_typer(catalogs, name="catalog")
-
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @catalogs.command(epilog=GLOBAL_HELP)
@@ -47,7 +43,7 @@ def add(
       compaction-pipeline catalog add prod -p type=rest -p uri=https://catalog.example.com -p credential=id:secret
       compaction-pipeline catalog add flink -p type=sql -p uri=postgresql://me:pw@db/catalog -p catalog-name=flink_catalog
     """
-    entry = CatalogEntry(_valid_name(name), _parsed(properties), observe)
+    entry = CatalogEntry(catalog_name(name), _parsed(properties), observe)
     with Session(context) as session:
         tables = session.services.explore_catalogs.register(entry)
         try:
@@ -91,14 +87,6 @@ def remove(context: typer.Context, name: str = typer.Argument(help="The catalog 
     with Session(context) as session:
         session.services.remove_catalog.remove(name)
         session.output.answer({"catalog": name, "removed": True}, f"catalog {name} is forgotten; its tables stay as they are")
-
-
-def _valid_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"catalog name {name!r} must be letters, digits, '_' and '-' only: it is the first level of catalog.namespace.table"
-        )
-    return name
 
 
 def _parsed(properties: list[str]) -> dict[str, str]:

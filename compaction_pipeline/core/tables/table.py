@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from compaction_pipeline.core.errors import ConfigError
+
+_CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,6 +38,15 @@ class TableIdentifier:
         if len(levels) < 3 or not all(levels):
             raise ConfigError(f"table {text!r} has {len(levels)} level(s) but must be catalog.namespace.table, e.g. lake.shop.orders")
         return cls(levels[0], tuple(levels[1:-1]), levels[-1])
+
+
+def catalog_name(name: str) -> str:
+    """Return the name of a catalog as it is. Raises ConfigError when no catalog can have it."""
+    if not _CATALOG_NAME.fullmatch(name):
+        raise ConfigError(
+            f"catalog name {name!r} must be letters, digits, '_' and '-' only: it is the first level of catalog.namespace.table"
+        )
+    return name
 
 
 def _quoted(level: str) -> str:

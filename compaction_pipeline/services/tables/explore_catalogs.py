@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -24,7 +24,7 @@ class Exploration:
 
 
 class ExploreCatalogs:
-    """One verb: explore."""
+    """The verbs: register, declare, explore."""
 
     def __init__(self, catalogs: CatalogStore, reader: TableReader, index: IndexStore, scan: TableScan) -> None:
         self._catalogs = catalogs
@@ -42,6 +42,24 @@ class ExploreCatalogs:
             raise
         self._store_listing(entry.name, found)
         return found
+
+    def declare(self, entries: Iterable[CatalogEntry]) -> None:
+        """Register the catalogs that a deployment declares in its code. A registered one gets the declared properties.
+
+        This asks no catalog, so it works while one is down; `explore` lists the tables. A catalog that is not declared stays as it is.
+        """
+        declared = tuple(entries)
+        registered = {entry.name: entry for entry in self._catalogs.entries()} if declared else {}
+        for entry in declared:
+            if entry.name not in registered:
+                try:
+                    self._catalogs.add(entry)
+                except ConfigError:
+                    # Another process has registered the catalog since we looked.
+                    self._catalogs.replace(entry)
+            elif registered[entry.name] != entry:
+                log.info("catalog=%s gets the declared properties", entry.name)
+                self._catalogs.replace(entry)
 
     def explore(self, catalog: str | None = None) -> Exploration:
         """List one catalog, or all of them. Among all, a catalog that cannot be listed is reported, and the others are listed."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.tables.ports import TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
 from compaction_pipeline.services.tables.check_catalog import CheckCatalog
+from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
 from compaction_pipeline.services.tables.pause_tables import PauseTables
 from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
@@ -96,3 +98,25 @@ def test_a_refusal_of_the_storage_is_reported_and_a_problem_of_one_table_is_not(
     with pytest.raises(AccessDenied):
         check(World(broken=AccessDenied("no"))).check("lake")
     assert check(World(broken=StorageUnavailable("its metadata is gone"))).check("lake") == (DEVICES, ORDERS)
+
+
+def test_declared_catalogs_are_registered_and_changed_without_asking_them(stores: Stores) -> None:
+    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, None))
+    declared = [CatalogEntry("attic", {"uri": "a"}, observe=True), CatalogEntry("lake", {"token": "new"})]
+    for _ in range(2):
+        explore.declare(declared)
+        assert list(stores.catalogs.entries()) == declared
+        assert [state.table for state in stores.tables.states()] == [DEVICES, ORDERS]
+    explore.declare([])
+    assert list(stores.catalogs.entries()) == declared
+
+
+def test_a_catalog_that_two_processes_declare_at_once_is_registered_once(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = CatalogEntry("attic", {"token": "declared"})
+    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, None))
+    listed = stores.catalogs.entries()
+    stores.catalogs.add(CatalogEntry("attic", {"token": "older"}))
+    with monkeypatch.context() as patch:
+        patch.setattr(stores.catalogs, "entries", lambda: listed)
+        explore.declare([entry])
+    assert stores.catalogs.entry("attic") == entry

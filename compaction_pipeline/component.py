@@ -1,0 +1,99 @@
+"""The component `CompactionPipeline`: our definitions as a part of somebody's own Dagster project, configured in YAML.
+
+`dg scaffold defs compaction_pipeline.CompactionPipeline <path>` writes the YAML. Loading it opens no database, no catalog and no JVM.
+"""
+
+# This module has no `from __future__ import annotations`. Dagster makes the YAML's schema from the annotations.
+from typing import Any
+
+import dagster as dg
+from dagster.components.component_scaffolding import scaffold_component
+from pydantic import Field
+
+from compaction_pipeline.core.tables.table import CatalogEntry, catalog_name
+from compaction_pipeline.defs.choices import Choices, choose
+from compaction_pipeline.settings import Settings
+
+_SETTINGS = ("asset_prefix", "sensor_interval_seconds", "keeper_interval_seconds", "catalog_interval_seconds")
+
+
+def _setting(name: str) -> Any:
+    """An attribute that stands for a setting. It is described in the same words as the setting."""
+    described = Settings.model_fields[name].description
+    return Field(default=None, description=f"{described} Without it, the variable COMPACTION_{name.upper()} counts.")
+
+
+class DeclaredCatalog(dg.Resolvable, dg.Model):
+    """A catalog that PyIceberg can open."""
+
+    name: str = Field(description="The name that the catalog gets here. It becomes the first level of catalog.namespace.table.")
+    properties: dict[str, str] = Field(
+        description='Properties of PyIceberg\'s catalogs, all of them texts. Take secrets from the environment: "{{ env.LAKE_TOKEN }}".'
+    )
+    observe: bool = Field(default=False, description="true: the tables are measured and planned, and none of them is changed.")
+
+
+_EXAMPLE = """\
+type: {type_name}
+
+attributes: {{}}
+
+# Every attribute may be left out. `dg utils inspect-component {type_name}` describes all of them. For example:
+#
+# attributes:
+#   asset_prefix: platform/compaction
+#   asset_owners:
+#     - team:data-platform
+#   sensor_interval_seconds: 30
+#   catalogs:
+#     - name: lake
+#       observe: true  # Begin this way: the tables are measured and planned, and none of them is changed.
+#       properties:
+#         type: rest
+#         uri: https://catalog.example.com/iceberg
+#         credential: "{{{{ env.LAKE_CREDENTIAL }}}}"
+"""
+
+
+class CompactionScaffolder(dg.Scaffolder):
+    """Writes a `defs.yaml` with the attributes as comments, because most projects need two or three of them."""
+
+    def scaffold(self, request: dg.ScaffoldRequest) -> None:
+        """Write the file into the folder that `dg scaffold` has made. A component in Python gets Dagster's own file."""
+        if request.scaffold_format == "python" or request.append:
+            scaffold_component(request)
+        else:
+            (request.target_path / "defs.yaml").write_text(_EXAMPLE.format(type_name=request.type_name))
+
+
+@dg.scaffold_with(CompactionScaffolder)
+class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
+    """Keeps Apache Iceberg tables fast: finds fragmented partitions, merges their files on Spark, commits without changing a row."""
+
+    asset_prefix: str | None = _setting("asset_prefix")
+    asset_owners: list[str] | None = Field(
+        default=None,
+        description="The owners of every asset: team:name or an e-mail address. Without it, the variable COMPACTION_ASSET_OWNERS counts.",
+    )
+    sensor_interval_seconds: int | None = _setting("sensor_interval_seconds")
+    keeper_interval_seconds: int | None = _setting("keeper_interval_seconds")
+    catalog_interval_seconds: int | None = _setting("catalog_interval_seconds")
+    catalogs: list[DeclaredCatalog] = Field(
+        default_factory=list,
+        description="Catalogs to register. The first tick registers them. A catalog that you take away from here stays registered until "
+        "`compaction-pipeline catalog remove`.",
+    )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the definitions of the code location. Raises ConfigError for an attribute that breaks its rule."""
+        choose(self._choices())
+        # Keys and intervals are fixed when this module is imported, so the choices come first.
+        from compaction_pipeline.defs.location import definitions
+
+        return definitions(with_executor=False)
+
+    def _choices(self) -> Choices:
+        settings: dict[str, object] = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
+        if self.asset_owners is not None:
+            settings["asset_owners"] = ",".join(self.asset_owners)
+        return Choices(settings, tuple(CatalogEntry(catalog_name(each.name), each.properties, each.observe) for each in self.catalogs))
