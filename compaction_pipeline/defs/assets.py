@@ -85,7 +85,7 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
     for table, nodes in asked.items():
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
         try:
-            outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report)
+            outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report, help_others=True)
         except CompactionError as error:
             report.not_planned(table, error)
             continue

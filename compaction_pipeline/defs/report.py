@@ -25,6 +25,7 @@ from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
 from compaction_pipeline.defs.health_metadata import status_metadata
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
+from compaction_pipeline.defs.launch_links import launch_metadata
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
@@ -46,7 +47,7 @@ class RunReport(CompactionListener):
         self._failed: dict[str, str] = {}
         self._evaluate_from = 0.0
         self._records: list[CompactionRecord] = []
-        self._asked_for: Mapping[TableIdentifier, Mapping[str, TableNode]] = {}
+        self._asked_for: Mapping[TableIdentifier, Iterable[str]] = {}
 
     @property
     def records(self) -> tuple[CompactionRecord, ...]:
@@ -57,16 +58,16 @@ class RunReport(CompactionListener):
         """Note that no table holds this key. The run fails."""
         self._fail(key, reason)
 
-    def asked_for(self, nodes: Mapping[TableIdentifier, Mapping[str, TableNode]]) -> None:
-        """Remember which nodes were asked for, by table and key. When a table cannot be planned, each of its keys fails."""
-        self._asked_for = nodes
+    def asked_for(self, names: Mapping[TableIdentifier, Iterable[str]]) -> None:
+        """Remember by which names a person asked for a table: its own name, or keys of its nodes. When it cannot be planned, each fails."""
+        self._asked_for = names
 
     def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
         """Log that a table was planned."""
         self._context.log.info(f"{table}: {count_text(len(tasks), 'task')} planned; {reason}")
 
     def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
-        """Note that this table could not be planned. Its nodes that were asked for fail."""
+        """Note that this table could not be planned. Everything of it that was asked for fails."""
         self.not_done(self._asked_for.get(table, {}), error)
 
     def not_done(self, what: Iterable[str], error: CompactionError) -> None:
@@ -129,9 +130,9 @@ class RunReport(CompactionListener):
                 reason = verdicts.get(node, outcome.plan.reason)
                 # The plan's own reason would call the files missing, but another process holds them. So the event names that process.
                 # As on the command line, this is not a failure.
-                held = outcome.waiting if not outcome.tasks else None
-                if held is not None or reason.code in _GREEN:
-                    metadata = nothing_merged(str(node), str(outcome.table), held or reason.text)
+                text = outcome.held if outcome.held is not None and not (outcome.tasks and reason.code in _GREEN) else reason.text
+                if outcome.held is not None or reason.code in _GREEN:
+                    metadata = nothing_merged(str(node), str(outcome.table), text)
                     self._context.log_event(dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata=metadata))
                 else:
                     self._fail(key, reason.text)
@@ -140,13 +141,19 @@ class RunReport(CompactionListener):
         """Tell how everything stands after this run, and fail the run if anything in it failed."""
         for table in {record.table: None for record in self._records if record.committed_task_ids}:
             self._look_again(table)
-        self._context.log_event(dg.AssetMaterialization(TABLE_HEALTH, metadata=status_metadata(self._services.read_status.status())))
+        status = self._services.read_status.status()
+        metadata = {**launch_metadata(self._context, status), **status_metadata(status)}
+        self._context.log_event(dg.AssetMaterialization(TABLE_HEALTH, metadata=metadata))
         self._evaluate()
+        self.fail_if_anything_failed()
+
+    def fail_if_anything_failed(self, rest: str = "the rest is committed") -> None:
+        """Raise `dg.Failure` with every reason when anything in this run failed. `rest` says what became of everything else."""
         if self._failed:
             rows = [{"what": what, "reason": reason} for what, reason in self._failed.items()]
             first = rows[0]
             raise dg.Failure(
-                f"{len(rows)} failed, and the rest is committed; {first['what']}: {first['reason']}",
+                f"{len(rows)} failed, and {rest}; {first['what']}: {first['reason']}",
                 metadata={"failed": table_of(rows, (("what", "string", "node, task or table"), ("reason", "string", "why")))},
                 allow_retries=False,
             )

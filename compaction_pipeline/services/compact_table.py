@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
@@ -28,7 +28,7 @@ from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables, in_words
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
-from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
+from compaction_pipeline.services.queue.work_on_queue import Drained, WorkOnQueue
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,8 @@ class Compaction:
 
     `plan` is the last plan that made tasks; the first plan when none did. `records` are the commits that it made or found, newest last.
     `failed` has the reason of each failed task, and `refused` are those of them that no further attempt can merge. `waiting` says which
-    process holds the files when nothing could be planned, or why the planned work was not committed.
+    process holds the files when nothing could be planned, or why the planned work was not committed. `held` says which process holds the
+    files of nodes for which the last plan had no task; it is None when no process does.
     """
 
     table: TableIdentifier
@@ -69,6 +70,7 @@ class Compaction:
     failed: Mapping[TaskId, str] = field(default_factory=dict)
     waiting: str | None = None
     refused: frozenset[TaskId] = frozenset()
+    held: str | None = None
 
     @property
     def committed(self) -> tuple[str, ...]:
@@ -100,14 +102,18 @@ class _Done:
 
     listener: CompactionListener
     run_id: str | None = None
+    help_others: bool = False
     records: list[CompactionRecord] = field(default_factory=list)
     tasks: list[CompactionTask] = field(default_factory=list)
     failed: dict[TaskId, str] = field(default_factory=dict)
     plan: CompactionPlan | None = None
     waiting: str | None = None
+    held: str | None = None
 
     def add(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> None:
-        """Add a record, and those of its tasks that are not in `tasks` yet, and tell the listener."""
+        """Add a record and those of its tasks that are not in `tasks` yet, and tell the listener. A known record changes nothing."""
+        if any(record.record_id == told.record_id for told in self.records):
+            return
         known = {task.task_id for task in self.tasks}
         self.tasks += [task for task in tasks if task.task_id not in known]
         self.records.append(record)
@@ -168,13 +174,18 @@ class CompactTable:
         *,
         run_id: str | None = None,
         listener: CompactionListener = SILENT,
+        help_others: bool = False,
     ) -> Compaction:
-        """Refresh, plan, merge and commit a table now. Nodes whose tasks met a conflict are planned again, 3 times at most.
+        """Refresh, plan, merge and commit a table now. Nodes whose tasks met a conflict are planned again, 3 times at most. The same holds
+        for nodes whose tasks a newer plan replaced before they began.
+
+        With `help_others`, slots that find no waiting task of this compaction merge other tasks of the same queue until its own tasks
+        are merged. Whoever commits those tables when they are due commits these other tasks.
 
         When an error or an interrupt ends the compaction, its Pending tasks are canceled. The next command or tick commits the merged
         ones. Raises CommitStateUnknown when an earlier commit of the table may still land.
         """
-        done = _Done(listener, run_id)
+        done = _Done(listener, run_id, help_others)
         self._serve_tasks.release_expired()
         self._add_settled(done, table, self._commit_tables.settle(table))
         unknown = self._commit_tables.unknown(table)
@@ -207,7 +218,7 @@ class CompactTable:
 
     def _compact(self, table: TableIdentifier, request: PlanRequest, done: _Done) -> Compaction:
         if not request.force:
-            done.failed.update(self._drain_left(table, request, done.listener))
+            done.failed.update(self._drain_left(table, request, done))
         left = self._commit_left(table, done.run_id)
         self._add_settled(done, table, left.settled)
         if left.record is not None:
@@ -219,9 +230,10 @@ class CompactTable:
 
         in_rounds({table: request}, work)
         assert done.plan is not None
-        refused = frozenset(task_id for task_id in done.failed if self._is_refused(task_id))
+        # No attempt can ever merge these tasks.
+        refused = frozenset(task_id for task_id in done.failed if self._is_ended_by(task_id, EndReason.REFUSED))
         waiting = None if done.records else done.waiting
-        return Compaction(table, done.plan, tuple(done.records), tuple(done.tasks), done.failed, waiting, refused)
+        return Compaction(table, done.plan, tuple(done.records), tuple(done.tasks), done.failed, waiting, refused, done.held)
 
     def _round(self, table: TableIdentifier, request: PlanRequest, done: _Done) -> PlanRequest | None:
         """Plan, merge and commit once. Return the request for what must be planned again; None when there is nothing."""
@@ -229,32 +241,38 @@ class CompactTable:
         if done.plan is None or planned.tasks:
             done.plan = planned.plan
         if not planned.tasks:
-            done.waiting = self._held_elsewhere(table, request, planned.plan)
+            done.plan = done.plan.judged_again(planned.plan)
+            done.waiting = done.held = self._held_elsewhere(table, request, planned.plan)
             return None
         done.tasks += planned.tasks
         done.listener.planned(table, planned.tasks, planned.plan.reason.text)
+        done.failed.update(self._drain_own(planned.tasks, done))
         ids = [task.task_id for task in planned.tasks]
-        done.failed.update(self._drain_own(ids, done.listener))
         commit = self._commit_own(table, ids, done.run_id)
         self._add_settled(done, table, commit.settled)
-        # Another process that serves the queue may have committed them first.
-        records = [commit.record] if commit.record is not None else self._commit_tables.records_of(ids)
-        for record in records:
+        # Another process that serves the queue may have committed some of them, or all, before.
+        records = {record.record_id: record for record in self._commit_tables.records_of(ids)}
+        if commit.record is not None:
+            records[commit.record.record_id] = commit.record
+        for record in records.values():
             done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
+        if any(record.status is RecordStatus.UNKNOWN for record in records.values()):
+            return None
+        rejected = {task_id for record in records.values() for task_id in record.conflicts}
+        conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
+        # A newer plan took the files of these tasks before they began, so what was asked of their nodes is planned again.
+        gone = {task.task_id for task in planned.tasks if self._is_ended_by(task.task_id, EndReason.REPLACED)}
+        replaced = {task.work.node for task in planned.tasks if task.task_id in gone}
+        done.tasks = [task for task in done.tasks if task.task_id not in gone]
+        if conflicts:
+            return after_conflict(request, conflicts | replaced)
         if not records:
             done.waiting = commit.reason
-            taken = not done.failed and all(self._tasks.task(task_id).status is TaskStatus.CANCELED for task_id in ids)
-            # When a newer plan took the files of all tasks, the same request is planned again.
-            return request if taken else None
-        rejected = {task_id for record in records for task_id in record.conflicts}
-        conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
-        if not conflicts or any(record.status is RecordStatus.UNKNOWN for record in records):
-            return None
-        return after_conflict(request, conflicts)
+        return replace(request, nodes=frozenset(replaced)) if replaced else None
 
-    def _is_refused(self, task_id: TaskId) -> bool:
-        """Return whether the last attempt of the task found that no attempt can merge it. Any process may have made that attempt."""
-        return self._tasks.task(task_id).end_reason is EndReason.REFUSED
+    def _is_ended_by(self, task_id: TaskId, reason: EndReason) -> bool:
+        """Return whether the task, or its last attempt, ended for this reason. Any process may have ended it."""
+        return self._tasks.task(task_id).end_reason is reason
 
     def _add_settled(self, done: _Done, table: TableIdentifier, settled: Iterable[CompactionRecord]) -> None:
         """Add the settled records of this table whose commits turned out to have landed."""
@@ -288,7 +306,7 @@ class CompactTable:
         last = max(held, key=lambda holder: holder.expires_at)
         return held_in_words(last, f"merging {count_text(len(held), 'task')} of {table}") + "; run again after that"
 
-    def _drain_left(self, table: TableIdentifier, request: PlanRequest, listener: CompactionListener) -> dict[TaskId, str]:
+    def _drain_left(self, table: TableIdentifier, request: PlanRequest, done: _Done) -> dict[TaskId, str]:
         """Merge the waiting tasks that another process planned. Return why tasks failed, by task id.
 
         A tick may never come, and this compaction cannot plan the files of these tasks. The process that planned them waits for their
@@ -300,8 +318,8 @@ class CompactTable:
         left = [task for task in waiting if task in asked or task.work.group in groups]
         if not left or self._tables.state(table).paused:
             return {}
-        listener.planned(table, left, "planned before and not begun")
-        return self._drain_own([task.task_id for task in left], listener)
+        done.listener.planned(table, left, "planned before and not begun")
+        return self._drain_own(left, done)
 
     def _commit_left(self, table: TableIdentifier, run_id: str | None) -> Commit:
         """Commit the tasks that stayed Prepared because an earlier commit failed, for example on a full disk. A tick may never come."""
@@ -310,22 +328,23 @@ class CompactTable:
             return Commit(None, f"nothing is prepared on {table}")
         return self._commit_own(table, prepared, run_id)
 
-    def _drain_own(self, ids: Sequence[TaskId], listener: CompactionListener) -> dict[TaskId, str]:
+    def _drain_own(self, tasks: Sequence[CompactionTask], done: _Done) -> dict[TaskId, str]:
         """Merge these tasks, and wait for those that another process took. Return why tasks failed for good, by task id."""
-        owner = self._new_owner()
+        owner, ids = self._new_owner(), [task.task_id for task in tasks]
         failed: dict[TaskId, str] = {}
         while True:
             try:
-                drained = self._work_on_queue.drain(owner, task_ids=ids, listener=listener)
+                drained = self._drain(owner, tasks, done)
                 # A task to which the store denied access is canceled.
-                failed.update({each: why for each, why in drained.failed.items() if self._tasks.task(each).status is TaskStatus.CANCELED})
+                denied = [each for each in drained.failed if each in ids and self._tasks.task(each).status is TaskStatus.CANCELED]
+                failed.update({each: drained.failed[each] for each in denied})
             except CompactionError as error:
                 if not any(self._tasks.task(task_id).status is TaskStatus.PREPARED for task_id in ids):
                     raise
                 # The merge engine was lost. Tasks that are merged already are still committed.
                 failed.update(dict.fromkeys(self._tasks.cancel(ids, EndReason.GIVEN_UP, str(error), self._clock()), str(error)))
                 break
-            if not any(self._tasks.task(task_id).status in (TaskStatus.PENDING, TaskStatus.EXECUTING) for task_id in ids):
+            if self.worked_off(ids)():
                 break
             self._serve_tasks.release_expired()
             self._sleep(BUSY_WAIT_SECONDS)
@@ -333,6 +352,24 @@ class CompactTable:
         # A failed task with a record was merged, and a commit of another process rejected it. That is a conflict, not a failure.
         failures = [task for task in ended if task.status is TaskStatus.FAILED and task.record_id is None]
         return {**failed, **{task.task_id: task.reason or "" for task in failures}}
+
+    def _drain(self, owner: str, tasks: Sequence[CompactionTask], done: _Done) -> Drained:
+        """Merge these tasks, and beside them the tasks of others if `done` says so."""
+        ids = [task.task_id for task in tasks]
+        if not done.help_others:
+            return self._work_on_queue.drain(owner, task_ids=ids, listener=done.listener)
+        return self._work_on_queue.drain(owner, queue=tasks[0].queue, first=ids, until=self.worked_off(ids), listener=done.listener)
+
+    def worked_off(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:
+        """Return a function that says whether all these tasks are merged or have ended. It does not ask twice about one that has."""
+        left = list(task_ids)[::-1]
+
+        def are_worked_off() -> bool:
+            while left and self._tasks.task(left[-1]).status not in (TaskStatus.PENDING, TaskStatus.EXECUTING):
+                left.pop()
+            return not left
+
+        return are_worked_off
 
     def _commit_own(self, table: TableIdentifier, ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
         """Commit these tasks; None means all Prepared ones. While another process commits the table, wait, for a minute at most."""

@@ -8,6 +8,7 @@ This service, `compact_table` and `check_tables` are the only ones that call oth
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.conflict_rounds import Requests, after_conflict, in_rounds
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_tables import CommitTables
@@ -156,34 +158,45 @@ class TickTables:
     ) -> Mapping[TaskId, str]:
         """Plan the requested nodes (the request may be empty), then drain the queue as `drain` does. Return why tasks failed, by task id.
 
-        Nodes whose tasks a commit rejected are planned again. When a table cannot be planned, `listener` is told, and the others go on.
+        Slots take the tasks of the request first, and `until` ends the drain only when these are merged. The answer then names only
+        failures of these tasks; without a request it names those of all tasks. Nodes whose tasks a commit rejected, or a newer plan
+        replaced, are planned again. When a table cannot be planned, `listener` is told, and the others go on.
         """
         failed: dict[TaskId, str] = {}
 
         def work(requests: Requests) -> Requests:
+            own: list[CompactionTask] = []
             for table, request in requests.items():
                 try:
                     planned = self._compact_table.plan_nodes(table, request)
                 except CompactionError as error:
                     listener.not_planned(table, error)
                     continue
+                own += planned.tasks
                 listener.planned(table, planned.tasks, planned.plan.reason.text)
             records: list[CompactionRecord] = []
-            failed.update(self._drain(until, linger, None, run_id, listener, records).failed)
-            return {} if until() else self._rejected(asked, records)
+            ids = [task.task_id for task in own]
+            worked_off = self._compact_table.worked_off(ids)
+            drained = self._drain(lambda: worked_off() and until(), linger, None, run_id, listener, records, ids)
+            failed.update({each: why for each, why in drained.failed.items() if not asked or each in ids})
+            return {} if until() else self._to_plan_again(asked, own, records)
 
         in_rounds(asked, work)
         return failed
 
-    def _rejected(self, asked: Requests, records: Iterable[CompactionRecord]) -> Requests:
-        """Return the requested nodes whose tasks these commits rejected, as new requests."""
-        again: dict[TableIdentifier, PlanRequest] = {}
+    def _to_plan_again(self, asked: Requests, own: Sequence[CompactionTask], records: Iterable[CompactionRecord]) -> Requests:
+        """Return new requests for the requested nodes whose tasks these commits rejected, or a newer plan replaced."""
+        rejected: dict[TableIdentifier, set[TableNode]] = defaultdict(set)
         for record in records:
-            rejected = {self._tasks.task(task_id).work.node for task_id in record.conflicts}
-            request = asked.get(record.table)
-            nodes = rejected.intersection(request.nodes or ()) if request is not None else frozenset()
-            if request is not None and nodes:
-                again[record.table] = after_conflict(request, nodes)
+            rejected[record.table].update(self._tasks.task(task_id).work.node for task_id in record.conflicts)
+        for task in own:
+            if self._tasks.task(task.task_id).end_reason is EndReason.REPLACED:
+                rejected[task.table].add(task.work.node)
+        again: dict[TableIdentifier, PlanRequest] = {}
+        for table, request in asked.items():
+            nodes = rejected[table] if request.nodes is None else rejected[table] & request.nodes
+            if nodes:
+                again[table] = after_conflict(request, nodes)
         return again
 
     def drain(
@@ -196,7 +209,7 @@ class TickTables:
         listener: CompactionListener = SILENT,
     ) -> Drained:
         """Merge waiting tasks and commit tables that are due, until the queue has been empty for `linger`, or until `until()` is true."""
-        return self._drain(until, linger, queue, run_id, listener, [])
+        return self._drain(until, linger, queue, run_id, listener, [], ())
 
     def _drain(
         self,
@@ -206,8 +219,9 @@ class TickTables:
         run_id: str | None,
         listener: CompactionListener,
         records: list[CompactionRecord],
+        first: Sequence[TaskId],
     ) -> Drained:
-        """Do the same as `drain`, and add the records of its commits to `records`."""
+        """Do the same as `drain`, take the tasks of `first` before others, and add the records of the commits to `records`."""
         failures: list[Exception] = []
         looked_at: datetime | None = None
 
@@ -228,6 +242,7 @@ class TickTables:
         done = self._work_on_queue.drain(
             self._new_owner(),
             queue=queue,
+            first=first,
             until=lambda: bool(failures) or until(),
             linger=linger,
             meanwhile=keep_and_commit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
@@ -49,6 +49,11 @@ class CompactionPlan:
     predicted_files: int = 0
     predicted_delete_files: int = 0
     predicted_bytes: int = 0
+
+    def judged_again(self, later: CompactionPlan) -> CompactionPlan:
+        """This plan with the verdicts of a later one, on the nodes that the later one was asked about."""
+        newer = {verdict.node: verdict for verdict in later.verdicts if verdict.reason.code is not PlanReasonCode.NOT_REQUESTED}
+        return replace(self, verdicts=tuple(newer.get(verdict.node, verdict) for verdict in self.verdicts))
 
     @classmethod
     def empty(cls, code: PlanReasonCode, text: str) -> CompactionPlan:

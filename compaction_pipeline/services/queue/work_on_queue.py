@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 IDLE_WAIT_SECONDS = 0.5
 """A free slot waits this long before it looks at an empty queue again."""
 _POLLED_AMONG = 1_000
-"""When a drain is limited to some tasks, one poll names at most this many of them."""
+"""When a drain is limited to some tasks, or takes some first, one poll names at most this many of them."""
 
 
 @dataclass
@@ -66,6 +66,7 @@ class _Asked:
     owner: str
     queue: str | None
     task_ids: Sequence[TaskId] | None
+    first: Sequence[TaskId]
     until: Callable[[], bool]
     linger: timedelta
     meanwhile: Callable[[], None]
@@ -80,18 +81,21 @@ class _Drain:
         self.done = Drained()
         self.ends: SimpleQueue[_Ended | BaseException] = SimpleQueue()
         self.closed = threading.Event()
-        self._ids = None if asked.task_ids is None else dict.fromkeys(asked.task_ids)
+        self._any = asked.task_ids is None
+        self._ids = dict.fromkeys((*asked.first, *(asked.task_ids or ())))
         self._idle = [False] * slots
         self._idle_since: datetime | None = None
 
-    def wanted(self) -> Iterator[Sequence[TaskId] | None]:
-        """Yield the tasks that a poll may take, in batches; None means any task. Most polls find a task in the first batch."""
-        if self._ids is None:
-            yield None
-            return
-        ids = list(self._ids)
+    def wanted(self) -> Iterator[tuple[str | None, Sequence[TaskId] | None]]:
+        """Yield what a poll may take, in batches: a queue, where None means any, and tasks of it, where None means all.
+
+        Most polls find a task in the first batch. The tasks that go first are taken from any queue, because they may have been moved.
+        """
+        queue, ids = None if self._any else self.asked.queue, list(self._ids)
         for start in range(0, len(ids), _POLLED_AMONG):
-            yield ids[start : start + _POLLED_AMONG]
+            yield queue, ids[start : start + _POLLED_AMONG]
+        if self._any:
+            yield self.asked.queue, None
 
     def found(self, slot: int, something: bool) -> None:
         """Note whether a slot found a waiting task when it looked at the queue."""
@@ -101,7 +105,7 @@ class _Drain:
         """Count an attempt that ended, and tell the listener. This runs in the caller's thread."""
         done, task_id = self.done, ended.task.task_id
         done.polled += 1
-        if self._ids is not None and ended.status not in (TaskStatus.PENDING, None):
+        if ended.status not in (TaskStatus.PENDING, None):
             self._ids.pop(task_id, None)
         if ended.reason is not None:
             done.failed[task_id] = ended.reason
@@ -153,6 +157,7 @@ class WorkOnQueue:
         *,
         queue: str | None = None,
         task_ids: Sequence[TaskId] | None = None,
+        first: Sequence[TaskId] = (),
         until: Callable[[], bool] = lambda: False,
         linger: timedelta = timedelta(0),
         meanwhile: Callable[[], None] = lambda: None,
@@ -161,14 +166,15 @@ class WorkOnQueue:
         """Merge waiting tasks of all tables. Each slot takes the next task as soon as it is free.
 
         The drain ends when the queue has been empty for `linger`, or when `until()` is true; merges that have begun are finished first.
-        `task_ids` limits the drain to these tasks, and `queue` to the tasks of one queue. When an attempt fails and its task has retries
+        `task_ids` limits the drain to these tasks, and `queue` to the tasks of one queue. The tasks of `first` belong to the drain
+        whatever their queue is, and slots take others only while none of them waits. When an attempt fails and its task has retries
         left, the same drain takes the task again. The caller's thread calls `meanwhile` again and again beside the merges, and tells
         `listener` how attempts ended.
 
         When the engine does not start, its error is raised, and no task loses an attempt. After an error or an interrupt, all attempts
         of this `owner` are given back at once, and the owner can take no further task.
         """
-        asked = _Asked(owner, queue, task_ids, until, linger, meanwhile, listener or _Nobody())
+        asked = _Asked(owner, queue, task_ids, first, until, linger, meanwhile, listener or _Nobody())
         drain = _Drain(asked, self._task_slots)
         try:
             if self._task_slots == 1:
@@ -244,13 +250,12 @@ class WorkOnQueue:
 
     def _take(self, drain: _Drain, slot: int) -> Assignment | EndedAttempt | None:
         """Poll the next task for this drain. Return None when there is none now."""
-        asked = drain.asked
-        for ids in drain.wanted():
-            if not self._queue.waits(asked.queue, ids):
+        for queue, ids in drain.wanted():
+            if not self._queue.waits(queue, ids):
                 continue
             drain.found(slot, something=True)
             self._engine.ready()
-            taken = None if drain.closed.is_set() else self._queue.poll(asked.owner, asked.queue, ids)
+            taken = None if drain.closed.is_set() else self._queue.poll(drain.asked.owner, queue, ids)
             if taken is not None:
                 return taken
         drain.found(slot, something=False)
@@ -258,7 +263,7 @@ class WorkOnQueue:
 
     def _any_waits(self, drain: _Drain) -> bool:
         """Return whether a task waits. The engine is started only when one does."""
-        return any(self._queue.waits(drain.asked.queue, ids) for ids in drain.wanted())
+        return any(self._queue.waits(queue, ids) for queue, ids in drain.wanted())
 
     def _work(self, taken: Assignment | EndedAttempt) -> _Ended:
         """Merge a task and report it. A thread renews the attempt's lease meanwhile."""
