@@ -1,7 +1,6 @@
 """The op jobs. One run drains a whole queue, because even an empty run costs 3–5 s; a run for each task or node would cost too much."""
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
-from collections.abc import Mapping
 from datetime import timedelta
 
 import dagster as dg
@@ -9,56 +8,75 @@ from pydantic import Field
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.planning.conflict_rounds import Requests
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.draining import Ending, pool_wanted_by
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
 from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.report import RunReport
-from compaction_pipeline.defs.requests import nodes_by_table
+from compaction_pipeline.defs.requests import nodes_by_table, tables_named
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.work_metadata import planned_tasks
 
-Nodes = Mapping[TableIdentifier, Mapping[str, TableNode]]
-
 
 class CompactConfig(dg.Config):
-    """What to compact. Without `node_keys` the run plans nothing; it merges what the sensors planned."""
+    """What to compact. Without `tables` and `node_keys` the run plans nothing; it merges what the sensors planned."""
 
+    tables: list[str] = Field(
+        default_factory=list,
+        description="Plan all due nodes of these tables first. Write catalog.namespace.table, for example lake.shop.orders.",
+    )
     node_keys: list[str] = Field(
         default_factory=list,
         description="Plan these nodes first. They are partition keys of compacted_files; the table of the worst nodes shows them.",
     )
-    type: CompactionType | None = Field(default=None, description="MINOR, MAJOR or FULL for `node_keys`. Without it, triggers decide.")
-    force: bool = Field(
-        default=False, description="Ignore the thresholds for `node_keys`. Nodes that would not get better are still left alone."
+    type: CompactionType | None = Field(
+        default=None,
+        description=(
+            "What to do with the named nodes and tables. MINOR merges small files. MAJOR also rewrites files with many deleted rows and "
+            "joins undersized files. FULL rewrites all files. Without it, the triggers of each node decide."
+        ),
     )
-    dry_run: bool = Field(default=False, description="Only show what would be done, and why every other node is left alone.")
+    force: bool = Field(
+        default=False,
+        description="Ignore the thresholds for the named nodes and tables. Nodes that would not get better are still left alone.",
+    )
+    dry_run: bool = Field(
+        default=False,
+        description=(
+            "Only show what a run with this configuration would plan, and why every other node is left alone. The plan is in the run's log "
+            "and on the output of its step. Without names it shows every table."
+        ),
+    )
 
 
 @dg.op(
     pool=POOL,
-    description="Plans the named nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
+    description="Plans the named tables and nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
     out=dg.Out(dg.Nothing),
 )
 def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction) -> None:
-    """Plan the named nodes, drain the queue and commit the tables that are due. Log an event for each node and record."""
+    """Plan the named tables and nodes, drain the queue and commit the tables that are due. Log an event for each node and record."""
     services = compaction.services()
     report = RunReport(context, services)
+    whole = tables_named(config.tables, report.unknown)
     named = nodes_by_table(services, config.node_keys, report.unknown)
-    request = (config.type,) if config.type else None
+    types = (config.type,) if config.type else None
+    asked = {table: PlanRequest(types, frozenset(nodes.values()), config.force) for table, nodes in named.items()}
+    asked |= dict.fromkeys(whole, PlanRequest(types, None, config.force))
+    report.asked_for({**named, **{table: [name] for table, name in whole.items()}})
     if config.dry_run:
-        _explain(context, services, named, request, config.force)
+        everything = dict.fromkeys(services.read_tables.names(), PlanRequest(types, None, config.force))
+        _explain(context, services, asked if config.tables or config.node_keys else everything, report)
+        report.fail_if_anything_failed("the other plans are in the log")
         return
     services.tick_tables.keep()
     settings = services.settings
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), lambda: pool_wanted_by(context.instance, context.run.run_id))
-    report.asked_for(named)
     failed = services.tick_tables.compact_nodes(
-        {table: PlanRequest(request, frozenset(nodes.values()), config.force) for table, nodes in named.items()},
+        asked,
         until=ending.over,
         linger=timedelta(seconds=settings.linger_seconds),
         run_id=context.run.run_id,
@@ -69,22 +87,19 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     report.close()
 
 
-def _explain(
-    context: dg.OpExecutionContext, services: Services, named: Nodes, types: tuple[CompactionType, ...] | None, force: bool
-) -> None:
+def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests, report: RunReport) -> None:
     """Log the plan that a run would carry out, and put it on the step's output."""
-    tables_of = named or {table: {} for table in services.read_tables.names()}
     metadata: dict[str, dg.MetadataValue] = {}
-    for table, nodes in tables_of.items():
-        request = PlanRequest(types, frozenset(nodes.values()) or None, force)
+    for table, request in asked.items():
         try:
             plan = services.compact_table.explain(table, request)
         except CompactionError as error:
             context.log.warning(f"dry run, {table}: {error}")
+            report.not_planned(table, error)
             continue
         context.log.info(f"dry run, {table}: {count_text(len(plan.tasks), 'task')}; {plan.reason.text}")
         for verdict in plan.verdicts:
-            if not nodes or verdict.node in nodes.values():
+            if request.nodes is None or verdict.node in request.nodes:
                 context.log.info(
                     f"dry run, {table} {verdict.node}: {verdict.type.value if verdict.type else 'left alone'}; {verdict.reason.text}"
                 )
@@ -98,7 +113,8 @@ def _explain(
     tags={"compaction/group": GROUP},
     description=(
         "Merges what the sensors planned, and commits the tables that are due. It ends when the queue has been empty for a while, when its "
-        "time is up, or when a queued run wants its pool. With `node_keys` it plans these nodes first. `dry_run` only shows the plan."
+        "time is up, or when a queued run wants its pool. With `tables` or `node_keys` it plans these first, and does not end before they "
+        "are merged. `dry_run` only shows the plan."
     ),
 )
 def compact_job() -> None:

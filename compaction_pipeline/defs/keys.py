@@ -24,6 +24,8 @@ OUR_ASSETS = frozenset({DELTA_FILES, TABLE_HEALTH, COMPACTED_FILES, COMPACTION_R
 COMPACT_JOB = "compact_job"
 COMMIT_JOB = "commit_job"
 CHECKS_JOB = "compaction_checks_job"
+PAUSE_JOB = "pause_job"
+RESUME_JOB = "resume_job"
 RETIRE_JOB = "compaction_retire_job"
 
 GROUP = "compaction"

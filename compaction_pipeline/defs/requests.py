@@ -1,4 +1,4 @@
-"""Finds the nodes and tables for the partition keys that a person or a run's config names."""
+"""Finds the nodes and tables for the names that a person writes into a run's config, or chooses as partitions."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def _node(services: Services, key: str) -> tuple[TableIdentifier, TableNode]:
         # A person may name a node of a table that was never read.
         services.compact_table.refresh(parsed.table)
         return services.read_tables.node(key)
+
+
+def tables_named(names: Iterable[str], unknown: Callable[[str, str], None]) -> Mapping[TableIdentifier, str]:
+    """The tables of these names, such as `lake.shop.orders`. Calls `unknown(name, reason)` for each text that is no name of a table."""
+    found: dict[TableIdentifier, str] = {}
+    for name in names:
+        try:
+            found[TableIdentifier.parse(name)] = name
+        except CompactionError as error:
+            unknown(name, str(error))
+    return found
 
 
 def table_named(services: Services, key: str) -> TableIdentifier:

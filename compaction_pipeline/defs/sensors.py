@@ -19,6 +19,7 @@ from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events, next_keys, untold
 from compaction_pipeline.defs.health_metadata import status_metadata
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_HEALTH
+from compaction_pipeline.defs.launch_links import launch_metadata
 from compaction_pipeline.defs.mirror import page_of
 from compaction_pipeline.defs.partitions import needs_care, new_nodes, new_tables, table_nodes
 from compaction_pipeline.defs.resources import Compaction
@@ -130,7 +131,7 @@ def _health(context: dg.SensorEvaluationContext, status: Status) -> dict[str, dg
     origin = context.code_location_origin
     # The page of an asset lists no op jobs, so a link leads to ours.
     job = {"compact_job": dg.MetadataValue.job(COMPACT_JOB, origin.location_name)} if origin is not None else {}
-    return {**status_metadata(status), **job}
+    return {**launch_metadata(context, status), **status_metadata(status), **job}
 
 
 @dg.sensor(

@@ -12,13 +12,14 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
 from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, TABLE_HEALTH
 from compaction_pipeline.defs.retire import carried_keys
+from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline_tests.defs.lake import Lake, key
 from compaction_pipeline_tests.opened import OpenedServices
 
@@ -200,6 +201,41 @@ def test_named_nodes_are_planned_and_others_left_alone(lake: Lake, instance: dg.
     assert run(instance, "compact_job", node_keys=[key(2)], type="FULL", force=True).success
     assert [event.partition for event in events(instance, COMPACTED_FILES)] == [key(2)]
     assert lake.files() == 6
+
+
+def test_a_named_table_is_planned_by_its_thresholds(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "compact_job", tables=["lake.shop.orders"]).success
+    assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
+    assert lake.files() == 3
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_names_that_fit_nothing_fail_a_run_of_compact_job(lake: Lake, instance: dg.DagsterInstance, dry_run: bool) -> None:
+    result = run(instance, "compact_job", tables=["orders", "lake.shop.nowhere"], node_keys=["nothing"], dry_run=dry_run)
+    assert not result.success
+    assert failure(result).startswith("3 failed")
+    assert lake.files() == 9
+
+
+def test_a_launch_merges_what_a_sensor_planned_anew_meanwhile(
+    lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete, planned = ServeTasks.complete, []
+
+    def planning(queue: ServeTasks, task: CompactionTask, result: MergeResult) -> TaskStatus:
+        # A writer and a sensor come in while the first of two launched nodes is merged.
+        if not planned:
+            day = 3 - int(str(task.work.node)[-1])
+            lake.append_small_files(day, 4)
+            services.compact_table.refresh(Lake.identifier)
+            planned.append(services.plan_tables.plan(Lake.identifier).plan.replaces)
+        return complete(queue, task, result)
+
+    monkeypatch.setattr(ServeTasks, "complete", planning)
+    assert launch(instance, COMPACTED_FILES, key(1), key(2)).success
+    assert [len(replaced) for replaced in planned] == [1]
+    assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
+    assert lake.files() == 3
 
 
 def test_a_dry_run_shows_the_plan_and_does_nothing(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:

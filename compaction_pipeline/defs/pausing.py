@@ -1,0 +1,78 @@
+"""The jobs that leave tables alone for a while, and that take them up again. They do what the commands `pause` and `resume` do."""
+
+# This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
+from collections.abc import Callable
+
+import dagster as dg
+from pydantic import Field
+
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import count_text
+from compaction_pipeline.defs.keys import GROUP, PAUSE_JOB, RESUME_JOB
+from compaction_pipeline.defs.report import RunReport
+from compaction_pipeline.defs.requests import tables_named
+from compaction_pipeline.defs.resources import Compaction
+
+
+class PauseConfig(dg.Config):
+    """Which tables to pause or to resume."""
+
+    tables: list[str] = Field(
+        default_factory=list,
+        description="Names of tables, written as catalog.namespace.table, for example lake.shop.orders. Without a name, it is every table.",
+    )
+
+
+@dg.op(description="Leaves the named tables alone, or every table.", out=dg.Out(dg.Nothing))
+def pause(context: dg.OpExecutionContext, config: PauseConfig, compaction: Compaction) -> None:
+    """Pause these tables, or every table."""
+    _switch(context, config, compaction, compaction.services().pause_tables.pause, "paused")
+
+
+@dg.op(description="Looks after the named paused tables again, or after all of them.", out=dg.Out(dg.Nothing))
+def resume(context: dg.OpExecutionContext, config: PauseConfig, compaction: Compaction) -> None:
+    """Resume these tables, or every table."""
+    _switch(context, config, compaction, compaction.services().pause_tables.resume, "resumed")
+
+
+def _switch(
+    context: dg.OpExecutionContext,
+    config: PauseConfig,
+    compaction: Compaction,
+    switch: Callable[[TableIdentifier | None], int],
+    word: str,
+) -> None:
+    """Pause or resume the tables of this configuration. When a name fits no table, the others are switched, and then the run fails."""
+    report = RunReport(context, compaction.services())
+    if not config.tables:
+        context.log.info(f"all tables {word}; {count_text(switch(None), 'table')} changed")
+    for table, name in tables_named(config.tables, report.unknown).items():
+        try:
+            context.log.info(f"{table} {word}" if switch(table) else f"{table} was {word} before; nothing changed")
+        except CompactionError as error:
+            report.not_done([name], error)
+    report.fail_if_anything_failed(f"the rest is {word}")
+
+
+@dg.job(
+    name=PAUSE_JOB,
+    executor_def=dg.in_process_executor,
+    tags={"compaction/group": GROUP},
+    description=(
+        "Leaves the tables that its configuration names alone, or every table. Paused tables are still measured, but nothing is planned "
+        "for them. Tasks that run now are finished. `resume_job` ends the pause."
+    ),
+)
+def pause_job() -> None:
+    pause()
+
+
+@dg.job(
+    name=RESUME_JOB,
+    executor_def=dg.in_process_executor,
+    tags={"compaction/group": GROUP},
+    description="Looks after paused tables again: those that its configuration names, or all of them. The next tick plans what is due.",
+)
+def resume_job() -> None:
+    resume()

@@ -1,0 +1,88 @@
+"""The links to the launchpad: where they lead, and which configuration they fill in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.defs.jobs import CompactConfig
+from compaction_pipeline.defs.launch_links import MOST_CHARACTERS, Place, compact_nodes_link, compact_table_link, links_in_markdown
+from compaction_pipeline_tests.defs.values import overview
+
+HERE = Place("compaction_pipeline", "__repository__")
+
+
+def config_of(link: str) -> dict[str, Any]:
+    """The configuration of the job's op that a link fills in. It is one that the op accepts."""
+    (text,) = parse_qs(urlsplit(link).query, strict_parsing=True)["config"]
+    config: dict[str, Any] = yaml.safe_load(text)["ops"]["compact"]["config"]
+    CompactConfig(**config)
+    return config
+
+
+def table(name: str, health: HealthStatus = HealthStatus.DUE, small_files: int = 3) -> TableOverview:
+    metrics = NodeMetrics(data_files=small_files, small_data_files=small_files)
+    return TableOverview(TableIdentifier("lake", ("shop",), name), 2, metrics, health, "due")
+
+
+def links(nodes: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> list[str]:
+    return links_in_markdown(HERE, nodes, tables).splitlines()
+
+
+def test_the_link_of_nodes_names_their_keys_and_ignores_thresholds() -> None:
+    nodes = [overview(1), overview(2)]
+    link, number = compact_nodes_link(HERE, nodes)
+    assert urlsplit(link).path == "/locations/compaction_pipeline/jobs/compact_job/playground/setup"
+    assert number == 2
+    assert config_of(link) == {"type": "MAJOR", "force": True, "node_keys": [node.key for node in nodes]}
+
+
+def test_the_link_of_a_table_names_the_table() -> None:
+    assert config_of(compact_table_link(HERE, table("orders"))) == {"tables": ["lake.shop.orders"]}
+
+
+@pytest.mark.parametrize("name", ["a b", "a&b=c", "täglich", 'quote"d', "back\\slash", "50%", "yes", "# no comment"])
+def test_any_name_survives_the_address_and_the_yaml(name: str) -> None:
+    assert config_of(compact_table_link(HERE, table(name))) == {"tables": [f"lake.shop.{name}"]}
+
+
+def test_a_named_repository_is_part_of_the_address() -> None:
+    assert Place("data platform", "ours").path == "/locations/ours%40data%20platform"
+
+
+def test_a_link_never_gets_too_long_and_says_how_many_nodes_it_has() -> None:
+    nodes = [overview(number, table=TableIdentifier("lake", ("shop",), "t" * 400)) for number in range(1, 26)]
+    link, number = compact_nodes_link(HERE, nodes)
+    assert len(link) <= MOST_CHARACTERS
+    assert config_of(link)["node_keys"] == [node.key for node in nodes[:number]]
+    assert 10 < number < 25
+
+
+def test_healthy_tables_and_nodes_that_cannot_gain_get_no_link() -> None:
+    alone = overview(3, data_files=1, small_data_files=1)
+    refused = overview(4, HealthStatus.REFUSED)
+    healthy, due, worse = table("healthy", HealthStatus.HEALTHY), table("due"), table("worse", small_files=9)
+    nodes, first, second = links([overview(1), alone, refused], [healthy, due, worse])
+    assert "Compact the worst 1 node now" in nodes
+    assert config_of(nodes.partition("](")[2].partition(")")[0])["node_keys"] == [overview(1).key]
+    assert "Compact what is due in lake.shop.worse" in first
+    assert "Compact what is due in lake.shop.due" in second
+    assert links([alone], [healthy]) == []
+
+
+def test_a_node_below_its_thresholds_gets_a_link_too() -> None:
+    (line,) = links([overview(1, HealthStatus.HEALTHY)], [])
+    assert config_of(line.partition("](")[2].partition(")")[0])["node_keys"] == [overview(1).key]
+
+
+def test_a_name_does_not_break_out_of_the_markdown() -> None:
+    (line,) = links([], [table("a](http://elsewhere) [b_c")])
+    assert r"a\](http://elsewhere) \[b\_c](/locations" in line
