@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.read_status import ReadStatus
     from compaction_pipeline.services.insight.read_tables import ReadTables
     from compaction_pipeline.services.insight.read_tasks import ReadTasks
+    from compaction_pipeline.services.insight.watch_files import WatchFiles
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
     from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
@@ -132,22 +133,17 @@ def undisturbed() -> Iterator[None]:
 
 
 def upgrade_state_database(settings: Settings) -> bool:
-    """Bring the schema of the state database to this program's version. Returns False if it already had this version.
-
-    Raises ConfigError and StorageUnavailable.
-    """
+    """Bring the schema of the state database to this program's version; False if it had it. Raises ConfigError, StorageUnavailable."""
     stores = _open_state_database(settings, upgrade=True)
     stores.close()
     return stores.upgraded
 
 
 def _open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
-    """Open the state database that the settings name.
-
-    Only the folder of the default database is created. If a person misspells a folder, it must not be created.
-    """
+    """Open the state database that the settings name."""
     from compaction_pipeline.storage.stores import open_stores
 
+    # Only the folder of the default database is created: if a person misspells a folder, it must not be created.
     return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url)
 
 
@@ -383,6 +379,12 @@ class Services:
         from compaction_pipeline.services.insight.read_tasks import ReadTasks
 
         return ReadTasks(self._stores.tasks)
+
+    @cached_property
+    def watch_files(self) -> WatchFiles:
+        from compaction_pipeline.services.insight.watch_files import WatchFiles
+
+        return WatchFiles(self._stores.history, self._stores.records, self.clock)
 
     @cached_property
     def mirror_records(self) -> MirrorRecords:

@@ -15,6 +15,7 @@ from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import ConfigError, IllegalTransition, NotFoundError, StaleAttempt
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict
+from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.planning.table_planning import TablePlanning
@@ -85,7 +86,19 @@ def fake_stores() -> Stores:
         FakeTaskStore(state),
         FakeRecordStore(state),
         FakeLeaseStore(state),
+        FakeHistoryStore(),
     )
+
+
+class FakeHistoryStore:
+    def __init__(self) -> None:
+        self._points: tuple[FilesPoint, ...] = ()
+
+    def points(self) -> Sequence[FilesPoint]:
+        return self._points
+
+    def replace(self, points: Sequence[FilesPoint]) -> None:
+        self._points = tuple(sorted(points, key=lambda point: point.at))
 
 
 class FakeCatalogStore:
@@ -551,6 +564,12 @@ class FakeRecordStore:
         newest = sorted(self._state.records.values(), key=lambda record: (record.created_at, record.record_id), reverse=True)
         found = [record for record in newest if table in (None, record.table) and not (unsettled and _is_ended(record))]
         return tuple(found[:limit])
+
+    def merged_away(self) -> Mapping[TableIdentifier, int]:
+        totals: dict[TableIdentifier, int] = {}
+        for record in self._state.records.values():
+            totals[record.table] = totals.get(record.table, 0) + record.merged_away
+        return totals
 
     def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
         oldest = reversed(self.records())

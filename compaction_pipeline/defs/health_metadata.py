@@ -47,10 +47,10 @@ def node_metadata(node: NodeOverview) -> dict[str, dg.MetadataValue]:
 WORST_NODES = (
     ("table", "string", "catalog.namespace.table"),
     ("node", "string", "partition values"),
+    ("reason", "string", "why; the partition of the node in delta_files has the whole text"),
     ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY"),
     ("small_files", "int", "small data files and small delete files"),
     ("files", "int", "files that a reader of the node opens"),
-    ("reason", "string", "why; the partition of the node in delta_files has the whole text"),
     ("delete_files", "int", "position and equality delete files"),
     ("fragmentation", "float", "small files / files"),
     ("data_mb", "float", "size of the data files in MB"),

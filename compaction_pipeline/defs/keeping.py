@@ -6,7 +6,7 @@ import dagster as dg
 
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.health_metadata import status_metadata
+from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS, TABLE_HEALTH
 from compaction_pipeline.defs.partitions import new_tables
 from compaction_pipeline.defs.resources import Compaction
@@ -59,10 +59,11 @@ def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) 
     services = compaction.services()
     services.tick_tables.keep()
     reason = context.failure_event.message or "the run gave no reason"
+    status = services.read_status.status()
     metadata = {
         "failed_run": dg.MetadataValue.dagster_run(run.run_id),
         "failed_reason": dg.MetadataValue.text(reason),
-        **status_metadata(services.read_status.status()),
+        **health_page(status, services.watch_files.history(status.tables), None),
     }
     context.instance.report_runless_asset_event(
         dg.AssetMaterialization(TABLE_HEALTH, description=f"{run.job_name} failed", metadata=metadata)

@@ -17,6 +17,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node import node_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
+from compaction_pipeline.defs.page_links import node_links
 from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 
@@ -77,6 +78,6 @@ def node_events(record: CompactionRecord, tasks: Sequence[CompactionTask]) -> li
         if task.task_id in committed:
             by_node[node_key(task.table, task.work.node)].append(task)
     return [
-        dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata=merged_metadata(of_node, record))
+        dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata={**merged_metadata(of_node, record), **node_links(key, record)})
         for key, of_node in sorted(by_node.items())
     ]

@@ -23,9 +23,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text, duration_text
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
-from compaction_pipeline.defs.health_metadata import status_metadata
+from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
-from compaction_pipeline.defs.launch_links import launch_metadata
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
@@ -141,9 +140,7 @@ class RunReport(CompactionListener):
         """Tell how everything stands after this run, and fail the run if anything in it failed."""
         for table in {record.table: None for record in self._records if record.committed_task_ids}:
             self._look_again(table)
-        status = self._services.read_status.status()
-        metadata = {**launch_metadata(self._context, status), **status_metadata(status)}
-        self._context.log_event(dg.AssetMaterialization(TABLE_HEALTH, metadata=metadata))
+        self._context.log_event(self._health())
         self._evaluate()
         self.fail_if_anything_failed()
 
@@ -157,6 +154,11 @@ class RunReport(CompactionListener):
                 metadata={"failed": table_of(rows, (("what", "string", "node, task or table"), ("reason", "string", "why")))},
                 allow_retries=False,
             )
+
+    def _health(self) -> dg.AssetMaterialization:
+        status = self._services.read_status.status()
+        history = self._services.watch_files.history(status.tables)
+        return dg.AssetMaterialization(TABLE_HEALTH, metadata=health_page(status, history, self._context))
 
     def _evaluate(self) -> None:
         """Evaluate the checks again, because the UI ignores evaluations that are older than a materialization.

@@ -17,9 +17,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events, next_keys, untold
-from compaction_pipeline.defs.health_metadata import status_metadata
+from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_HEALTH
-from compaction_pipeline.defs.launch_links import launch_metadata
 from compaction_pipeline.defs.mirror import page_of
 from compaction_pipeline.defs.partitions import needs_care, new_nodes, new_tables, table_nodes
 from compaction_pipeline.defs.resources import Compaction
@@ -90,13 +89,15 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
     order = _from(cursor.get("table"), services.plan_tables.worth_planning())
     planned = services.tick_tables.plan_due(order, BUDGET * 0.8)
     status = services.read_status.status()
+    history = services.watch_files.note(status.tables)
     fingerprint = status_fingerprint(status)
     serving = active_run(context.instance, COMPACT_JOB)
     wants_run = bool(status.queue.pending) and serving is None
     new = new_nodes(context.instance, (node.key for node in status.needing if needs_care(node)))
     looked_at, events = _overlooked(context.instance, status, new, cursor.get("node", ""))
     if fingerprint != cursor.get("health"):
-        events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why_no_run(status, serving), metadata=_health(context, status)))
+        metadata = {**health_page(status, history, context), **_link_to_job(context)}
+        events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why_no_run(status, serving), metadata=metadata))
     place = {"table": str(order[len(planned) % len(order)]) if order else None, "health": fingerprint, "node": looked_at}
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
@@ -127,11 +128,10 @@ def _from(start: str | None, names: Sequence[TableIdentifier]) -> list[TableIden
     return [*names[first:], *names[:first]]
 
 
-def _health(context: dg.SensorEvaluationContext, status: Status) -> dict[str, dg.MetadataValue]:
+def _link_to_job(context: dg.SensorEvaluationContext) -> dict[str, dg.MetadataValue]:
     origin = context.code_location_origin
     # The page of an asset lists no op jobs, so a link leads to ours.
-    job = {"compact_job": dg.MetadataValue.job(COMPACT_JOB, origin.location_name)} if origin is not None else {}
-    return {**launch_metadata(context, status), **status_metadata(status), **job}
+    return {"compact_job": dg.MetadataValue.job(COMPACT_JOB, origin.location_name)} if origin is not None else {}
 
 
 @dg.sensor(

@@ -11,15 +11,22 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.insight.node_change import before_and_after
+from compaction_pipeline.core.insight.pictures import FileGroup, before_after
 from compaction_pipeline.core.queue.task import CompactionTask, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.defs.metadata import megabytes, table_of
+from compaction_pipeline.defs.page_links import record_links
 
 
 def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """All figures of one commit, for a materialization of `compaction_records`."""
     figures = record.figures
+    before = FileGroup(figures.files_before, figures.delete_files_before, figures.bytes_before)
+    after = FileGroup(figures.files_after, figures.delete_files_after, figures.bytes_after)
     metadata: dict[str, dg.MetadataValue] = {
+        "before_after": dg.MetadataValue.md(before_after(before, after)),
+        **record_links(record),
         "record": dg.MetadataValue.text(record.record_id),
         "table": dg.MetadataValue.text(str(record.table)),
         "types": dg.MetadataValue.text(", ".join(sorted({type.value for type in record.types})) or "none"),
@@ -73,6 +80,7 @@ def merged_metadata(tasks: Iterable[CompactionTask], record: CompactionRecord) -
     results = [task.result for task in tasks if task.result is not None]
     outputs = [output for result in results for output in result.outputs]
     return {
+        "before_after": dg.MetadataValue.md(before_after(*before_and_after(tasks))),
         "table": dg.MetadataValue.text(str(record.table)),
         "node": dg.MetadataValue.text(str(tasks[0].work.node) if tasks else "unknown: its tasks have expired"),
         "types": dg.MetadataValue.text(", ".join(sorted({task.work.type.value for task in tasks})) or "none"),

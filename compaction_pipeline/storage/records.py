@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Engine, delete, func, select, update
@@ -13,6 +13,7 @@ from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, reading, upsert, writing
+from compaction_pipeline.storage.table_rows import identifier_of
 
 UNSETTLED = (RecordStatus.OPEN, RecordStatus.UNKNOWN)
 ENDED = (RecordStatus.COMMITTED, RecordStatus.FAILED)
@@ -32,6 +33,7 @@ class SqlRecordStore:
             "status": record.status,
             "created_at": record.created_at,
             "ended_at": record.ended_at,
+            "merged_away": record.merged_away,
             "value": record,
         }
         with writing(self._engine) as connection:
@@ -60,6 +62,12 @@ class SqlRecordStore:
             query = query.limit(limit)
         with reading(self._engine) as connection:
             return tuple(connection.execute(query).scalars())
+
+    def merged_away(self) -> Mapping[TableIdentifier, int]:
+        query = select(_record.identifier, func.sum(_record.merged_away)).group_by(_record.identifier)
+        with reading(self._engine) as connection:
+            # PostgreSQL returns sums as decimals.
+            return {identifier_of(identifier): int(total) for identifier, total in connection.execute(query)}
 
     def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
         query = select(_record.value).where(_record.status.in_(ENDED), _record.mirrored.is_(False))

@@ -228,11 +228,24 @@ record = Table(
     Column("ended_at", Moment),
     Column("mirrored", Boolean, nullable=False),
     Column("value", Json(CompactionRecord), nullable=False),
+    # By how many files a landed commit has made its table smaller.
+    Column("merged_away", Integer, nullable=False, server_default="0"),
+    # Every tick adds up the files that were merged away. The index holds all that this needs, so no record is read.
+    Index("compaction_record_merged_away", "identifier", "merged_away"),
     # Pages show the history newest first, of one table or of all tables.
     Index("compaction_record_identifier", "identifier", "created_at"),
     Index("compaction_record_created_at", "created_at"),
     # Every tick asks for the few records that are unsettled or not mirrored.
     Index("compaction_record_status", "status", "mirrored"),
+)
+
+history = Table(
+    "compaction_history",
+    metadata,
+    # One row for each point of the history of all tables' files, a few hundred in all (see `core/insight/files_over_time.py`).
+    Column("at", Moment, primary_key=True),
+    Column("files", BigInteger, nullable=False),
+    Column("merged_away", BigInteger, nullable=False),
 )
 
 lease = Table(

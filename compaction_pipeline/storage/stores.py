@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
-from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.queue.ports import TaskStore
@@ -15,6 +15,7 @@ from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.commits import SqlCommitsStore
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.files import SqlFileStore
+from compaction_pipeline.storage.history import SqlHistoryStore
 from compaction_pipeline.storage.index import SqlIndexStore
 from compaction_pipeline.storage.leases import SqlLeaseStore
 from compaction_pipeline.storage.migrations import migrate
@@ -39,6 +40,7 @@ class Stores:
     tasks: TaskStore
     records: RecordStore
     leases: LeaseStore
+    history: HistoryStore
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
 
@@ -63,6 +65,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlTaskStore(engine),
         SqlRecordStore(engine),
         SqlLeaseStore(engine),
+        SqlHistoryStore(engine),
         engine.dispose,
         upgraded,
     )

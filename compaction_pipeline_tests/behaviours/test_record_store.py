@@ -74,3 +74,14 @@ def test_a_record_expires_by_its_end_and_not_while_it_is_kept(stores: Stores) ->
         stores.records.save(value)
     assert stores.records.expire(NOW + timedelta(minutes=9), ["r1", "r3"]) == 2
     assert sorted(value.record_id for value in stores.records.records()) == ["r1", "r3"]
+
+
+def test_the_files_that_landed_commits_merged_away_are_added_up_for_each_table(stores: Stores) -> None:
+    figures = CommitFigures(files_before=30, files_after=3, delete_files_before=4, delete_files_after=1)
+    stores.records.save(record("r1", RecordStatus.OPEN))
+    for value in (record("r1", figures=figures), record("r2", figures=figures), record("r3", RecordStatus.FAILED, figures=figures)):
+        stores.records.save(value)
+    stores.records.save(record("r4", figures=CommitFigures(files_before=2, files_after=1), table=OTHER))
+    assert stores.records.merged_away() == {TABLE: 60, OTHER: 1}
+    stores.records.expire(NOW + timedelta(days=1), ["r1"])
+    assert stores.records.merged_away() == {TABLE: 30}

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import Boolean, Engine, bindparam, text
 
-from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord, RecordStatus
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
@@ -27,7 +27,6 @@ from compaction_pipeline.storage.columns import Moment
 from compaction_pipeline.storage.engine import open_state, writing
 from compaction_pipeline.storage.files import SqlFileStore
 from compaction_pipeline.storage.migrations import migrate
-from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline_tests.behaviours.example_tasks import example, prepared
@@ -139,7 +138,34 @@ def at_work(engine: Engine) -> None:
         tasks.complete(prepared(polled), NOW)
     tasks.poll(None, "me", NOW, timedelta(minutes=1), ["executing"])
     tasks.claim(table, RecordId("r1"), ["claimed"])
-    SqlRecordStore(engine).save(CompactionRecord(RecordId("r1"), table, RecordStatus.OPEN, NOW, (TaskId("claimed"),)))
+    save_record(engine, CompactionRecord(RecordId("r1"), table, RecordStatus.OPEN, NOW, (TaskId("claimed"),)))
+
+
+def save_record(engine: Engine, record: CompactionRecord) -> None:
+    """Insert a record as the versions before 0008 did."""
+    values = {
+        "id": record.record_id,
+        "identifier": str(record.table),
+        "status": record.status.value,
+        "value": TypeAdapter(CompactionRecord).dump_json(record).decode(),
+    }
+    statement = text(
+        "INSERT INTO compaction_record (record_id, identifier, status, created_at, mirrored, value) "
+        "VALUES (:id, :identifier, :status, :at, :mirrored, :value)"
+    ).bindparams(bindparam("at", NOW, Moment), bindparam("mirrored", False, Boolean))
+    with writing(engine) as connection:
+        connection.execute(statement, values)
+
+
+def test_records_of_older_versions_say_how_many_files_they_merged_away(state_url: str) -> None:
+    engine = old_state(state_url)
+    figures = CommitFigures(files_before=30, files_after=3, delete_files_before=4)
+    for number in range(3):
+        save_record(
+            engine, CompactionRecord(RecordId(f"c{number}"), named("whole"), RecordStatus.COMMITTED, NOW, (TaskId("t"),), figures=figures)
+        )
+    save_record(engine, CompactionRecord(RecordId("failed"), named("whole"), RecordStatus.FAILED, NOW, (TaskId("t"),), figures=figures))
+    assert open_stores(state_url, upgrade=True).records.merged_away() == {named("whole"): 93}
 
 
 def test_every_table_means_the_same_after_the_upgrade(state_url: str) -> None:

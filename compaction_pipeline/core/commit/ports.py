@@ -111,6 +111,9 @@ class RecordStore(Protocol):
     ) -> Sequence[CompactionRecord]:
         """Return the records, or those of a table, newest first, at most `limit`. With `unsettled` only OPEN and UNKNOWN ones."""
 
+    def merged_away(self) -> Mapping[TableIdentifier, int]:
+        """Return, for each table with records, the sum of `CompactionRecord.merged_away` over the records that are kept."""
+
     def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
         """Return ended records that Dagster has not been told about, oldest first, at most `limit`."""
 

@@ -91,6 +91,14 @@ class CompactionRecord:
     failed: Mapping[TaskId, str] = field(default_factory=dict)
 
     @property
+    def merged_away(self) -> int:
+        """By how many files, data and delete files together, this commit has made its table smaller. It is 0 unless the commit landed."""
+        if self.status is not RecordStatus.COMMITTED:
+            return 0
+        figures = self.figures
+        return figures.files_before + figures.delete_files_before - figures.files_after - figures.delete_files_after
+
+    @property
     def left_out(self) -> str | None:
         """How many tasks of the record's plans did not land, with the first reason of each kind; None when all landed."""
         parts = [

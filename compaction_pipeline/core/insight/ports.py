@@ -1,4 +1,4 @@
-"""What use cases read about tables and nodes, whichever service wrote it."""
+"""What use cases read about tables and nodes, whichever service wrote it, and the history that one of them keeps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -28,3 +29,13 @@ class TableReader(Protocol):
 
     def node(self, key: str) -> NodeState:
         """Return the node with this node key, which may be shortened (see `node_key`). Raises NotFoundError when it is unknown."""
+
+
+class HistoryStore(Protocol):
+    """The stored history of all tables' files."""
+
+    def points(self) -> Sequence[FilesPoint]:
+        """Return the points, oldest first."""
+
+    def replace(self, points: Sequence[FilesPoint]) -> None:
+        """Store these points instead of all others, in one transaction. No two of them have the same time."""

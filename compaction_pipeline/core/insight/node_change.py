@@ -1,0 +1,31 @@
+"""The files that a reader of compacted rows opened before, and the files that it opens now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from compaction_pipeline.core.insight.pictures import FileGroup
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+
+
+def before_and_after(tasks: Sequence[CompactionTask]) -> tuple[FileGroup, FileGroup]:
+    """The files of these committed tasks before and after. A delete file that applies to inputs of several tasks counts once."""
+    inputs = [file for task in tasks for file in task.work.inputs]
+    deletes = {file.path: file for task in tasks for file in task.work.deletes}
+    data: list[LiveFile | OutputFile] = []
+    kept: dict[str, LiveFile | OutputFile] = {}
+    for task in tasks:
+        outputs = task.result.outputs if task.result is not None else ()
+        data += [output for output in outputs if output.content is FileContent.DATA]
+        kept |= {output.path: output for output in outputs if output.content is not FileContent.DATA}
+        if task.work.action is TaskAction.CONVERT:
+            # The data files stay, and new position deletes replace some of the deletes.
+            data += task.work.inputs
+            kept |= {file.path: file for file in task.work.deletes if file.path not in task.work.converts}
+    return _group(inputs, deletes.values()), _group(data, kept.values())
+
+
+def _group(data: Sequence[LiveFile | OutputFile], deletes: Iterable[LiveFile | OutputFile]) -> FileGroup:
+    found = list(deletes)
+    return FileGroup(len(data), len(found), sum(file.file_size_bytes for file in [*data, *found]))

@@ -1,0 +1,70 @@
+"""The pictures at the top of the page of `table_health`, as metadata of Dagster.
+
+Pure: it translates values of the core into the pictures of `core/insight/pictures.py`. Dagster shows Markdown of fewer than 1,000
+characters at once, so each picture is an entry of its own. The entry `pictures` has all of them again, large and with every detail,
+behind a button.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import dagster as dg
+
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.files_over_time import FilesPoint
+from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
+from compaction_pipeline.core.insight.overview import TableOverview
+from compaction_pipeline.core.insight.pictures import TableBar, files_over_time, running_now, worst_tables
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.words import bytes_text, count_text, duration_text
+from compaction_pipeline.defs.metadata import clipped
+from compaction_pipeline.services.insight.read_status import Status
+
+
+def picture_metadata(status: Status, history: Sequence[FilesPoint]) -> dict[str, dg.MetadataValue]:
+    """The pictures of `table_health`. `history` are the points up to now, oldest first."""
+    small = _pictures(status, history, whole=False)
+    large = _pictures(status, history, whole=True)
+    return {
+        **{name: dg.MetadataValue.md(text) for name, text in small.items()},
+        "worst_now": dg.MetadataValue.md(_worst_in_words(status)),
+        "pictures": dg.MetadataValue.md("\n\n".join(large.values())),
+    }
+
+
+def _pictures(status: Status, history: Sequence[FilesPoint], whole: bool) -> dict[str, str]:
+    queue = status.queue
+    tasks = [_task_line(task, status) for task in status.executing]
+    return {
+        "files_over_time": files_over_time(history, status.at, whole=whole),
+        "worst_tables": worst_tables(map(_table_bar, status.tables), whole=whole),
+        "running_now": running_now(queue.pending, queue.executing, queue.prepared, tasks, whole=whole),
+    }
+
+
+def _worst_in_words(status: Status) -> str:
+    """The worst nodes with their reasons, as many as Dagster shows at once. Lines of Markdown wrap; cells of Dagster's tables are cut."""
+    ill = [node for node in status.worst if node.health is not HealthStatus.HEALTHY]
+    if not ill:
+        return "Every node is healthy."
+
+    def listed(count: int) -> str:
+        return "\n\n".join(
+            f"**{plain(str(node.table))}** {plain(str(node.node))}\\\n{wrapped(f'{node.health.value}: {clipped(node.reason, 120)}')}"
+            for node in ill[:count]
+        )
+
+    return fitting(listed, (6, 5, 4, 3, 2, 1))
+
+
+def _table_bar(table: TableOverview) -> TableBar:
+    metrics = table.metrics
+    return TableBar(str(table.table), metrics.small_data_files, metrics.equality_delete_files, metrics.position_delete_files)
+
+
+def _task_line(task: CompactionTask, status: Status) -> str:
+    since = max(status.at - task.started_at, timedelta(0)) if task.started_at is not None else timedelta(0)
+    files, size = count_text(len(task.work.inputs), "file"), bytes_text(task.work.input_bytes)
+    return f"{task.table} {task.work.node}: {files}, {size}, {duration_text(since)}"

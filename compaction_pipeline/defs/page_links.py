@@ -1,0 +1,52 @@
+"""Links from one page of Dagster to another: from a commit to its run, its snapshot, its record and its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import dagster as dg
+
+from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.insight.markdown import fitting, plain
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES
+from compaction_pipeline.defs.partitions import table_key
+
+
+def node_links(key: str, record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+    """The links of one compacted node: to the record of its commit, to its files at the commit's snapshot, and to the run."""
+    links = [
+        f"record {_link(record.record_id, partition_page(COMPACTION_RECORDS, table_key(record.table)))}",
+        f"snapshot {_link(str(record.snapshot_after), partition_page(DELTA_FILES, key))}",
+        *_run(record),
+    ]
+    return {"links": dg.MetadataValue.md(" · ".join(links))}
+
+
+def record_links(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+    """The links of one record: to its run, to its table's page, and to as many of its nodes as Dagster shows at once."""
+    keys = record.node_keys
+
+    def listed(count: int) -> str:
+        nodes = [_link(key, partition_page(COMPACTED_FILES, key)) for key in keys[:count]]
+        more = [f"and {len(keys) - count:,} more nodes"] if count < len(keys) else []
+        return " · ".join([*_run(record), f"snapshot `{record.snapshot_after}`", *nodes, *more])
+
+    return {"links": dg.MetadataValue.md(fitting(listed, (20, 10, 5, 3, 2, 1, 0)))}
+
+
+def partition_page(asset: dg.AssetKey, partition: str) -> str:
+    """The address of the page of one partition."""
+    return f"/assets/{_path(asset.path)}?view=partitions&partition={quote(partition, safe='')}"
+
+
+def _run(record: CompactionRecord) -> list[str]:
+    return [f"run {_link(record.run_id[:8], f'/runs/{quote(record.run_id)}')}"] if record.run_id else ["made outside Dagster"]
+
+
+def _path(levels: Sequence[str]) -> str:
+    return "/".join(quote(level, safe="") for level in levels)
+
+
+def _link(text: str, address: str) -> str:
+    return f"[{plain(text)}]({address})"

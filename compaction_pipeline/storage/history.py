@@ -1,0 +1,31 @@
+"""The HistoryStore: the few hundred points of the history of all tables' files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Engine, delete, insert, select
+
+from compaction_pipeline.core.insight.files_over_time import FilesPoint
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import lock, reading, writing
+
+
+class SqlHistoryStore:
+    """The history in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def points(self) -> Sequence[FilesPoint]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(schema.history).order_by(schema.history.c.at))
+            return tuple(FilesPoint(row.at, row.files, row.merged_away) for row in rows)
+
+    def replace(self, points: Sequence[FilesPoint]) -> None:
+        with writing(self._engine) as connection:
+            lock(connection, "history")
+            connection.execute(delete(schema.history))
+            if points:
+                values = [{"at": point.at, "files": point.files, "merged_away": point.merged_away} for point in points]
+                connection.execute(insert(schema.history), values)

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from compaction_pipeline.core.insight.files_over_time import FilesPoint
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.builders import NOW
+
+
+def test_the_history_is_replaced_whole_and_read_oldest_first(stores: Stores) -> None:
+    old, new = FilesPoint(NOW, 5, 0), FilesPoint(NOW + timedelta(minutes=1), 2**40, -3)
+    assert stores.history.points() == ()
+    stores.history.replace([new, old])
+    assert stores.history.points() == (old, new)
+    stores.history.replace([new])
+    stores.history.replace([new])
+    assert stores.history.points() == (new,)
