@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     state_url: str | None = Field(
         default=None,
         description="The state database, as SQLAlchemy names it: `postgresql://user@host/db`, or `sqlite:////path/state.db` in a folder "
-        "that exists. After an update of the program run `compaction-pipeline state upgrade`.",
+        "that exists. On PostgreSQL, run `compaction-pipeline state upgrade` after an update of the program.",
     )
     spark_master: str = Field(
         default="local[*]",
@@ -57,7 +57,11 @@ class Settings(BaseSettings):
         default="INFO", description="Log messages below this level are left out."
     )
     queue_slots: int = Field(
-        default=1_000, ge=1, le=1_000_000, description="At most this many tasks of one group are planned and not yet merged."
+        default=1_000,
+        ge=1,
+        le=1_000_000,
+        description="The slots of a group, of which `self-optimizing.quota` gives each table its share. Each table is limited by itself; "
+        "the sum over a group is not.",
     )
     task_slots: int = Field(
         default_factory=lambda: os.cpu_count() or 1,

@@ -48,9 +48,9 @@ class CompactionAnswer:
     """The JSON object of `compact`. Counts of files and bytes are of the whole table. `rows` counts the rows that the merges wrote.
 
     `table` is None when the command line names no table. `*_after` are None when the outcome is unknown. `reason` is None when everything
-    that was planned is committed. `reason_code` is PLANNED when something was planned. Otherwise it says why nothing was planned, or which
-    kind of error ended the command. `error` is the same as `reason` when `exit_code` is not 0. `plan` is set for a dry run and has what
-    `plan --json` answers.
+    that was planned is committed. `reason_code` is PLANNED when something was planned, or REFUSED when no attempt can merge any of it.
+    Otherwise it says why nothing was planned, or which kind of error ended the command. `error` is the same as `reason` when `exit_code` is
+    not 0. `plan` is set for a dry run and has what `plan --json` answers.
     """
 
     table: str | None

@@ -14,7 +14,7 @@
     │   ├── StoreBusy             the store did not answer as it should; the same request may work in seconds
     │   └── MergeDenied           the store denies access
     ├── CommitConflict            the table changed, and these tasks must be planned again
-    ├── CommitStateUnknown        the answer of the catalog got lost, so nothing may be deleted (exit 5)
+    ├── CommitStateUnknown        nothing proves whether a commit landed, so nothing may be deleted (exit 5)
     └── StorageUnavailable        a database, catalog or file system did not answer
         ├── AccessDenied          the store denies access: a right, key, token or region is wrong
         ├── CommitRefused         the catalog refused a commit, and certainly committed nothing
@@ -115,10 +115,10 @@ class StoreBusy(MergeFailed):
 
 
 class MergeDenied(MergeFailed):
-    """The store does not let this process read or write. This is no fault of the task.
+    """The store denies this process access. This is no fault of the task.
 
-    While the task has attempts left, it is canceled, and its files are planned again when the store allows access. After its last attempt
-    it has failed.
+    While the task has attempts left, it is canceled, and its files are planned again when the store allows access. When this was
+    the last attempt, the task becomes FAILED.
     """
 
 
@@ -129,7 +129,7 @@ class CommitConflict(CompactionError):
 
 
 class CommitStateUnknown(CompactionError):
-    """The catalog's answer to a commit got lost. The commit may have landed, so nothing may be deleted."""
+    """The catalog did not answer a commit, or its answer does not tell. The commit may have landed, so nothing may be deleted."""
 
     code = ErrorCode.OUTCOME_UNKNOWN
 

@@ -31,7 +31,7 @@ class Ending:
     def over(self) -> bool:
         """True when the run should stop now, because its time is up or another run waits for the pool."""
         if self._clock() >= self._ends_at:
-            self.reason = f"{duration_text(self._longest)} are over; the next run takes the tasks that still wait"
+            self.reason = f"this run's time of {duration_text(self._longest)} is up; the next run takes the tasks that still wait"
             return True
         waiting = self._wanted_by()
         if waiting is not None:

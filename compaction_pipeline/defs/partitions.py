@@ -1,8 +1,8 @@
 """The two dynamic partition dimensions: one key for each table node that needs care, and one for each table.
 
 Only `core.tables.node` makes and parses keys. A table's key is the first part of its nodes' keys, so both dimensions sort alike. A
-node becomes a partition when it first needs care, or when a person names it. It stops being one when it has been healthy and quiet
-for a week (`retirement`).
+node becomes a partition when it needs care (`needs_care`), when it is committed, or when a person names it. It stops being one when it
+is healthy and was not compacted for a week (`retirement`).
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class RunReport(CompactionListener):
             self._evaluate()
 
     def task_failures(self, failed: Mapping[TaskId, str]) -> None:
-        """These tasks used up their retries. `failed` maps their ids to reasons."""
+        """These tasks failed. `failed` maps their ids to reasons."""
         for task_id, reason in failed.items():
             self._fail(f"task {task_id}", reason)
 

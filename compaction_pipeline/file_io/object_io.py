@@ -2,7 +2,7 @@
 
 A whole file is one GET, and so is a part of a file. A file below the part size is one PUT. It sends no HEAD for what is known
 already: manifests tell the sizes of files, and no other file can have a name that contains a new UUID. The client repeats requests that
-fail in passing, with growing pauses. When an answer is cut off, it requests the rest.
+fail for a moment, with growing pauses. When an answer is cut off, it requests the rest.
 """
 
 from __future__ import annotations

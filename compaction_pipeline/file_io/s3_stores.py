@@ -24,7 +24,8 @@ DEFAULT_LIMITS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-tim
 RETRIES = 8
 RETRY_TIMEOUT = timedelta(minutes=1)
 LONGEST_PAUSE = timedelta(seconds=15)
-"""A request that failed in passing is sent again this often, for at most this time, with pauses that grow up to this length."""
+"""A request that failed because the store was busy, or because a connection broke, is sent again: this often, for at most this time, with
+pauses that grow up to this length."""
 _UNKNOWN_WAYS = ("s3.role-arn", "client.role-arn", "s3.retry-strategy-impl", "s3.resolve-region")
 _OTHER_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 _GIVEN_TO_PROCESS = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")

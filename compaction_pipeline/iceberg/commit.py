@@ -35,7 +35,7 @@ from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import advice, is_waiting, storage_failure
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written
+from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.failures import translated
@@ -222,7 +222,7 @@ class _Commit:
             wait_ms = min(
                 _integer(policy, "commit.retry.min-wait-ms", 100) * 2 ** (attempt - 1), _integer(policy, "commit.retry.max-wait-ms", 60_000)
             )
-            # Half of the wait is random, so that two committers that met once do not meet again.
+            # The wait is multiplied by a random factor from 0.5 to 1.5, so that two committers that met once do not meet again.
             self._sleep(wait_ms * (0.5 + self._jitter()) / 1000)
 
     def _load(self) -> Table:
@@ -295,7 +295,7 @@ class _Commit:
             ) from failure
         answer = answer_of(loaded.catalog, failure, sends.statuses)
         if answer is Answer.UNKNOWN:
-            return self._after_lost_answer(loaded, transaction, done, failure)
+            return self._after_no_proof(loaded, transaction, done, no_proof_in_words(failure, sends.statuses))
         _logger.info("table=%s record=%s %s: %s", self._table, self._record_id, answer.value, failure)
         if answer is Answer.LOST_RACE:
             return self._after_refusal(loaded, transaction, done, None)
@@ -315,7 +315,7 @@ class _Commit:
             landed = has_landed(fresh, loaded, transaction)
         except CompactionError as error:
             if refusal is None:
-                return self._unknown(done, error)
+                return self._unknown(done, f"the catalog refused the commit, and the table cannot be read: {error}")
             # The manifests stay. Upkeep finds them by the id of the record.
             raise refusal from refusal.__cause__
         if landed:
@@ -325,27 +325,24 @@ class _Commit:
             raise refusal
         return None
 
-    def _after_lost_answer(self, loaded: Table, transaction: Transaction, done: CommitOutcome, error: Exception) -> CommitOutcome | None:
-        """The answer got lost. Fresh metadata may prove that the commit landed. The manifests stay, for upkeep."""
-        _logger.warning("table=%s record=%s the catalog's answer got lost: %s", self._table, self._record_id, error)
+    def _after_no_proof(self, loaded: Table, transaction: Transaction, done: CommitOutcome, why: str) -> CommitOutcome | None:
+        """No answer proves how the commit ended; `why` says it in words. Fresh metadata may prove that it landed. The manifests stay."""
+        _logger.warning("table=%s record=%s the outcome of the commit is unknown: %s", self._table, self._record_id, why)
         self._unanswered = True
         try:
             fresh = self._catalogs.load(self._table)
             landed = has_landed(fresh, loaded, transaction)
         except CompactionError:
-            return self._unknown(done, error)
+            return self._unknown(done, why)
         if landed:
             return done
         if head_id(fresh.metadata) == done.snapshot_before:
-            return self._unknown(done, error)
+            return self._unknown(done, why)
         # Main has moved on from the parent of the attempt. The attempt can land only after a rollback, and must then find its manifests.
         return None
 
-    def _unknown(self, done: CommitOutcome, error: Exception) -> CommitOutcome:
-        reason = (
-            f"the catalog's answer got lost ({type(error).__name__}: {error}); nothing is deleted; "
-            "the table shows later whether the commit landed"
-        )
+    def _unknown(self, done: CommitOutcome, why: str) -> CommitOutcome:
+        reason = f"the outcome of the commit is unknown: {why}; nothing is deleted; the table shows later whether the commit landed"
         return CommitOutcome(CommitState.UNKNOWN, snapshot_before=done.snapshot_before, reason=reason)
 
     def _drop(self, loaded: Table, fresh: Table, transaction: Transaction) -> None:

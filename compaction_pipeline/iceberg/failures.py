@@ -20,7 +20,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationError,
 )
-from requests import HTTPError
+from requests import HTTPError, RequestException
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
@@ -33,14 +33,19 @@ _CONFIGURATION = "ConfigResponse"
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Raise our errors in place of those of other libraries. `what` names the thing that was read, for example "table lake.shop.orders"."""
+def translated(what: str, *, is_file: bool = False) -> Iterator[None]:
+    """Raise our errors in place of those of other libraries.
+
+    `what` names the thing that was read or written, for example "table lake.shop.orders". `is_file` is True when it is one file.
+    """
     try:
         yield
     except CompactionError:
         raise
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError) as error:
-        raise NotFoundError(f"{what} does not exist: it was dropped, renamed or never there") from error
+        # REST catalogs give the same answer when the table is there and its metadata file is missing.
+        lost = ", or its metadata file is missing" if isinstance(error, NoSuchTableError) and http_answer(error) is not None else ""
+        raise NotFoundError(f"{what} does not exist: it was dropped, renamed or never there{lost}") from error
     except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError) as error:
         said = http_answer(error) or _text(error)
         raise AccessDenied(f"{what}: no permission: {said}; check the catalog's credentials and rights") from error
@@ -55,17 +60,17 @@ def translated(what: str) -> Iterator[None]:
     except (RESTError, HTTPError) as error:
         raise _of_rest(what, error) from error
     except OSError as error:
-        raise _of_files(what, error) from error
+        raise _of_files(what, error, is_file) from error
     except DatabaseError as error:
         if "file is not a database" in str(error):
             raise ConfigError(f"{what}: the file that 'uri' names is not a database; correct the catalog's properties") from error
-        raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
+        raise _silent(what, error) from error
     except Exception as error:
         if (answer := http_answer(error)) is not None:
             raise _answered(what, answer) from error
         if type(error).__name__ == "TTransportException":
             # The connection to a Hive metastore failed. The library of this error is installed only where Hive is used.
-            raise StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again") from error
+            raise _silent(what, error) from error
         # A library may raise any error for content that it does not expect. One such table must not stop the others.
         raise StorageUnavailable(
             f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"
@@ -74,9 +79,17 @@ def translated(what: str) -> Iterator[None]:
 
 def _of_rest(what: str, error: Exception) -> CompactionError:
     answer = http_answer(error)
-    if answer is None:
-        return StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again")
-    return _answered(what, answer)
+    return _silent(what, error) if answer is None else _answered(what, answer)
+
+
+def _silent(what: str, error: BaseException) -> CompactionError:
+    """Our error for a catalog that gave no answer."""
+    return StorageUnavailable(f"{_catalog_of(what)} did not answer: {_text(error)}; see that it runs, then try again")
+
+
+def _catalog_of(what: str) -> str:
+    """What `what` was asked of. A table or a file answers nothing itself."""
+    return what if what.startswith("catalog ") else f"{what}: its catalog"
 
 
 def _answered(what: str, answer: HttpAnswer) -> CompactionError:
@@ -90,21 +103,26 @@ def _answered(what: str, answer: HttpAnswer) -> CompactionError:
             return ConfigError(f"{where}, or there is no such warehouse; correct 'uri' or 'warehouse'")
         return ConfigError(f"{where}; correct 'uri', to which /v1/config is added")
     if answer.status >= 500 or answer.status == 429:
-        return StorageUnavailable(f"{what} answered {answer}; check that it is healthy, and try again later")
-    return StorageUnavailable(f"{what} answered {answer}; check that the catalog's properties are right for it, then try again")
+        return StorageUnavailable(f"{_catalog_of(what)} answered {answer}; check that it is healthy, and try again later")
+    return StorageUnavailable(
+        f"{_catalog_of(what)} answered {answer}; check that the catalog's properties are right for it, then try again"
+    )
 
 
-def _of_files(what: str, error: OSError) -> CompactionError:
+def _of_files(what: str, error: OSError, is_file: bool) -> CompactionError:
     kind = storage_failure(error)
     if kind is StorageFailure.DENIED:
         return AccessDenied(f"{what}: no permission: {_text(error)}; check the catalog's credentials and rights")
     if is_waiting(kind):
         return AccessDenied(f"{what}: {_text(error)}; {advice(kind)}")
     if kind is StorageFailure.ABSENT:
-        return StorageUnavailable(f"{what}: a file of it is missing: {_text(error)}; restore it or roll the table back")
+        missing = f"{what} is missing" if is_file else f"{what}: a file of it is missing"
+        return StorageUnavailable(f"{missing}: {_text(error)}; restore it or roll the table back")
     if kind is StorageFailure.FULL:
         return StorageUnavailable(f"{what}: disk full: {_text(error)}; free space, then try again")
-    return StorageUnavailable(f"{what} did not answer: {_text(error)}; see that it runs, then try again")
+    if isinstance(error, RequestException):
+        return _silent(what, error)
+    return StorageUnavailable(f"{what} could not be read or written: {_text(error)}; see that its storage runs, then try again")
 
 
 def _malformed(what: str, error: Exception) -> CompactionError:

@@ -27,7 +27,7 @@ class PositionDeletePaths:
     @looked_at_twice
     def _read(self, path: str) -> frozenset[str] | None:
         held: set[str] = set()
-        with translated(f"position-delete file {path}"):
+        with translated(f"position-delete file {path}", is_file=True):
             try:
                 with self._io.new_input(path).open() as stream:
                     file = pq.ParquetFile(stream)

@@ -56,13 +56,13 @@ class IcebergScan:
         snapshot = loaded.metadata.snapshot_by_id(snapshot_id)
         if snapshot is None:
             raise NotFoundError(f"table {table} has no snapshot {snapshot_id}: it was expired or rolled back; read the head again")
-        with translated(f"the manifest list of table {table}"):
+        with translated(f"the manifest list of table {table}", is_file=True):
             return tuple(manifest_ref(manifest) for manifest in manifests_of(snapshot, loaded.io))
 
     def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
         """The live entries of a manifest. Raises TableRefused for a file that we do not compact (Avro, ORC, encrypted)."""
         loaded = self._table(table)
-        with translated(f"manifest {manifest.path} of table {table}"):
+        with translated(f"manifest {manifest.path} of table {table}", is_file=True):
             yield from read_live_files(loaded.io, loaded.metadata, manifest.handle)
 
     def _table(self, table: TableIdentifier) -> Table:

@@ -1,7 +1,7 @@
 """Reads metadata files again before an error is reported.
 
-A read that fails in passing is repeated. A file is called lost or corrupt only after a second, fresh read, because a person who is told so
-rolls the table back.
+A read that fails for a moment is repeated. A file is called lost or corrupt only after a second, fresh read, because a person who is told
+so rolls the table back.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ sleep = time.sleep
 def looked_at_twice(read: _Read) -> _Read:
     """Decorate a function that reads metadata files, so that it reads them again before it raises an error.
 
-    While the storage fails in passing, the read is repeated as often, and for as long, as the client for S3 repeats its requests. If the
-    read reports a file as missing or corrupt, it is repeated once, from storage.
+    While the storage is busy or connections break, the read is repeated as often, and for as long, as the client for S3 repeats its
+    requests. If the read reports a file as missing or corrupt, it is repeated once, from storage.
     """
 
     @wraps(read)
@@ -61,7 +61,7 @@ def _patiently(read: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether a file system failed in passing.
+    """Whether a file system failed only for a moment.
 
     Errors of catalogs do not count, because their time limits are short on purpose. Errors of S3 do not count, because its client has
     already repeated the request.

@@ -82,7 +82,7 @@ def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, hea
 
 def _check_on_storage(io: FileIO, output: OutputFile) -> None:
     # If an output was removed, or was not written completely, its rows would be lost once the inputs are gone.
-    with translated(f"output {output.path}"):
+    with translated(f"output {output.path}", is_file=True):
         try:
             size = len(io.new_input(output.path))
         except FileNotFoundError:

@@ -191,8 +191,8 @@ class CompactTable:
         unknown = self._commit_tables.unknown(table)
         if unknown is not None:
             raise CommitStateUnknown(
-                f"commit {unknown.record_id} of {table} may still land ({unknown.reason}): nothing is done before it has ended; "
-                "run the command again, it reads the table to find out"
+                f"commit {unknown.record_id} of {table} may still land ({unknown.reason}): nothing else is done before that is known. "
+                "Run the command again: it finds out from the table"
             )
         try:
             return self._compact(table, request or PlanRequest(), done)

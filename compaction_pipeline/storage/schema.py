@@ -44,7 +44,7 @@ table_state = Table(
     # TableIndex. `snapshot_id` and `read_at` describe the last complete read, even if the table is no longer
     # COMPLETE or EMPTY.
     Column("index_state", Member(IndexStateName), nullable=False),
-    # It changes with every change of the index: two writers of one index find each other out by it.
+    # It changes with every change of the index: by it, a writer notices that another one has changed the index.
     Column("index_version", String, nullable=False, server_default=""),
     Column("table_uuid", String),
     Column("layout", Json(TableLayout, remembered=_TABLES)),

@@ -37,7 +37,7 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Read the reason. Trying again changes nothing.",
     ),
     ExitCode.OUTCOME_UNKNOWN: (
-        "The catalog's answer to a commit got lost.",
+        "Whether a commit landed is unknown: the catalog did not answer, or its answer does not tell.",
         "Run the command again, or wait for a tick: the program reads the table and finds out whether the commit is there. Delete nothing.",
     ),
     ExitCode.INTERRUPTED: (
@@ -55,7 +55,7 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "Find the writer that did it. Roll the table back, or overwrite those rows with the engine that writes the table.",
     ),
     PlanReasonCode.MIN_PLAN_INTERVAL: (
-        "The table was planned less than `self-optimizing.min-plan-interval` ago.",
+        "The last plan that made tasks is younger than `self-optimizing.min-plan-interval`.",
         "Wait. `compact` does not wait for it.",
     ),
     PlanReasonCode.FILES_IN_USE: (
@@ -63,8 +63,9 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "Run the command again a little later.",
     ),
     PlanReasonCode.OVER_BUDGET: (
-        "Tasks that are planned and not yet merged use up the group's quota.",
-        "Wait, or raise `self-optimizing.quota` or `COMPACTION_QUEUE_SLOTS`.",
+        "The table's tasks that are planned and not yet merged use up its quota, or read as many bytes as such tasks of one table may.",
+        "Wait until some are merged. When the reason names the quota, you can also raise `self-optimizing.quota` or "
+        "`COMPACTION_QUEUE_SLOTS`.",
     ),
     PlanReasonCode.NOT_REQUESTED: ("None of the partitions that were asked for has files.", "Correct `--where`."),
     PlanReasonCode.EMPTY_TABLE: ("The table has no files.", "Nothing."),
@@ -111,7 +112,10 @@ ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
         "The table changed in a way that makes the work wrong.",
         "Run the command again: it makes a new plan.",
     ),
-    ErrorCode.OUTCOME_UNKNOWN: ("The catalog's answer to a commit got lost.", "Run the command again. Delete nothing."),
+    ErrorCode.OUTCOME_UNKNOWN: (
+        "Whether a commit landed is unknown: the catalog did not answer, or its answer does not tell.",
+        "Run the command again. Delete nothing.",
+    ),
     ErrorCode.UNAVAILABLE: (
         "A database, a catalog, a storage or Spark did not answer, or a file of metadata is missing or corrupt.",
         "Check that the service runs. When the sentence says so, restore the file or roll the table back.",
@@ -141,11 +145,12 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
     ),
     EndReason.FILE_GONE: (
         "A file of the task is missing on storage. The program looked twice. The task is given up at once.",
-        "Restore the file, or remove its entry from the table's metadata, by its path.",
+        "Restore the file, or remove its entry from the table's metadata: Iceberg's libraries can do it by the file's path. The rows of "
+        "a removed data file are lost.",
     ),
     EndReason.NO_ACCESS: (
         "The storage denied the merge access. The task is canceled, and its files are planned again when the storage allows access. "
-        "After its last attempt the task has failed instead.",
+        "When this was the last attempt, the task becomes FAILED.",
         "Correct the right or the key.",
     ),
     EndReason.DIGEST_MISMATCH: (
@@ -154,11 +159,11 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
     ),
     EndReason.LOST: (
         "The process that merged gave no sign of life for a minute.",
-        "Nothing. The task goes back to the queue; after its last attempt it has failed.",
+        "Nothing. The task goes back to the queue. When this was the last attempt, the task becomes FAILED.",
     ),
     EndReason.INTERRUPTED: (
         "The process that merged was told to end.",
-        "Nothing. The task goes back to the queue; after its last attempt it has failed.",
+        "Nothing. The task goes back to the queue. When this was the last attempt, the task becomes FAILED.",
     ),
     EndReason.CONFLICT: ("The table changed, and the commit left this task out.", "Nothing; its node is planned again."),
     EndReason.REPLACED: ("A newer plan took the task's files.", "Nothing."),
@@ -166,7 +171,13 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
 }
 
 
+ONLY_TICKS = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FAILING)
+"""The reasons that no command ends with, because quota and pauses do not bind a person. `table list` and `table show` show them."""
+
+
 def exit_of_reason(code: PlanReasonCode) -> str:
+    if code in ONLY_TICKS:
+        return "none: it holds back ticks, not commands"
     return str(int(exit_code_of_plan(CompactionPlan((), PlanReason(code, ""))))) if code is not PlanReasonCode.PLANNED else "any"
 
 

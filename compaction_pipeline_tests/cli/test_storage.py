@@ -37,7 +37,7 @@ def test_a_catalog_whose_storage_refuses_access_is_registered_with_a_warning(des
     store.fault = _denied
     result = desk.type(*add)
     assert result.exit_code == 0
-    assert "its storage does not let us in" in result.stderr
+    assert "its storage denies access" in result.stderr
     assert "no permission" in result.stderr
     assert [item["catalog"] for item in desk.json("catalog", "list")] == ["served"]
 

@@ -16,7 +16,7 @@ def test_a_run_ends_when_its_time_is_up() -> None:
     assert not ending.over()
     now[0] = NOW + TEN_MINUTES
     assert ending.over()
-    assert ending.reason.startswith("10 min are over")
+    assert ending.reason.startswith("this run's time of 10 min is up")
 
 
 def test_a_run_ends_when_a_person_waits_for_its_pool() -> None:

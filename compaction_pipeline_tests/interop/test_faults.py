@@ -141,7 +141,7 @@ FAULTS: Mapping[str, Sequence[Fault]] = {
         catalog_says(401, "Unauthorized, to every request", "."),
         Fault("hangs at every request", catalog_hangs),
     ],
-    "Storage fails in passing": [
+    "Storage fails for a moment": [
         s3_says(503, "SlowDown", probability=0.05, name="503 SlowDown, 5 % of the requests"),
         s3_says(503, "SlowDown", probability=0.4, name="503 SlowDown, 40 % of the requests"),
         at_s3("connections reset, 20 % of the requests", Drop(reset=True), probability=0.2),

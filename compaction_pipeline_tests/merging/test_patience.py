@@ -16,7 +16,7 @@ from compaction_pipeline.merging.reading.patience import TRIES, patiently
 from compaction_pipeline_tests.merging.files import Table
 from compaction_pipeline_tests.object_store import Fault, ObjectStore, object_store
 
-_ADVICE = "delete it from the table"
+_ADVICE = "remove its entry from the table's metadata"
 
 
 @pytest.fixture

@@ -277,9 +277,9 @@ def _metadata(table: LakeTable) -> Path:
     ("victim", "harm", "sentence"),
     [
         (_manifest, lambda content: content[:-40], "is corrupt: "),
-        (_manifest, lambda content: None, "a file of it is missing: "),
+        (_manifest, lambda content: None, " of table lake.db.bad is missing: "),
         (_manifest_list, lambda content: content[:-40], "is corrupt: it ends after"),
-        (_manifest_list, lambda content: None, "a file of it is missing: "),
+        (_manifest_list, lambda content: None, "the manifest list of table lake.db.bad is missing: "),
         (_metadata, lambda content: content[:-40], "table lake.db.bad: its metadata file is corrupt: Invalid JSON"),
         (_metadata, lambda content: b"", "table lake.db.bad: its metadata file is corrupt: Invalid JSON"),
         (_metadata, lambda content: b"\xff\xfe\x00", "table lake.db.bad cannot be read (UnicodeDecodeError"),

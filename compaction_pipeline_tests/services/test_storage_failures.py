@@ -1,4 +1,4 @@
-"""When a store refuses requests or fails in passing, the table waits with a reason, no attempt is used up and no row is lost."""
+"""When a store refuses requests or fails for a moment, the table waits with a reason, no attempt is used up and no row is lost."""
 
 from __future__ import annotations
 

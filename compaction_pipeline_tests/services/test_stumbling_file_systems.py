@@ -1,4 +1,4 @@
-"""Metadata on file systems that fail in passing, other than S3. It is read again with growing pauses, and never called lost."""
+"""Metadata on file systems that fail for a moment, other than S3. It is read again with growing pauses, and never called lost."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_patience_ends_and_the_error_never_advises_to_restore_a_file(house: Hous
     StumblingIO.fault = staticmethod(lambda path, n: OSError(errno.ETIMEDOUT, "Connection timed out", path))
     refresh = house.services.compact_table.refresh(table.identifier)
     assert isinstance(refresh.error, StorageUnavailable)
-    assert "did not answer" in str(refresh.error)
+    assert "could not be read or written: " in str(refresh.error)
     assert "restore" not in str(refresh.error)
     assert list(StumblingIO.opened.values()) == [1 + RETRIES]
     assert len(pauses) == RETRIES

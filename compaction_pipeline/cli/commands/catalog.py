@@ -49,8 +49,8 @@ def add(
         try:
             session.services.check_catalog.read_first(tables)
         except AccessDenied as error:
-            # Other tables of the catalog may still let us in.
-            session.output.say(f"warning: catalog {name} is registered, but its storage does not let us in: {error}")
+            # This process may still have access to other tables of the catalog.
+            session.output.say(f"warning: catalog {name} is registered, but its storage denies access: {error}")
         mode = "only observed: no table is changed" if observe else "compacted from now on"
         namespaces = {table.namespace for table in tables}
         counts = f"{count_text(len(tables), 'table')} in {count_text(len(namespaces), 'namespace')}"

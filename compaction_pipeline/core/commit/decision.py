@@ -101,11 +101,11 @@ def _releasing(
     readable: frozenset[str],
     conflicts: dict[TaskId, str],
 ) -> list[CompactionTask]:
-    """Return the conversions after which all their delete files can go, and put the others among `conflicts`.
+    """Return the conversions whose delete files can all be dropped once they are committed, and put the others among `conflicts`.
 
     A conversion whose delete file stays would only add a file. When a conversion is left out, its data files still need their
-    delete files, and another conversion may share one of these. So the check is repeated until nothing changes; the result is the
-    largest such set.
+    delete files, and another conversion may share one of these. So the check is repeated until nothing changes. The result is
+    the largest set of conversions that can be committed together.
     """
     while True:
         converted = _converted(conversions)

@@ -85,7 +85,7 @@ class Committer(Protocol):
 
 
 class CommitsStore(Protocol):
-    """Writes how the commits of tables went. `core/insight/ports.py` reads it."""
+    """Writes how the commits of tables went. `TableReader` (core/insight/ports.py) reads it."""
 
     def note_landed(self, table: TableIdentifier, at: datetime) -> None:
         """Count one more commit that landed, and forget the failures before it. Raises NotFoundError when the table is unknown."""

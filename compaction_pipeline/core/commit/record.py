@@ -25,7 +25,7 @@ class RecordStatus(str, Enum):
     FAILED = "FAILED"
     """The commit ended, and nothing landed in the table."""
     UNKNOWN = "UNKNOWN"
-    """The catalog's answer got lost. A later look at the table settles how the commit ended."""
+    """The catalog did not answer, or its answer does not tell. A later look at the table finds out how the commit ended."""
 
 
 @dataclass(frozen=True, slots=True)

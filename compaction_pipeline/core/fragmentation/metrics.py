@@ -65,8 +65,9 @@ def deleted_rows(
 
     The record count of a delete file is shared among the data files that it reaches, in proportion to their rows. When a global
     delete may reach several nodes (`spread`), a data file's share is its part of `table_rows`: so the estimate of one node does not
-    change when another node is merged. With `count_same_sequence` False, a position delete of many files does not count for a data
-    file of its own sequence number. A merge's output has such a number, although no such delete can name the output.
+    change when another node is merged. With `count_same_sequence` False, a partition-scoped position delete does not count for a data
+    file that has the same sequence number as the delete. A merge's output may have that number, although no such delete can name the
+    output.
     """
     own, table = reach.equality_scopes(node)
     rates: list[tuple[Sequence[int], Sequence[float]]] = []

@@ -1,7 +1,7 @@
 """Decides by numbers which type of compaction a node is due for.
 
-Data files and delete files are judged separately. Data files count only when no waiting or running task holds them. Delete files always
-count.
+By count and size, data files and delete files are judged separately. The interval counts both together. Data files count only when no
+waiting or running task holds them. Delete files always count.
 """
 
 from __future__ import annotations

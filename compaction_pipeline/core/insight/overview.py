@@ -25,7 +25,8 @@ NO_CATALOG = "no catalog is registered: run `compaction-pipeline catalog add`"
 """What a person is told while nothing can be done, because no catalog is registered."""
 
 _OVER = frozenset({PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY})
-"""Reasons of a plan that are looked up anew before they are shown. One that is still stored after that has been corrected meanwhile."""
+"""Stored reasons that are not shown. Whether the table is paused, and whether its properties are valid, is read anew each time. When a
+stored reason says so and the new reading does not, the cause was removed."""
 
 _RANK = {
     HealthStatus.FAILING: 0,
@@ -135,7 +136,7 @@ def _node_health(node: NodeState, state: KnownTable, observe: bool) -> Health:
     if node.verdict is None and health.status is HealthStatus.WAITING and observe:
         return Health(health.status, f"the catalog is only observed, so nothing is done: `plan {state.table}` shows what would be done")
     if health.status is HealthStatus.DUE and _is_locked(state):
-        return Health(HealthStatus.WAITING, f"{health.reason}; the store does not let us write")
+        return Health(HealthStatus.WAITING, f"{health.reason}; its storage denies access")
     if health.status is HealthStatus.DUE and _changed_since(node, state):
         return Health(HealthStatus.WAITING, f"its files changed since it was judged ({health.reason}); the next tick judges it again")
     if health.status is HealthStatus.DUE and (state.paused or observe):

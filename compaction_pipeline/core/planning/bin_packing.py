@@ -49,5 +49,5 @@ def output_count(input_bytes: int, target_bytes: int, fragment_bytes: int) -> in
 
 
 def nearest_count(input_bytes: int, target_bytes: int) -> int:
-    """Return into how many equal files to split the input so that their size is nearest to the target: at most ⌈input / target⌉."""
+    """Return input / target, rounded to a whole number (a half is rounded down), and at least 1."""
     return max(-((target_bytes - 2 * input_bytes) // (2 * target_bytes)), 1)

@@ -1,4 +1,4 @@
-"""Cuts a plan to the tasks that the quota of its resource group still allows.
+"""Cuts a plan to the tasks that its table may still have: the table's quota limits their number, and their bytes have a limit too.
 
 The nodes with the highest gain go first. Tasks of one conversion group are taken together or not at all. Only Pending and Executing
 tasks count against the quota: a Prepared task needs no slot, because it only waits for its table's commit.
@@ -14,6 +14,7 @@ from compaction_pipeline.core.queue.open_work import PlannedWork
 from compaction_pipeline.core.queue.task import TaskAction, TaskWork
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.words import bytes_text, count_text
 
 LARGE_TASKS = 32
 """The Pending and Executing tasks of a table may read at most as many bytes as this many tasks of full size.
@@ -66,6 +67,18 @@ def node_gains(tasks: Iterable[TaskWork]) -> dict[TableNode, int]:
     for work in tasks:
         gains[work.node] = gains.get(work.node, 0) + gain(work)
     return gains
+
+
+def limit_in_words(budget: Budget, planned: Sequence[TaskWork], left_out: Sequence[TaskWork]) -> str:
+    """Return the limit that keeps the tasks of a node out of a plan: the quota, or the limit on bytes. `planned` are the plan's tasks."""
+    if budget.task_slots <= 0:
+        return "the table's tasks use up its quota"
+    if budget.input_bytes <= 0:
+        return "the table's tasks already read as many bytes as they may read together"
+    room = budget.input_bytes - sum(work.input_bytes for work in planned)
+    if len(planned) < budget.task_slots and (room <= 0 or any(work.input_bytes > room for work in left_out)):
+        return f"the table's tasks may read {bytes_text(budget.input_bytes)} more, and nodes that gain more take that"
+    return f"the table's quota leaves {count_text(budget.task_slots, 'task slot')}, and nodes that gain more take them"
 
 
 def within_budget(tasks: Sequence[TaskWork], budget: Budget, gains: Mapping[TableNode, int]) -> list[TaskWork]:

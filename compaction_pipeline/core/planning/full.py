@@ -1,4 +1,4 @@
-"""FULL rewrites all data files of a node to the target size and in the table's sort order.
+"""FULL rewrites every data file of a node whose rewrite gains something, to the target size and in the table's sort order.
 
 It is the only type that moves rows to another partition spec.
 """

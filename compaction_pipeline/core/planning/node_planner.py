@@ -30,7 +30,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
-_FORCED = "a person asked for it"
+_FORCED = "requested by --type or by a launch"
 """The reason for work on a node when a forced request names its type."""
 
 
@@ -96,7 +96,7 @@ class PlannedPart:
         """Return the decision about each node, and the tasks.
 
         The files of a node's Pending tasks are planned again only when the new tasks also take files that are in no task yet. Each round
-        of the loop finds the nodes where they do not, and the next round leaves the Pending files of these nodes alone.
+        of the loop finds the nodes whose new tasks take no such file, and the next round leaves the Pending files of these nodes alone.
         """
         keep_pending: set[TableNode] = set()
         while True:
@@ -283,7 +283,7 @@ class PlannedPart:
                 decision.code, decision.type, decision.text = PlanReasonCode.LIVE_TWICE, due.type, due.text
             elif decision.type or decision.minor_due:
                 decision.code = PlanReasonCode.NO_GAIN
-                decision.text += "; merging would leave as many files and deletes as before"
+                decision.text = f"merging would leave as many files and deletes as before ({decision.text})"
             if copied:
                 decision.text += f"; {self._said_of_copies(copied)}"
             if under:

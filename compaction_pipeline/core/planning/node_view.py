@@ -77,7 +77,7 @@ class NodeView:
     def loses_deletes(self, data: LiveFile, merged: frozenset[str]) -> bool:
         """Return whether a rewrite frees a data file from a delete, when the data files at the paths `merged` are rewritten too.
 
-        One kind of delete does not count: a position delete of many files with the sequence number of the data file itself. A merge's
+        One kind of delete does not count: a partition-scoped position delete with the same sequence number as the data file. A merge's
         output has the sequence number of its plan, so such a delete still seems to reach the output while another data file keeps
         the delete alive. To rewrite the output again would gain nothing.
         """

@@ -28,7 +28,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The number of tasks and of input bytes that the group's quota still allows this plan."""
+    """How many tasks, and how many input bytes, a plan may add to the Pending and Executing tasks of its table."""
 
     task_slots: int
     input_bytes: int

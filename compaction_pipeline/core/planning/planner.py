@@ -16,7 +16,7 @@ from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.planning.budget import node_gains, within_budget
+from compaction_pipeline.core.planning.budget import limit_in_words, node_gains, within_budget
 from compaction_pipeline.core.planning.node_planner import NodeDecision, PlannedPart
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.prediction import predicted
@@ -211,7 +211,7 @@ class Planning:
             decision = self._decisions[node]
             if node not in working and decision.code is PlanReasonCode.PLANNED:
                 decision.code = PlanReasonCode.OVER_BUDGET
-                decision.text += f"; it waits, as the quota leaves {count_text(max(self._budget.task_slots, 0), 'task slot')}"
+                decision.text += f"; it waits: {limit_in_words(self._budget, planned, [work for work in tasks if work.node == node])}"
 
     def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
         """Return the Pending tasks whose files the planned tasks take, and all Pending tasks of their groups."""
@@ -244,7 +244,7 @@ class Planning:
             )
         gainless = [node for node, decision in asked.items() if decision.code is PlanReasonCode.NO_GAIN]
         if gainless:
-            return PlanReason(PlanReasonCode.NO_GAIN, f"nothing to gain; {gainless[0]}: {asked[gainless[0]].text}")
+            return PlanReason(PlanReasonCode.NO_GAIN, f"nothing to gain: in {gainless[0]}, {asked[gainless[0]].text}")
         best = max(asked, key=lambda node: max(self._metrics[node].small_data_files, self._metrics[node].small_delete_files))
         highest = max(self._metrics[best].small_data_files, self._metrics[best].small_delete_files)
         text = f"no node has {self._properties.minor_file_count} small files; the highest number is {highest}, in {best}"

@@ -11,7 +11,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class PlanningStore(Protocol):
-    """Writes what plans decided. `core/insight/ports.py` reads it."""
+    """Writes what plans decided. `TableReader` (core/insight/ports.py) reads it."""
 
     def save(self, table: TableIdentifier, planning: TablePlanning) -> None:
         """Replace the whole value. Raises NotFoundError when the table is unknown."""

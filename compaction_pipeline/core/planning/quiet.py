@@ -33,7 +33,7 @@ def nodes_to_look_at(
 
 
 def are_told(nodes: Sequence[NodeState], failing: Collection[TableNode]) -> bool:
-    """Return whether another look would say nothing new about these nodes, which wait for a slot or for the time between two plans."""
+    """Return whether the stored reasons of these waiting nodes are still right, so that they need not be looked at again."""
     return all(is_judged(node) and (node.failing is not None) == (node.node in failing) for node in nodes)
 
 

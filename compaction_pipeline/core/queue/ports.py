@@ -59,9 +59,10 @@ class TaskQueue(Protocol):
         """Report how an attempt ended, and return the status that its task has now. `task` is the one of the assignment.
 
         The status is PREPARED after a merge. After a failure it is PENDING while retries are left, else FAILED; it is CANCELED when the
-        store of the table's files refuses access and the table shows the reason. Raises StaleAttempt when the attempt no longer holds
-        its task: the files that it wrote are deleted then, even when the task itself is gone. Raises StorageUnavailable when the report
-        may or may not have arrived: the worker does not repeat it then, because the lease of the attempt decides.
+        store of the table's files refuses access, provided that the reason could be stored on the table. Raises StaleAttempt when the
+        attempt no longer holds its task: the files that it wrote are deleted then, even when the task itself is gone. Raises
+        StorageUnavailable when the report may or may not have arrived: the worker does not repeat it then, because the lease of the attempt
+        decides.
 
         A report of a merge that arrives twice gets the present status both times, as long as the task is stored. The second arrival of
         any other report raises StaleAttempt and changes nothing.

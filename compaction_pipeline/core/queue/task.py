@@ -21,7 +21,7 @@ class CompactionType(str, Enum):
     MAJOR = "MAJOR"
     """Merges the small files too, rewrites files with many deleted rows, and joins undersized files."""
     FULL = "FULL"
-    """Rewrites all data files of a node."""
+    """Rewrites every data file of a node whose rewrite gains something."""
 
 
 class TaskAction(str, Enum):
@@ -62,7 +62,7 @@ class EndReason(str, Enum):
     REFUSED = "REFUSED"
     # Two looks found a file of the task absent, so another attempt would fail too.
     FILE_GONE = "FILE_GONE"
-    # The store did not let the process read or write. This is no fault of the task.
+    # The store denied the process access. This is no fault of the task.
     NO_ACCESS = "NO_ACCESS"
     # The rows to write differed from the rows that were read. No output is used, and a check in Dagster stays red.
     DIGEST_MISMATCH = "DIGEST_MISMATCH"
@@ -90,8 +90,8 @@ class TaskWork:
     files of the table. For a CONVERT task `converts` are the paths of the deletes that its outputs replace; the other `deletes` only
     tell which rows are deleted already.
 
-    `group` names tasks that are planned and committed together; it is "" for a task on its own. `predicted_files` and
-    `predicted_bytes` are the number of outputs and their size together that the plan expects.
+    `group` names tasks that are planned and committed together; it is "" for a task on its own. The plan expects
+    `predicted_files` outputs with `predicted_bytes` bytes in all.
     """
 
     node: TableNode
@@ -127,7 +127,7 @@ class MergeResult:
     """What one attempt did. `error` is None after a success; otherwise it is the reason in words, and there are no outputs.
 
     `end_reason` is MERGED if and only if there is no error. A result that gives an error but no other end reason becomes FAILED.
-    Raises ValueError for an end reason other than MERGED without an error.
+    Raises ValueError when there is no error but the end reason is not MERGED.
 
     The kernel checks two laws before it returns a result: rows_read − rows_deleted_by_position − rows_deleted_by_equality =
     rows_written, and digest_read = digest_written. For a CONVERT task `rows_written` counts the positions that were written.

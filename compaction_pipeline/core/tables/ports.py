@@ -53,7 +53,7 @@ class CatalogStore(Protocol):
 
 
 class IndexStore(Protocol):
-    """Writes what is known of tables and their files. `core/insight/ports.py` reads it."""
+    """Writes what is known of tables and their files. `TableReader` (core/insight/ports.py) reads it."""
 
     def add(self, table: TableIdentifier) -> None:
         """Add a table as unread. A table that is known already does not change."""
@@ -84,7 +84,7 @@ class IndexStore(Protocol):
 
 
 class SwitchStore(Protocol):
-    """Writes whether tables are paused. `core/insight/ports.py` reads it."""
+    """Writes whether tables are paused. `TableReader` (core/insight/ports.py) reads it."""
 
     def pause(self, table: TableIdentifier | None, paused: bool) -> int:
         """Pause or resume one table, or with None all tables. Return how many changed. Raises NotFoundError when the table is unknown."""

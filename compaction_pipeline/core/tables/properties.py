@@ -210,7 +210,8 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 0 and < 2^63 ms",
         _not_negative,
         "60000",
-        "sensors plan a table at most once in this many ms",
+        "after a plan that made tasks, sensors wait this many ms before they plan the table again; they wait less when that plan left out "
+        "nodes for lack of room, and a tenth of the table's slots is free again",
     ),
     Property(
         "self-optimizing.major.trigger.duplicate-ratio",
@@ -348,7 +349,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
 
 
 def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:
-    """Return the properties in force, or all defaults when one breaks its rule. The table shows which one, as its plan says."""
+    """Return the properties in force, or all defaults when one breaks its rule. The reason of the table's plan names that property."""
     try:
         return resolve_properties(table, catalog)
     except ConfigError:

@@ -37,10 +37,17 @@ def answer_in_words(error: Exception, statuses: Sequence[int | None]) -> str:
     return f"HTTP {statuses[-1]}: {text}" if statuses and statuses[-1] is not None else text
 
 
+def no_proof_in_words(error: Exception, statuses: Sequence[int | None]) -> str:
+    """What happened when no answer proves how the commit ended."""
+    if statuses and statuses[-1] is not None:
+        return f"the catalog answered {answer_in_words(error, statuses)}"
+    return f"the catalog's answer got lost ({type(error).__name__}: {error})"
+
+
 def is_metadata_not_written(catalog: Catalog, error: Exception) -> bool:
     """Whether the catalog's database was never asked, because the new metadata file could not be written.
 
-    These catalogs write the file first, and errors of their databases are no OSError.
+    SQL catalogs and Glue write the file first, and errors of their databases are no OSError.
     """
     writes_first = isinstance(catalog, SqlCatalog) or type(catalog).__name__ == "GlueCatalog"
     return writes_first and isinstance(error, OSError) and not isinstance(error, (ConnectionError, TimeoutError))

@@ -22,7 +22,7 @@ from compaction_pipeline.merging.copying.thrift import BINARY, I16, I32, I64, LI
 from compaction_pipeline.merging.writing.metrics import leaves
 
 CREATED_BY = b"compaction-pipeline version 1.0.0 (build copied)"
-"""Readers parse this form to work around bugs of known writers. They know no bug of this one."""
+"""The `created_by` of files with copied bytes. Readers look it up to work around bugs of known writers, and list none for this name."""
 _CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 
 

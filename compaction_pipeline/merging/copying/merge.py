@@ -30,7 +30,6 @@ Masks = tuple[Mask | None, Mask | None]
 # After this many consecutive row groups that deletes touch, keys and values are read together, because the next ones are most likely
 # touched too. After `_LOOK_AGAIN` such row groups, the keys of one are read alone again, to see whether deletes still touch it.
 _TOUCHED_IN_A_ROW = 3
-# After this many of them, the keys of one row group are read alone again.
 _LOOK_AGAIN = 16
 
 

@@ -184,7 +184,7 @@ class ByteStream:
 
     def _cut(self, how: str) -> FileUnreadable:
         return FileUnreadable(
-            f"file {self._path}: unreadable ({how})", self._path, "restore the file, or delete it from the table by its path"
+            f"file {self._path}: unreadable ({how})", self._path, "restore the file, or remove its entry from the table's metadata"
         )
 
     def parts(self, start: int, length: int) -> Iterator[memoryview]:

@@ -40,7 +40,7 @@ ONE_PASS_SHARE = 0.8
 _MANY_KEYS = 65_536
 """Up to this number of keys, building a set of all is cheaper than passing over the rows first."""
 _POSITIONS_DIVISOR = 4
-"""Position deletes of many data files may take this fraction (1/4) of the memory for deletes."""
+"""Partition-scoped position deletes may take this fraction (1/4) of the memory for deletes."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Finds rows that are deleted by position, and holds one bit for each row of a data file.
 
-A delete file of one data file is read by the task that merges this data file. A delete file of many data files is read whole, once, and
-kept for the next tasks of the process. If it is too large for that, only the row groups that may name a file of the task are read.
+A delete file that names one data file is read by the task that merges this data file. A partition-scoped delete file may name several data
+files of its partition. It is read once, as a whole, and kept for the next tasks of the process. If it is too large for that, only the row
+groups that may name a file of the task are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Delete files that one task of a process has read, kept for its next tasks. So a worker builds a set of keys only once.
+"""Delete files that a task has read, kept for the next tasks of the same process. So a worker builds a set of keys only once.
 
 The files of a table never change, so the path and the size of a file stand for its content. A key set is kept under the name of everything
 that it depends on: the table, the columns, the reach of its deletes, and each file in it with its sequence number. A task may also use a

@@ -197,5 +197,5 @@ def _failure(error: BaseException, what: str, otherwise: str, path: str | None) 
     if path is None:
         return MergeFailed(f"{what}: {otherwise} ({first})")
     if kind is StorageFailure.ABSENT:
-        return FileUnreadable(f"{what}: missing on storage", path, "restore it, or delete it from the table by its path", absent=True)
-    return FileUnreadable(f"{what}: {otherwise} ({first})", path, "restore the file, or delete it from the table by its path")
+        return FileUnreadable(f"{what}: missing on storage", path, "restore it, or remove its entry from the table's metadata", absent=True)
+    return FileUnreadable(f"{what}: {otherwise} ({first})", path, "restore the file, or remove its entry from the table's metadata")

@@ -14,9 +14,9 @@ _LEAST_BYTES_PER_ROW = 0.01
 
 @dataclass(frozen=True)
 class FileSizing:
-    """Sizes in bytes: `target` of a file, `buffer` of rows held in memory.
+    """`target` is the size of a file, and `buffer` the size of the rows held in memory, in bytes.
 
-    `fragment`: rows that would make a last file smaller than this go into the file before it.
+    The last of several files has at least `fragment` bytes: when fewer are left, they go into the file before it.
     """
 
     target: int

@@ -210,7 +210,7 @@ class CommitTables:
             log.exception("table=%s record=%s the committer failed", record.table, record.record_id)
             outcome = CommitOutcome(CommitState.UNKNOWN, reason=f"{type(error).__name__}: {error}")
         if record.status is RecordStatus.UNKNOWN and outcome.state is CommitState.NOTHING:
-            # This try changed nothing, so the earlier try may still have landed. Only the table tells which try the files belong to.
+            # This try changed nothing. Whether the earlier try landed is still open, and only the table can tell.
             return self._settled_after(record, tasks, outcome)
         return self._close(replace(record, answered=record.status is RecordStatus.OPEN and not outcome.unanswered), tasks, outcome)
 
@@ -243,13 +243,14 @@ class CommitTables:
         if outcome.state is CommitState.UNKNOWN:
             record = replace(record, status=RecordStatus.UNKNOWN, answered=False)
             self._records.save(record)
-            self._note_failure(record.table, record.reason or "the catalog's answer got lost")
+            self._note_failure(record.table, record.reason or "the outcome of the commit is unknown")
             log.warning("table=%s record=%s outcome unknown: %s", record.table, record.record_id, outcome.reason)
-            return Commit(record, record.reason or "the catalog's answer got lost; settled from the table at the next tick")
+            return Commit(record, record.reason or "the outcome of the commit is unknown; the next tick reads the table to find out")
         committed = [task for task in tasks if task.task_id in set(outcome.committed)]
         if outcome.state is CommitState.COMMITTED:
             self._on_step("committed-in-table")
-            # The index is outdated before the files are freed, so a plan in between meets one of the two guards.
+            # First the index becomes outdated, then the files are freed. So a plan made in between is refused: either the files are still
+            # in use, or the index is outdated.
             self._note_landed(record.table, now)
             # When a record is settled, some of its tasks may be COMMITTED already.
             self._tasks.commit([task.task_id for task in committed if task.status is TaskStatus.PREPARED], now)
@@ -349,7 +350,7 @@ class CommitTables:
         for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)):
             if task.record_id is None or task.record_id in known:
                 continue
-            # Without a record, nothing was sent to the catalog. When the record is closed, its commit left this task out.
+            # Either there is no record, and nothing was sent to the catalog. Or the record is closed, and its commit left this task out.
             self._tasks.unclaim(task.record_id)
 
     def _note_failure(self, table: TableIdentifier, problem: str) -> None:

@@ -35,8 +35,8 @@ _UNLIMITED = Budget(1 << 30, 1 << 60)
 class Asker(Enum):
     """Who asks for a plan.
 
-    A TICK keeps to the group's quota and to the pauses, and does not look again at nodes that stood still. For a PERSON neither quota nor
-    pause bounds the plan. A READER is a person who only wants to see what would be planned, also on a table that is paused or observed.
+    A TICK keeps to the table's quota and to the pauses, and does not look again at nodes that did not change. For a PERSON neither quota
+    nor pause bounds the plan. A READER is a person who only wants to see what would be planned, also on a table that is paused or observed.
     A REVIEW comes after work, and judges every node anew.
     """
 
@@ -91,7 +91,8 @@ class DecidePlan:
     def _decide(self, known: KnownTable, admitted: Admitted, request: PlanRequest, asker: Asker) -> Decision:
         table, read, properties = known.table, admitted.read, admitted.properties
         by_person = asker in (Asker.PERSON, Asker.READER)
-        # The files in use are read before the indexed files. When a task is committed in between, the index is outdated first.
+        # The files in use are read before the indexed files. When a task is committed in between, its commit marks the index as outdated
+        # before it frees the files, so this plan is refused.
         in_use = self._tasks.in_use(table)
         nodes = self._reader.nodes(table, request.nodes)
         tasks = self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED))
@@ -105,7 +106,7 @@ class DecidePlan:
         if by_person or may_refill((node.verdict for node in nodes if node.verdict is not None), budget, slots):
             last_planned_at = None
         failing: Mapping[TableNode, PlanReason] = {}
-        # A person who asks again has mended what failed. Ticks would fail for ever.
+        # Failing nodes are left out only for ticks. A person who asks again has probably mended what failed.
         if not (request.force or by_person) and any(failed_lately(task, now) for task in tasks):
             failing = failing_nodes(self._tasks.tasks(table), now)
         history = NodeHistory.of(nodes, last_planned_at, known.index.last_old_spec_delete_at)

@@ -108,7 +108,7 @@ class PlanTables:
     def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
         """Make a plan and queue its tasks. Raises NotFoundError when the table is unknown.
 
-        `unlimited` is True when a person asked. Then neither the group's quota nor the pause of failing nodes bounds the plan.
+        `unlimited` is True when a person asked. Then neither the quota nor any pause bounds the plan.
         """
         with self._lease(table) as renew:
             if renew is None:

@@ -48,20 +48,20 @@ class ServeTasks:
         note_denied: Callable[[TableIdentifier, str], bool],
         clock: Clock,
     ) -> None:
-        """`note_denied` shows on a table why its storage did not let a merge in; it returns False when it cannot show that now."""
+        """`note_denied` shows on a table why its storage denied access to a merge. It returns False when it cannot show that now."""
         self._tables = tables
         self._tasks = tasks
         self._committer = committer
         self._note_denied = note_denied
         self._clock = clock
-        # By owner too: a worker that starts asks anew, as a table may be recreated or its catalog registered anew by then.
+        # The key has the owner too, so that a new worker asks again: the table may have been recreated, or its catalog registered again.
         self._known_access: dict[tuple[str, TableIdentifier], _Access] = {}
         self._gone: set[str] = set()
-        # Held while a task is claimed and while an owner leaves: an owner that left holds no attempt afterwards.
+        # This lock is held while a task is claimed and while an owner leaves, so that an owner that left holds no attempt afterwards.
         self._claiming = Lock()
 
     def release_expired(self) -> Sequence[TaskId]:
-        """Take tasks from workers that stopped renewing their leases; answers the ids of these tasks."""
+        """Take tasks from workers that stopped renewing their leases, and return the ids of these tasks."""
         return self._tasks.release_expired(self._clock())
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
@@ -108,7 +108,8 @@ class ServeTasks:
             log.warning("owner=%s its attempts were not given back, their leases end: %s", owner, failure)
             return
         for task in held:
-            # Files that such an attempt still writes belong to nobody. A report that arrived before is stale here, and it stands.
+            # If the worker's own report arrived first, it stands: `complete` then raises StaleAttempt here. Files that such an attempt
+            # still writes belong to nobody.
             try:
                 ended = MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=reason)
                 status = self._tasks.complete(ended, self._clock())
@@ -154,19 +155,19 @@ class ServeTasks:
         except Exception as error:
             log.exception("table=%s the FileIO properties of its files are not known", table)
             return _Access(now, problem=f"{type(error).__name__}: {error}")
-        # Replaced and never changed, because several slots read it; credentials that ended are let go.
+        # The mapping is replaced, never changed, because several slots read it. Entries older than FILE_IO_AGE are left out.
         recent = {each: kept for each, kept in self._known_access.items() if now - kept.asked_at < FILE_IO_AGE}
         self._known_access = {**recent, (owner, table): access}
         return access
 
     def _put_aside(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
-        """Cancel a task that the store of its files did not let in; answers its status.
+        """Cancel a task to whose files the store denied access, and return its status.
 
         More attempts gain nothing before somebody mends the right or the key. The table shows the reason, and it is planned again
-        after that. A table that cannot show the reason now would be planned again at once, so its task stays Pending: it is tried again
-        until the reason is shown or its attempts are used up.
+        after that. A table that cannot show the reason now would be planned again at once, so its task stays Pending. The task is tried
+        again until the reason is shown, or until its attempts are used up.
         """
-        reason = result.error or "the store does not let us in"
+        reason = result.error or "the storage denies access"
         try:
             canceled: Sequence[TaskId] = ()
             if self._note_denied(task.table, reason):

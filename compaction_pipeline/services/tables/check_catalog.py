@@ -1,4 +1,4 @@
-"""Finds out whether a catalog and its storage let us in."""
+"""Finds out whether a catalog and its storage give this process access."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class ExploreCatalogs:
                 self._catalogs.replace(entry)
 
     def explore(self, catalog: str | None = None) -> Exploration:
-        """List one catalog, or all of them. Among all, a catalog that cannot be listed is reported, and the others are listed."""
+        """List one catalog, or all. When all are listed, a catalog that cannot be listed is reported, and the others are still listed."""
         appeared: list[TableIdentifier] = []
         dropped: list[TableIdentifier] = []
         failed: list[tuple[str, str]] = []

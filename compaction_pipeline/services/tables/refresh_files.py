@@ -98,8 +98,8 @@ class RefreshFiles:
     def unmoved(self) -> Collection[TableIdentifier]:
         """Return the tables whose metadata path is the same as at their last complete read. Nothing of them needs to be read.
 
-        A catalog that cannot name the places of all its tables in one answer has none here. When a catalog fails, `refresh` says why,
-        table by table.
+        The result has no table of a catalog that cannot name the places of all its tables in one answer. When a catalog fails, `refresh`
+        says why, table by table.
         """
         seen = self._reader.seen()
         unmoved: set[TableIdentifier] = set()
@@ -310,7 +310,7 @@ class RefreshFiles:
 
 @contextmanager
 def _without_cycle_search() -> Iterator[None]:
-    """Switch Python's search for cycles off. It would walk millions of new objects without a cycle, and make this half as slow again."""
+    """Switch Python's search for cycles off. It would walk millions of new objects without a cycle, which takes half as long again."""
     was_on = gc.isenabled()
     gc.disable()
     try:

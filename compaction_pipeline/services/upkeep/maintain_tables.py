@@ -7,8 +7,8 @@ A leftover is a file on storage that an attempt or a commit wrote and no snapsho
 - It is not an output of a committed task.
 - No record of the table is open or unknown.
 - No snapshot lists it. The committer loads the metadata again to check this.
-- No request of a commit that needs it may still arrive. Such a request is one without an answer: for a day after it, and for as long as the
-  table is at the snapshot that the request requires.
+- No late request needs it. A request of a commit that got no answer counts as late for a day, and after that for as long as the table
+  is at the snapshot that the request requires.
 
 A table that cannot be maintained is reported as skipped, and has its turn the next time.
 """
@@ -146,7 +146,8 @@ class MaintainTables:
         ids = (ended.keys() | commits.keys()) - kept
         put_in = _output_names(task for task in ended.values() if task.status is TaskStatus.COMMITTED)
         candidates = [path for path in found if _carries(_name(path), ids) and _name(path) not in put_in]
-        # A commit that began meanwhile claims only Prepared tasks, so none of these, and its record has a new id.
+        # A commit that began meanwhile claims only Prepared tasks. None of these tasks is Prepared, and the record of that commit has a new
+        # id.
         removed = self._committer.delete_orphans(table, uuid, candidates) if candidates else ()
         if removed:
             _LOG.info("table=%s removed %d leftover(s) of %d task(s) and %d commit(s)", table, len(removed), len(ended), len(commits))

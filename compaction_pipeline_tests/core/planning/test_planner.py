@@ -244,7 +244,22 @@ def test_a_budget_takes_the_node_with_the_highest_gain_and_names_the_rest() -> N
     plan = planned(files, budget=Budget(1, 10**9))
     assert only(plan).node == node(2)
     assert [verdict.reason.code for verdict in plan.verdicts] == [PlanReasonCode.OVER_BUDGET, PlanReasonCode.PLANNED]
-    assert "1 task slot" in plan.verdicts[0].reason.text
+    assert "; it waits: the table's quota leaves 1 task slot, and nodes that gain more take them" in plan.verdicts[0].reason.text
+
+
+@pytest.mark.parametrize(
+    ("budget", "limit"),
+    [
+        (Budget(0, 10**18), "the table's tasks use up its quota"),
+        (Budget(9, 0), "the table's tasks already read as many bytes as they may read together"),
+        (Budget(9, 450_000), "the table's tasks may read 450 kB more, and nodes that gain more take that"),
+        (Budget(1, 10**18), "the table's quota leaves 1 task slot, and nodes that gain more take them"),
+    ],
+)
+def test_a_node_that_waits_names_the_limit_that_keeps_it_out(budget: Budget, limit: str) -> None:
+    waiting = planned(table_files(*small(12, day=1), *small(40, day=2)), budget=budget).verdicts[0].reason
+    assert waiting.code is PlanReasonCode.OVER_BUDGET
+    assert waiting.text.endswith(f"; it waits: {limit}")
 
 
 def test_a_plan_soon_after_the_last_makes_nothing_unless_forced() -> None:

@@ -89,8 +89,8 @@ CHECKS: tuple[Check, ...] = (
         About.RECORDS,
         Severity.ERROR,
         lambda facts: record_matches_table(facts.committed),
-        "The newest record of each table agrees with the table's own metadata. When this is red, the table was rolled back, or another "
-        "tool replaced its history. Compare `compaction-pipeline record show` with the table's snapshots.",
+        "The newest record of each table agrees with the table's own metadata. When this is red, the table was rolled back, another "
+        "tool replaced its history, or the table could not be read. Compare `compaction-pipeline record show` with the table's snapshots.",
         needs_tables=True,
     ),
 )

@@ -13,7 +13,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text
 
-# A writer adds a remainder below the fragment size, which is at most half the target, to its last file.
+# A merge puts a remainder that is smaller than a fragment into its last file. A fragment is at most half the target.
 _OVERSIZE = 1.5
 
 
