@@ -52,6 +52,7 @@ class FakeState:
     records: dict[str, CompactionRecord] = field(default_factory=dict)
     mirrored: set[str] = field(default_factory=set)
     leases: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    all_paused: bool = False
     numbers: count[int] = field(default_factory=lambda: count(1))
     lock: RLock = field(default_factory=RLock)
 
@@ -167,7 +168,8 @@ class FakeIndexStore:
         self._state = state or FakeState()
 
     def add(self, table: TableIdentifier) -> None:
-        self._state.tables.setdefault(table, KnownTable(TableIndex(table), index_version=uuid4().hex))
+        new = KnownTable(TableIndex(table), switch=TableSwitch(self._state.all_paused), index_version=uuid4().hex)
+        self._state.tables.setdefault(table, new)
 
     def save(self, index: TableIndex, version: str) -> str | None:
         with self._state.lock:
@@ -195,7 +197,9 @@ class FakeIndexStore:
         for node in nodes:
             key = node_key(table, node.node)
             known = self._state.nodes.get(key, NodeState(table, node.node, key, node.metrics, first_seen=now))
-            self._state.nodes[key] = replace(known, metrics=node.metrics, changed_snapshot_id=node.changed_snapshot_id)
+            self._state.nodes[key] = replace(
+                known, metrics=node.metrics, changed_snapshot_id=node.changed_snapshot_id, small_since=node.small_since
+            )
 
     def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         for node in nodes:
@@ -250,6 +254,8 @@ class FakeSwitchStore:
         self._state = state or FakeState()
 
     def pause(self, table: TableIdentifier | None, paused: bool) -> int:
+        if table is None:
+            self._state.all_paused = paused
         tables = list(self._state.tables.values()) if table is None else [self._state.table(table)]
         changed = [known for known in tables if known.paused is not paused]
         for known in changed:

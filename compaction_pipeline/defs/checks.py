@@ -50,6 +50,7 @@ def judgement_metadata(judgement: Judgement) -> dict[str, dg.MetadataValue]:
         f"judged_{judgement.subject}_count": dg.MetadataValue.int(judgement.judged),
         f"failing_{judgement.subject}_count": dg.MetadataValue.int(len(judgement.failures)),
         "reason": dg.MetadataValue.text(judgement.text),
+        **{name: dg.MetadataValue.float(float(figure)) for name, figure in judgement.figures},
     }
     if judgement.failures:
         metadata["failing"] = table_of(

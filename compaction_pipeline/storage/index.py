@@ -16,6 +16,7 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.node_rows import last_done_text
 from compaction_pipeline.storage.removal import remove_table
+from compaction_pipeline.storage.switches import lock_new_tables, new_table_is_paused
 from compaction_pipeline.storage.table_rows import index_columns, unknown
 
 
@@ -27,9 +28,9 @@ class SqlIndexStore:
 
     def add(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
-            connection.execute(
-                upsert(connection, schema.table_state).values(_new_row(table)).on_conflict_do_nothing(index_elements=["identifier"])
-            )
+            lock_new_tables(connection)
+            row = {**_new_row(table), "paused": new_table_is_paused()}
+            connection.execute(upsert(connection, schema.table_state).values(row).on_conflict_do_nothing(index_elements=["identifier"]))
 
     def save(self, index: TableIndex, version: str) -> str | None:
         columns = schema.table_state.c
@@ -64,7 +65,7 @@ class SqlIndexStore:
             statement = upsert(connection, schema.node)
             statement = statement.on_conflict_do_update(
                 index_elements=["key"],
-                set_={"metrics": statement.excluded.metrics, "changed_snapshot_id": statement.excluded.changed_snapshot_id},
+                set_={name: statement.excluded[name] for name in ("metrics", "changed_snapshot_id", "small_since")},
             )
             lock(connection, f"nodes {table}")
             for batch in batches([_node_row(table, node, now) for node in nodes]):
@@ -100,6 +101,7 @@ def _node_row(table: TableIdentifier, node: MeasuredNode, now: datetime) -> dict
         "first_seen": now,
         "last_done": last_done_text({}),
         "changed_snapshot_id": node.changed_snapshot_id,
+        "small_since": node.small_since,
     }
 
 

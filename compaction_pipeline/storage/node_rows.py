@@ -29,6 +29,7 @@ def node_state(row: Row[Any]) -> NodeState:
         last_done_of(row.last_done),
         row.changed_snapshot_id,
         row.failing,
+        row.small_since,
     )
 
 

@@ -73,6 +73,9 @@ table_state = Table(
     Column("paused", Boolean, nullable=False, server_default=false()),
 )
 
+# Switches of the whole program. A switch that has no row is off.
+switch = Table("compaction_switch", metadata, Column("name", String(32), primary_key=True))
+
 node = Table(
     "compaction_node",
     metadata,
@@ -85,6 +88,7 @@ node = Table(
     Column("last_done", Text, nullable=False),
     Column("changed_snapshot_id", BigInteger),
     Column("failing", Text),
+    Column("small_since", Moment),
     # Queries read the nodes of one table together.
     Index("compaction_node_identifier", "identifier"),
 )

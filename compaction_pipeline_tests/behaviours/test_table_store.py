@@ -132,6 +132,34 @@ def test_an_unknown_table_is_not_found(stores: Stores, question: Callable[[Store
         question(stores)
 
 
+def test_a_node_remembers_since_when_it_has_small_files_until_it_has_none(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    for since in (NOW, LATER, None):
+        stores.index.save_figures(TABLE, [replace(measured(), small_since=since)], NOW)
+        assert stores.tables.nodes(TABLE) == (node_state(small_since=since),)
+
+
+def test_while_all_tables_are_paused_a_new_one_is_paused_too(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    stores.switches.pause(None, True)
+    stores.index.add(OTHER)
+    assert stores.tables.state(OTHER).paused
+    stores.switches.pause(OTHER, False)
+    stores.index.add(OTHER)
+    assert not stores.tables.state(OTHER).paused
+    stores.index.forget(OTHER)
+    stores.switches.pause(None, False)
+    stores.index.add(OTHER)
+    assert not stores.tables.state(OTHER).paused
+
+
+def test_pausing_one_table_does_not_pause_new_ones(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    stores.switches.pause(TABLE, True)
+    stores.index.add(OTHER)
+    assert not stores.tables.state(OTHER).paused
+
+
 def test_pause_answers_how_many_tables_changed(stores: Stores) -> None:
     stores.index.add(TABLE)
     stores.index.add(OTHER)

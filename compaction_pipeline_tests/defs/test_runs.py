@@ -9,17 +9,20 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.bootstrap import Services, open_services, utc_now
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs import resources
 from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
 from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, TABLE_HEALTH
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake, key
 from compaction_pipeline_tests.opened import OpenedServices
 
@@ -288,31 +291,57 @@ def _origin(job: str) -> RemoteJobOrigin:
 # ---- checks and housekeeping -------------------------------------------------------------------------------------------
 
 
-def test_the_checks_job_runs_all_five_and_shows_why_one_fails(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+def stored_checks(instance: dg.DagsterInstance) -> Mapping[str, AssetCheckExecutionRecord]:
+    """The newest evaluation of each check that Dagster has stored."""
+    found = instance.event_log_storage.get_latest_asset_check_execution_by_key(CHECK_KEYS)
+    return {record.key.name: record for record in found.values() if record is not None}
+
+
+@pytest.fixture
+def two_hours_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs and ticks read a clock that is two hours ahead."""
+
+    def opened(settings: Settings, holder: str | None) -> Services:
+        services = open_services(settings, holder)
+        services.clock = lambda: utc_now() + timedelta(hours=2)
+        return services
+
+    monkeypatch.setattr(resources, "open_services", opened)
+
+
+def test_the_checks_job_runs_all_and_shows_why_one_fails(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, two_hours_later: None
+) -> None:
     services.compact_table.refresh(Lake.identifier)
     result = run(instance, "compaction_checks_job")
-    judged = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+    judged = {name: found.evaluation for name, found in stored_checks(instance).items() if found.run_id == result.run_id}
     assert set(judged) == {check.name for check in CHECKS}
     small = judged["small_files_left"]
+    assert small is not None
     assert not small.passed
     assert "2 of 3 nodes fail" in (small.description or "")
     assert [row.data["node"] for row in small.metadata["failing"].value.records] == ["day=2026-01-01", "day=2026-01-02"]
     assert judged["rows_preserved"].passed
+    assert not result.success
+    assert failure(result).startswith("due_work_on_time (ERROR): 2 of 2 nodes fail; lake.shop.orders day=2026-01-0")
+    assert judged["due_work_on_time"].metadata["oldest_due_seconds"].value > 7_000
 
 
 def test_the_checks_job_fails_when_an_error_check_fails_and_stores_every_evaluation(lake: Lake, instance: dg.DagsterInstance) -> None:
-    assert run(instance, "compaction_checks_job").success  # Warnings alone do not fail it.
+    assert run(instance, "compaction_checks_job").success
     assert launch(instance, COMPACTED_FILES, key(1)).success
     lake.orders.manage_snapshots().set_current_snapshot(lake.orders.snapshots()[0].snapshot_id).commit()
     result = run(instance, "compaction_checks_job")
     assert not result.success
     assert failure(result).startswith("record_matches_table (ERROR): 1 of 1 tables fail; lake.shop.orders: snapshot")
-    stored = instance.event_log_storage.get_latest_asset_check_execution_by_key(CHECK_KEYS)
-    assert {found.run_id for found in stored.values() if found is not None} == {result.run_id}
-    assert len(stored) == len(CHECKS)
+    assert {name: found.run_id for name, found in stored_checks(instance).items()} == {check.name: result.run_id for check in CHECKS}
 
 
-def test_the_checks_job_judges_what_its_config_names(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_the_checks_job_judges_what_its_config_names(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, two_hours_later: None
+) -> None:
+    services.compact_table.refresh(Lake.identifier)
+
     def judged(**config: Any) -> dg.ExecuteInProcessResult:
         run_config = {"ops": {"judge": {"config": config}}}
         return defs.resolve_job_def("compaction_checks_job").execute_in_process(
@@ -320,6 +349,7 @@ def test_the_checks_job_judges_what_its_config_names(lake: Lake, instance: dg.Da
         )
 
     assert "small_files_left (WARN): 2 of 3 nodes fail" in failure(judged(fail_on="WARN"))
+    assert "small_files_left" not in failure(judged(fail_on="ERROR"))
     lake.create("shop.returns")
     assert judged(fail_on="WARN", tables=["lake.shop.returns"]).success
 
@@ -331,9 +361,9 @@ def test_the_checks_job_fails_when_a_table_cannot_be_read(lake: Lake, instance: 
 
 def test_a_run_ends_with_the_checks_and_the_state_of_everything(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert launch(instance, COMPACTED_FILES, key(1), key(2)).success
-    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(CHECK_KEYS)
-    assert {found.key.name for found in latest.values() if found is not None} == {check.name for check in CHECKS}
-    assert [found.key.name for found in latest.values() if found is not None and found.status.value != "SUCCEEDED"] == []
+    latest = stored_checks(instance)
+    assert set(latest) == {check.name for check in CHECKS}
+    assert [name for name, found in latest.items() if found.status.value != "SUCCEEDED"] == []
     assert instance.fetch_materializations(TABLE_HEALTH, limit=1).records
 
 

@@ -125,6 +125,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
     assert {event.check_name for event in first.asset_events if isinstance(event, dg.AssetCheckEvaluation)} == {
         "rows_preserved",
         "small_files_left",
+        "due_work_on_time",
         "target_file_size",
         "commits_on_time",
         "record_matches_table",

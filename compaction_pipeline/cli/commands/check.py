@@ -90,6 +90,7 @@ def _check_value(result: CheckResult) -> dict[str, object]:
         "judged": judgement.judged,
         "failing": len(judgement.failures),
         "text": judgement.text,
+        **dict(judgement.figures),
         "description": check.description,
         "failures": [
             {"table": str(failure.table), "node": None if failure.node is None else str(failure.node), "reason": failure.reason}

@@ -97,6 +97,8 @@ def show(
 def pause(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table.")) -> None:
     """Leave one table alone, or all. Paused tables are still measured, but nothing is planned for them. Tasks that run now are finished.
 
+    When all tables are paused, tables that appear later are paused too, until `resume` without a table.
+
     Examples:
 
       compaction-pipeline pause lake.shop.orders
@@ -124,7 +126,8 @@ def _pause(context: typer.Context, table: str | None, paused: bool) -> None:
         changed = tables.pause(identifier) if paused else tables.resume(identifier)
         what = str(identifier) if identifier is not None else "all tables"
         word = "paused" if paused else "resumed"
-        session.output.answer({"table": table, "paused": paused, "changed": changed}, f"{what}: {word} ({changed} changed)")
+        later = "; tables that appear later are paused too, until `resume`" if paused and identifier is None else ""
+        session.output.answer({"table": table, "paused": paused, "changed": changed}, f"{what}: {word} ({changed} changed){later}")
 
 
 def table_value(item: TableOverview) -> dict[str, object]:

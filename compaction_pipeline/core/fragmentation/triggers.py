@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
@@ -56,13 +57,10 @@ def minor_trigger_of(
     node: TableNode, small_data: _Sum, small_deletes: _Sum, history: NodeHistory, properties: TableProperties, now: datetime
 ) -> Trigger:
     """Decide the same as `minor_trigger`, from the counts and bytes of the small files."""
+    enough = _enough(small_data, small_deletes, properties)
+    if enough is not None:
+        return Trigger(True, enough)
     least, volume = properties.minor_file_count, properties.minor_total_size_bytes
-    for word, (count, size) in (("data", small_data), ("delete", small_deletes)):
-        if count >= least:
-            return Trigger(True, f"{count} small {word} files, and {least} make a MINOR due")
-        if count and size >= volume:
-            held = f"{bytes_text(size)} in {count_text(count, f'small {word} file')}"
-            return Trigger(True, f"{held}, and {bytes_text(volume)} make a MINOR due")
     small = small_data[0] + small_deletes[0]
     if small >= 2 and interval_passed(node, CompactionType.MINOR, properties.minor_interval, history, now):
         return Trigger(True, f"{small} small files, and no MINOR for {duration_text(properties.minor_interval)}")
@@ -70,6 +68,26 @@ def minor_trigger_of(
     if small_deletes[0]:
         amounts.append(f"{count_text(small_deletes[0], 'small delete file')} of {least}; {bytes_text(small_deletes[1])}")
     return Trigger(False, "; ".join(amounts))
+
+
+def enough_small_files(metrics: NodeMetrics, properties: TableProperties) -> str | None:
+    """Say that the small files of a node make a MINOR due, by their number or their size; None when they do not.
+
+    `metrics` count the node's own delete files only. So this may miss global delete files, which a plan counts too.
+    """
+    return _enough(
+        (metrics.small_data_files, metrics.small_data_bytes), (metrics.small_delete_files, metrics.small_delete_bytes), properties
+    )
+
+
+def _enough(small_data: _Sum, small_deletes: _Sum, properties: TableProperties) -> str | None:
+    least, volume = properties.minor_file_count, properties.minor_total_size_bytes
+    for word, (count, size) in (("data", small_data), ("delete", small_deletes)):
+        if count >= least:
+            return f"{count} small {word} files, and {least} make a MINOR due"
+        if count and size >= volume:
+            return f"{bytes_text(size)} in {count_text(count, f'small {word} file')}, and {bytes_text(volume)} make a MINOR due"
+    return None
 
 
 def full_trigger(node: TableNode, history: NodeHistory, properties: TableProperties, now: datetime) -> Trigger:

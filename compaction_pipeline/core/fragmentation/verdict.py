@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
@@ -81,6 +81,7 @@ class PlanReasonCode(str, Enum):
 
 NOTHING_TO_DO = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE})
 """Reasons which say that no work is left; the others say why work is not done."""
+_NOT_DUE = NOTHING_TO_DO | {PlanReasonCode.LIVE_TWICE, PlanReasonCode.NOT_REQUESTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,24 @@ class PlanReason:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """What a plan decided about one node, and why. `type` is the type that is due or planned; None when none is."""
+    """What a plan decided about one node, and why. `type` is the type that is due or planned; None when none is.
+
+    `since` is when a plan first found the work that is due now; None when none is. The plan itself leaves it out, and whoever keeps the
+    verdict adds it (`since_first_due`).
+    """
 
     node: TableNode
     type: CompactionType | None
     reason: PlanReason
     metrics: NodeMetrics
+    since: datetime | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether work on the node would gain something, even if something holds it back."""
+        # FILES_IN_USE without a type says that tasks hold the node's files, and FAILING that they failed.
+        in_work = self.reason.code in (PlanReasonCode.FILES_IN_USE, PlanReasonCode.FAILING)
+        return in_work or (self.type is not None and self.reason.code not in _NOT_DUE)
 
     @property
     def failing(self) -> str | None:
@@ -106,11 +119,22 @@ class NodeVerdict:
         return self.reason.text if self.reason.code is PlanReasonCode.FAILING else None
 
 
+def since_first_due(verdict: NodeVerdict, before: NodeState, now: datetime) -> NodeVerdict:
+    """Return a new verdict with the time since when its work is due: that of the verdict `before`, unless work was done since."""
+    if not verdict.is_due:
+        return verdict
+    since = before.verdict.since if before.verdict is not None else None
+    if since is None or (before.last_work is not None and before.last_work > since):
+        since = now
+    return replace(verdict, since=since)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """What is stored about a node.
 
-    `key` is the node key (`node_key`). A refresh writes `metrics`, `first_seen` and `changed_snapshot_id`. A plan writes `verdict` and
+    `key` is the node key (`node_key`). A refresh writes `metrics`, `first_seen`, `changed_snapshot_id` and `small_since`: the time since
+    when the node has had enough small files for a MINOR, by the table's own history (None while it has not). A plan writes `verdict` and
     `failing`, the reason why the node's last task failed (None when it did not). A commit writes `last_done`, by type.
     """
 
@@ -123,3 +147,9 @@ class NodeState:
     last_done: Mapping[CompactionType, datetime] = field(default_factory=dict)
     changed_snapshot_id: int | None = None
     failing: str | None = None
+    small_since: datetime | None = None
+
+    @property
+    def last_work(self) -> datetime | None:
+        """When work of any type was last committed on the node."""
+        return max(self.last_done.values(), default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from compaction_pipeline.core.tables.node import TableNode
 
@@ -57,8 +58,12 @@ class NodeFigures:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredNode:
-    """A node and its figures. `changed_snapshot_id` is the snapshot at which its files were last found to have changed."""
+    """A node and its figures. `changed_snapshot_id` is the snapshot at which its files were last found to have changed.
+
+    `small_since` is when the node was first found to have enough small files for a MINOR; None when it has not enough.
+    """
 
     node: TableNode
     metrics: NodeMetrics
     changed_snapshot_id: int | None
+    small_since: datetime | None = None

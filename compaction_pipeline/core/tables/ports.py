@@ -56,7 +56,7 @@ class IndexStore(Protocol):
     """Writes what is known of tables and their files. `TableReader` (core/insight/ports.py) reads it."""
 
     def add(self, table: TableIdentifier) -> None:
-        """Add a table as unread. A table that is known already does not change."""
+        """Add a table as unread; it is paused if all tables were (`SwitchStore`). A table that is known already does not change."""
 
     def save(self, index: TableIndex, version: str) -> str | None:
         """Replace the whole index value of a table, if it still has this version. Return its new version.
@@ -87,7 +87,10 @@ class SwitchStore(Protocol):
     """Writes whether tables are paused. `TableReader` (core/insight/ports.py) reads it."""
 
     def pause(self, table: TableIdentifier | None, paused: bool) -> int:
-        """Pause or resume one table, or with None all tables. Return how many changed. Raises NotFoundError when the table is unknown."""
+        """Pause or resume one table, or with None all tables. Return how many changed. Raises NotFoundError when the table is unknown.
+
+        When all tables were paused, a table that is added later is paused too, until all are resumed.
+        """
 
 
 @dataclass(frozen=True, slots=True)

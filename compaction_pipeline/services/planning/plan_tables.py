@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from compaction_pipeline.core.errors import AccessDenied
 from compaction_pipeline.core.fragmentation.clock import may_be_due
-from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode, since_first_due
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
@@ -214,14 +214,14 @@ class PlanTables:
 
     def _save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
         known = {state.node: state for state in self._reader.nodes(table, [verdict.node for verdict in verdicts])}
-        changed = [
-            verdict
+        now = self._clock()
+        dated = [
+            since_first_due(verdict, known[verdict.node], now)
             for verdict in verdicts
-            if verdict.node in known
-            and known[verdict.node].verdict != verdict
             # A plan of some nodes says nothing about the others, so their last verdicts stand.
-            and verdict.reason.code is not PlanReasonCode.NOT_REQUESTED
+            if verdict.node in known and verdict.reason.code is not PlanReasonCode.NOT_REQUESTED
         ]
+        changed = [verdict for verdict in dated if known[verdict.node].verdict != verdict]
         if changed:
             self._planning.save_verdicts(table, changed)
 

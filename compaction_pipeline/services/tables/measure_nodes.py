@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.metrics import measure, same_content
+from compaction_pipeline.core.fragmentation.small_since import small_since
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -31,8 +33,13 @@ class MeasureNodes:
         self._files = files
         self._clock = clock
 
-    def measure(self, head: TableHead, properties: TableProperties, renew: Callable[[], bool]) -> tuple[TableNode, ...]:
-        """Store the figures of every node whose files changed. Return the nodes whose set of files, or whose figures, have changed."""
+    def measure(
+        self, head: TableHead, properties: TableProperties, changed_at: datetime, renew: Callable[[], bool]
+    ) -> tuple[TableNode, ...]:
+        """Store the figures of every node whose files changed. Return the nodes whose set of files, or whose figures, have changed.
+
+        `changed_at` is when the change happened that is measured now.
+        """
         table = head.table
         touched = self._files.touched(table)
         if not touched:
@@ -42,7 +49,7 @@ class MeasureNodes:
         global_before = any(node.spec_id in unpartitioned and state.metrics.equality_delete_files for node, state in known.items())
         if global_before or self._files.has_global_deletes(table, unpartitioned):
             # A global delete counts in every node.
-            return self._measure_all(head, properties, touched)
+            return self._measure_all(head, properties, changed_at, touched)
         some = list(touched) if len(touched) <= FEW_NODES else None
         figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)
         crossed = self._files.crossed(table, some)
@@ -53,22 +60,25 @@ class MeasureNodes:
             if node in figures and node not in crossed and not figures[node].metrics.delete_files
         }
         gone = [node for node, found in touched.items() if not found.files]
-        changed = list(self._store(head, summed, touched, known))
+        changed = list(self._store(head, properties, changed_at, summed, touched, known))
         self._files.settle(table, summed)
         for nodes in _batches({node: found.files for node, found in touched.items() if node not in summed}):
             measured = measure(_table_files(head, self._files.files(table, nodes)), properties)
-            changed += self._store(head, {node: measured[node] for node in nodes if node in measured}, touched, known)
+            some_measured = {node: measured[node] for node in nodes if node in measured}
+            changed += self._store(head, properties, changed_at, some_measured, touched, known)
             self._files.settle(table, nodes)
             renew()
         self._index.remove_nodes(table, gone)
         self._files.settle(table, gone)
         return tuple(changed)
 
-    def _measure_all(self, head: TableHead, properties: TableProperties, touched: Mapping[TableNode, TouchedNode]) -> tuple[TableNode, ...]:
+    def _measure_all(
+        self, head: TableHead, properties: TableProperties, changed_at: datetime, touched: Mapping[TableNode, TouchedNode]
+    ) -> tuple[TableNode, ...]:
         table: TableIdentifier = head.table
         known = {state.node: state for state in self._reader.nodes(table)}
         measured = measure(_table_files(head, self._files.files(table)), properties)
-        changed = self._store(head, measured, touched, known)
+        changed = self._store(head, properties, changed_at, measured, touched, known)
         self._index.remove_nodes(table, [node for node in known if node not in measured])
         self._files.settle(table, list(touched))
         return changed
@@ -76,6 +86,8 @@ class MeasureNodes:
     def _store(
         self,
         head: TableHead,
+        properties: TableProperties,
+        changed_at: datetime,
         measured: Mapping[TableNode, NodeMetrics],
         touched: Mapping[TableNode, TouchedNode],
         known: Mapping[TableNode, NodeState],
@@ -86,7 +98,12 @@ class MeasureNodes:
         # Another threshold changes the count of small files, but nothing that a reader of the node would see.
         moved = {node for node in changed if node not in known or node in others or not same_content(known[node].metrics, measured[node])}
         nodes = [
-            MeasuredNode(node, metrics, head.snapshot_id if node in moved else known[node].changed_snapshot_id)
+            MeasuredNode(
+                node,
+                metrics,
+                head.snapshot_id if node in moved else known[node].changed_snapshot_id,
+                small_since(known.get(node), metrics, properties, changed_at),
+            )
             for node, metrics in measured.items()
         ]
         self._index.save_figures(head.table, nodes, self._clock())

@@ -13,7 +13,10 @@ class PauseTables:
         self._switches = switches
 
     def pause(self, table: TableIdentifier | None = None) -> int:
-        """Pause one table, or all. Return how many tables changed. Raises NotFoundError when the table is unknown."""
+        """Pause one table, or all: also those that appear before all are resumed. Return how many tables changed.
+
+        Raises NotFoundError when the table is unknown.
+        """
         return self._switches.pause(table, True)
 
     def resume(self, table: TableIdentifier | None = None) -> int:

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
+from compaction_pipeline.core.fragmentation.small_since import changed_at
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder
@@ -225,7 +226,7 @@ class RefreshFiles:
         if now == whole:
             return
         if measures_differ(index.layout, head.layout):
-            self._measure(head, renew)
+            self._measure(index, head, renew)
         self._save(self._with_old_spec_deletes(replace(index, state=now), index, head), known.index_version)
 
     def _read(self, known: KnownTable, head: TableHead, deadline: datetime | None, renew: Renew) -> Refresh:
@@ -243,7 +244,7 @@ class RefreshFiles:
         if not self._apply(table, changes.removed, changes.added, deadline, renew):
             log.info("table=%s reading goes on at the next tick", table)
             return Refresh(table, complete=False, problem=problem)
-        changed = self._measure(head, renew)
+        changed = self._measure(index, head, renew)
         if not renew():
             # This process stood still, and another one took over. It changes the files that this one would call whole.
             return Refresh(table, complete=False, problem=problem)
@@ -295,10 +296,13 @@ class RefreshFiles:
         self._files.apply(table, removed, batch)
         return True
 
-    def _measure(self, head: TableHead, renew: Renew) -> tuple[TableNode, ...]:
-        """Store the figures of every node whose files changed, and return the nodes whose files or figures have changed."""
-        of_catalog = self._catalogs.entry(head.table.catalog).properties
-        return self._measure_nodes.measure(head, properties_or_defaults(head.layout.properties, of_catalog), renew)
+    def _measure(self, index: TableIndex, head: TableHead, renew: Renew) -> tuple[TableNode, ...]:
+        """Store the figures of every node whose files changed, and return the nodes whose files or figures have changed.
+
+        `index` is what was known of the table before this look.
+        """
+        properties = properties_or_defaults(head.layout.properties, self._catalogs.entry(head.table.catalog).properties)
+        return self._measure_nodes.measure(head, properties, changed_at(index, head, self._clock()), renew)
 
     def _property_problem(self, head: TableHead) -> str | None:
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from compaction_pipeline.core.insight.checks.commits import commits_on_time, record_matches_table
+from compaction_pipeline.core.insight.checks.due_work import due_work_on_time
 from compaction_pipeline.core.insight.checks.facts import Facts
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
@@ -62,9 +63,19 @@ CHECKS: tuple[Check, ...] = (
         "small_files_left",
         About.FILES,
         Severity.WARN,
-        lambda facts: small_files_left(facts.compacted_nodes),
-        "No node holds so many small files that a MINOR is due. When this stays red, launch the listed nodes, or look at `table_health`: "
-        "the queue, the commit interval or a pause may hold them back.",
+        lambda facts: small_files_left(facts.compacted_nodes, facts.now),
+        "Each node that has enough small files for a MINOR is planned, or there was no time to plan it yet: within twice "
+        "'self-optimizing.min-plan-interval' and two minutes, or while tasks of its table use up the quota. When this is red, see that "
+        "`snapshot_sensor` and `fragmentation_sensor` are on, or launch the listed nodes.",
+    ),
+    Check(
+        "due_work_on_time",
+        About.FILES,
+        Severity.ERROR,
+        lambda facts: due_work_on_time(facts.compacted_nodes, facts.now),
+        "No node waits longer for work that is due than 'self-optimizing.minor.trigger.interval' of its table, and never less than twice "
+        "its intervals of plans and commits, or 10 minutes. When this is red, readers open too many files: see that the sensors are on "
+        "and that runs of `compact_job` end well, give them more Spark slots, or launch the listed nodes.",
     ),
     Check(
         "target_file_size",

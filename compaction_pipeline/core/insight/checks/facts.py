@@ -10,6 +10,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 
@@ -41,6 +42,17 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedNode:
+    """A node of a table that is compacted, the table and its properties, and whether tasks of the node, or of the table, are open."""
+
+    node: NodeState
+    table: TableFacts
+    properties: TableProperties
+    has_open_tasks: bool = False
+    table_has_open_tasks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The newest committed record of a table, and the table's present metadata: or why that could not be read."""
 
@@ -52,21 +64,28 @@ class Committed:
 class Facts:
     """What is known at `now`.
 
-    `tables` and `nodes` are those to judge, sorted. `unmerged` are the Pending, Executing and FAILED tasks with all their attempts, as far
-    as an attempt was made. `merged` are the newest COMMITTED tasks, newest first. `prepared` maps each Prepared task to the time since
-    when it is Prepared. `committed` is empty unless a check needs the tables' metadata.
+    `tables` and `nodes` are those to judge, sorted. `open_nodes` are the nodes of Pending, Executing and Prepared tasks. `unmerged` are
+    the Pending, Executing and FAILED tasks of which an attempt was made, with all their attempts. `merged` are the newest COMMITTED
+    tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
+    needs the tables' metadata.
     """
 
     now: datetime
     tables: tuple[TableFacts, ...]
     nodes: tuple[NodeState, ...]
+    open_nodes: frozenset[tuple[TableIdentifier, TableNode]] = frozenset()
     unmerged: tuple[tuple[CompactionTask, Sequence[TaskAttempt]], ...] = ()
     merged: tuple[CompactionTask, ...] = ()
     prepared: tuple[tuple[CompactionTask, datetime], ...] = ()
     committed: tuple[Committed, ...] = ()
 
     @property
-    def compacted_nodes(self) -> Sequence[tuple[NodeState, TableProperties]]:
-        """The nodes of the tables that are compacted, with the properties of their table."""
-        compacted = {each.table: each.properties for each in self.tables if each.properties is not None and each.left_alone is None}
-        return [(node, compacted[node.table]) for node in self.nodes if node.table in compacted]
+    def compacted_nodes(self) -> Sequence[JudgedNode]:
+        """The nodes of the tables that are compacted."""
+        compacted = {each.table: (each, each.properties) for each in self.tables if each.properties is not None and each.left_alone is None}
+        busy = {table for table, _ in self.open_nodes}
+        return [
+            JudgedNode(node, *compacted[node.table], (node.table, node.node) in self.open_nodes, node.table in busy)
+            for node in self.nodes
+            if node.table in compacted
+        ]

@@ -37,7 +37,8 @@ class Judgement:
     """The result of looking at `judged` nodes or tables. `failures` has those that fail, the worst or the oldest first.
 
     `subject` is "nodes" or "tables". `scope` says which of them were judged, for example "with a merge"; it is "" when all were.
-    `nothing` is the text for a judgement of nothing.
+    `nothing` is the text for a judgement of nothing, and `detail` is added to the text of one that passed. `figures` are more numbers, by
+    names that end in their unit.
     """
 
     subject: str
@@ -45,6 +46,8 @@ class Judgement:
     failures: tuple[Failure, ...] = ()
     scope: str = ""
     nothing: str = ""
+    detail: str = ""
+    figures: tuple[tuple[str, float], ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -59,6 +62,7 @@ class Judgement:
         if not self.judged:
             return self.nothing or f"no {self.subject} to judge yet"
         scope = f" {self.scope}" if self.scope else ""
+        detail = f"; {self.detail}" if self.detail else ""
         if self.judged == 1:
-            return f"the only {self.subject.removesuffix('s')}{scope} passes"
-        return f"all {self.judged} {self.subject}{scope} pass"
+            return f"the only {self.subject.removesuffix('s')}{scope} passes{detail}"
+        return f"all {self.judged} {self.subject}{scope} pass{detail}"

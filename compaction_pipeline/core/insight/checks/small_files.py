@@ -1,24 +1,67 @@
-"""Judges whether small files are left."""
+"""Judges whether small files are left that a plan could have merged by now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
-from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.fragmentation.clock import is_judged
+from compaction_pipeline.core.fragmentation.triggers import enough_small_files
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.insight.checks.facts import JudgedNode
 from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
 from compaction_pipeline.core.tables.properties import TableProperties
 
+TICKS = timedelta(minutes=2)
+"""The time that sensors need to see a new commit and to plan its nodes, apart from the intervals of the table."""
 
-def small_files_left(nodes: Iterable[tuple[NodeState, TableProperties]]) -> Judgement:
-    """Fail each node whose small data files, or small delete files, make a MINOR due. The node with the most comes first."""
+# With these reasons of the newest plan, nobody can do anything about the small files.
+_SETTLED = (PlanReasonCode.NO_GAIN, PlanReasonCode.LIVE_TWICE)
+_QUEUED = (PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
+
+
+def small_files_left(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:
+    """Fail each node with enough small files for a MINOR that a plan could have taken by now. The node with the most comes first.
+
+    A plan could not take them yet while tasks of the node are open, while other tasks of the table use up its quota, or within
+    `planning_time` after the node got so many files, was merged, or was seen first. It need not take them when a merge would gain nothing.
+    """
     judged, failing = 0, []
-    for node, properties in nodes:
+    for each in nodes:
         judged += 1
-        small = max(node.metrics.small_data_files, node.metrics.small_delete_files)
-        if small >= properties.minor_file_count:
-            word = "data" if node.metrics.small_data_files >= node.metrics.small_delete_files else "delete"
-            failing.append(
-                (small, Failure(node.table, node.node, f"{small} small {word} files, {properties.minor_file_count} make a MINOR due"))
-            )
+        node = each.node
+        enough = enough_small_files(node.metrics, each.properties)
+        if enough is not None and not _is_excused(each, now):
+            failing.append((node.metrics.small_files, Failure(node.table, node.node, f"{enough}; {why_not_done(each)}")))
     failing.sort(key=lambda item: -item[0])
     return Judgement("nodes", judged, tuple(failure for _, failure in failing))
+
+
+def planning_time(properties: TableProperties) -> timedelta:
+    """Return how long sensors may need to plan a node: twice the time between two plans of its table, and a few ticks."""
+    return 2 * properties.min_plan_interval + TICKS
+
+
+def why_not_done(each: JudgedNode) -> str:
+    """Say what keeps the node from being planned, as far as it is known."""
+    known, verdict = each.table.known, each.node.verdict
+    if known.problem is not None:
+        return known.problem
+    if each.node.failing is not None:
+        return each.node.failing
+    if verdict is None or not is_judged(each.node):
+        return "no plan has looked at these files yet: see that `snapshot_sensor` is on"
+    return verdict.reason.text
+
+
+def _is_excused(each: JudgedNode, now: datetime) -> bool:
+    node, verdict = each.node, each.node.verdict
+    if each.has_open_tasks:
+        return True
+    if verdict is not None and is_judged(node):
+        if verdict.reason.code in _SETTLED:
+            return True
+        if verdict.reason.code in _QUEUED and each.table_has_open_tasks:
+            return True
+    moments = [moment for moment in (node.small_since, node.first_seen, node.last_work) if moment is not None]
+    return bool(moments) and now - max(moments) <= planning_time(each.properties)

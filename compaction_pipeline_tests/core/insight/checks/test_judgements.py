@@ -10,8 +10,8 @@ from compaction_pipeline.core.insight.checks.commits import commits_on_time, dis
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
 from compaction_pipeline.core.queue.task import EndReason, TaskAttempt, TaskStatus
-from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import SnapshotSummary
+from compaction_pipeline_tests.core.insight.checks.judged import judged_node
 from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, ago, head, node_state, output, record, snapshot, task
 
 
@@ -49,11 +49,11 @@ def test_a_failure_without_mismatch_says_nothing_about_rows() -> None:
 
 
 def test_small_data_and_small_delete_files_are_counted_each_alone() -> None:
-    nodes = [(node_state(1, small_data_files=11, small_delete_files=11), TableProperties())]
-    assert small_files_left(nodes).passed
-    nodes.append((node_state(2, small_delete_files=12), TableProperties()))
-    nodes.append((node_state(3, small_data_files=40), TableProperties()))
-    judged = small_files_left(nodes)
+    nodes = [judged_node(node_state(1, small_data_files=11, small_delete_files=11))]
+    assert small_files_left(nodes, NOW).passed
+    nodes.append(judged_node(node_state(2, small_delete_files=12)))
+    nodes.append(judged_node(node_state(3, small_data_files=40)))
+    judged = small_files_left(nodes, NOW)
     assert (judged.judged, len(judged.failures)) == (3, 2)
     assert "40 small data files" in judged.failures[0].reason
     assert "12 small delete files" in judged.failures[1].reason
