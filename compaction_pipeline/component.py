@@ -10,7 +10,9 @@ import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 from pydantic import Field
 
-from compaction_pipeline.core.tables.table import CatalogEntry, catalog_name
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, catalog_name
 from compaction_pipeline.defs.choices import Choices, choose
 from compaction_pipeline.settings import Settings
 
@@ -52,6 +54,8 @@ attributes: {{}}
 #         type: rest
 #         uri: https://catalog.example.com/iceberg
 #         credential: "{{{{ env.LAKE_CREDENTIAL }}}}"
+#   asset_keys:
+#     lake.shop.orders: analytics/orders
 """
 
 
@@ -84,6 +88,13 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         "`compaction-pipeline catalog remove`.",
     )
 
+    asset_keys: dict[str, str] = Field(
+        default_factory=dict,
+        description="Your own assets that stand for tables: catalog.namespace.table → asset key, e.g. lake.shop.orders: analytics/orders. "
+        "Such an asset shows the health of its table, the last compaction and a check. It may live in any code location. "
+        "An entry here wins over the table's property 'compaction.dagster-asset-key'.",
+    )
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the code location. Raises ConfigError for an attribute that breaks its rule."""
         choose(self._choices())
@@ -96,4 +107,12 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         settings: dict[str, object] = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
         if self.asset_owners is not None:
             settings["asset_owners"] = ",".join(self.asset_owners)
-        return Choices(settings, tuple(CatalogEntry(catalog_name(each.name), each.properties, each.observe) for each in self.catalogs))
+        catalogs = tuple(CatalogEntry(catalog_name(each.name), each.properties, each.observe) for each in self.catalogs)
+        return Choices(settings, catalogs, {TableIdentifier.parse(table): _levels(table, key) for table, key in self.asset_keys.items()})
+
+
+def _levels(table: str, key: str) -> tuple[str, ...]:
+    try:
+        return asset_key_levels(key)
+    except ValueError:
+        raise ConfigError(f"attribute 'asset_keys' of CompactionPipeline maps {table} to {key!r}, which must be {ASSET_KEY_RULE}") from None

@@ -20,6 +20,7 @@ from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
+from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
@@ -95,6 +96,8 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
     table = _table("properties in force", "property", "value", "meaning")
     for item in PROPERTIES:
         table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
+    for problem in properties.problems:
+        table.add_row("", "[yellow]no effect[/]", escape(problem))
     for key in properties.ignored:
         table.add_row(escape(key), "ignored", "a property of Amoro that has no effect here")
     for key in properties.unknown:
@@ -300,4 +303,6 @@ def _value(value: object) -> str:
         return f"{round(value.total_seconds() * 1000)} ({duration_text(value)})"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return asset_key_text(value) or "none"
     return "off" if value is None else str(value)

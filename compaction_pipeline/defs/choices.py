@@ -1,4 +1,4 @@
-"""What the component `CompactionPipeline` chose for this code location: settings and catalogs.
+"""What the component `CompactionPipeline` chose for this code location: settings, catalogs, and asset keys of tables.
 
 Dagster keeps definitions as module-level objects, so a process can have one set of them. Their keys and intervals are fixed when their
 modules are imported. Therefore a component makes its choices before that, and a second component with other choices is an error.
@@ -10,15 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Settings by their names, which win over the environment, and catalogs to register. Without a component both are empty."""
+    """Settings by their names, which win over the environment, catalogs to register, and the levels of the asset keys of tables.
+
+    Without a component all of them are empty.
+    """
 
     settings: Mapping[str, object] = field(default_factory=dict)
     catalogs: tuple[CatalogEntry, ...] = ()
+    asset_keys: Mapping[TableIdentifier, tuple[str, ...]] = field(default_factory=dict)
 
 
 class _Process:

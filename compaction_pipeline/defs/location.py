@@ -9,6 +9,8 @@ from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.checks_job import compaction_checks_job
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, keeper_sensor
+from compaction_pipeline.defs.own_assets import own_assets_sensor
+from compaction_pipeline.defs.own_checks import own_checks
 from compaction_pipeline.defs.pausing import pause_job, resume_job
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.retire import retire_job, retire_schedule
@@ -22,9 +24,9 @@ def definitions(*, with_executor: bool = True) -> dg.Definitions:
     """
     return dg.Definitions(
         assets=[delta_files, table_health, compacted_files, compaction_records],
-        asset_checks=definitions_of(),
+        asset_checks=[*definitions_of(), *own_checks()],
         jobs=[compact_job, commit_job, pause_job, resume_job, compaction_checks_job, retire_job],
-        sensors=[snapshot_sensor, fragmentation_sensor, commit_sensor, keeper_sensor, catalog_sensor, failure_sensor],
+        sensors=[snapshot_sensor, fragmentation_sensor, commit_sensor, own_assets_sensor, keeper_sensor, catalog_sensor, failure_sensor],
         schedules=[retire_schedule],
         resources={"compaction": Compaction()},
         # Spark works in parallel already. A process for each step would start a JVM each.

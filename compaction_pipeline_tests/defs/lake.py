@@ -44,6 +44,10 @@ class Lake:
     def orders(self) -> Table:
         return self._catalog.load_table("shop.orders")
 
+    def load(self, table: str) -> Table:
+        """A table by `namespace.name`."""
+        return self._catalog.load_table(table)
+
     def create_orders(self, **properties: str) -> Table:
         self._catalog.create_namespace("shop")
         return self._catalog.create_table("shop.orders", SCHEMA, partition_spec=SPEC, properties={**PROPERTIES, **properties})

@@ -170,6 +170,7 @@ def detail_value(detail: TableDetail, with_files: bool) -> dict[str, object]:
         "property_error": detail.property_error,
         "ignored_properties": plain(properties.ignored) if properties is not None else [],
         "unknown_properties": plain(properties.unknown) if properties is not None else [],
+        "property_problems": plain(properties.problems) if properties is not None else [],
         "write_properties_not_honoured": dict(detail.write_properties_not_honoured),
         "nodes": [node_value(node) for node in detail.nodes],
         "tasks": [task.task_id for task in detail.tasks],

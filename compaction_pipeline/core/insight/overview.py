@@ -16,6 +16,7 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import asset_key_of
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 SHOWN = 20
@@ -106,7 +107,7 @@ def table_overview(state: KnownTable, observe: bool, nodes: Sequence[NodeOvervie
         metrics=_total(node.metrics for node in nodes),
         health=health.status,
         reason=health.reason,
-        warning=state.index.warning,
+        warning=state.index.warning or _asset_key_problem(state),
         observe=observe,
         paused=state.paused,
         snapshot_id=state.index.last_snapshot_id,
@@ -114,6 +115,12 @@ def table_overview(state: KnownTable, observe: bool, nodes: Sequence[NodeOvervie
         is_read=bool(nodes) or state.index.last_read is not None,
         is_held_back=bool(state.refusal or state.problem or state.commits.problem),
     )
+
+
+def _asset_key_problem(state: KnownTable) -> str | None:
+    """Say which bad value of ASSET_KEY the table sets. It stops nothing, so it is only a warning."""
+    properties = state.layout.properties if state.layout is not None else {}
+    return asset_key_of(properties, {}, state.table)[1]
 
 
 def worst_first(nodes: Iterable[NodeOverview]) -> tuple[NodeOverview, ...]:

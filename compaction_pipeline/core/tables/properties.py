@@ -12,6 +12,7 @@ from datetime import timedelta
 from math import isfinite
 
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 MIB = 1024 * 1024
@@ -23,8 +24,9 @@ _LONG_MOST = 2**63 - 1
 class TableProperties:
     """The properties in force on one table.
 
-    `ignored` are keys of Amoro that the table sets but that have no effect here. `unknown` are set keys that nobody knows, which are
-    likely typing mistakes.
+    `dagster_asset_key` has the levels of an asset's key; it is empty when the table names no asset. `ignored` are keys of Amoro that the
+    table sets but that have no effect here. `unknown` are set keys that nobody knows, which are likely typing mistakes. `problems` has
+    a sentence for each bad value that stops nothing.
     """
 
     enabled: bool = True
@@ -46,8 +48,10 @@ class TableProperties:
     respec_quiet_interval: timedelta = timedelta(days=1)
     conversions_enabled: bool = True
     quota: float = 0.5
+    dagster_asset_key: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @property
     def undersized_bytes(self) -> int:
@@ -74,7 +78,8 @@ class TableProperties:
 class Property:
     """One property: its key, the attribute of TableProperties that holds it, and its rule.
 
-    `read` turns the text into a value, and raises ValueError or OverflowError. `holds` says whether the value keeps the `rule`.
+    `read` turns the text into a value, and raises ValueError or OverflowError. `holds` says whether the value keeps the `rule`. A bad
+    value of a property that `stops` keeps the table from being compacted. Any other bad value is told, and counts as not set.
     """
 
     key: str
@@ -84,6 +89,7 @@ class Property:
     holds: Callable[[object], bool]
     default_text: str
     meaning: str
+    stops: bool = True
 
 
 def _boolean(text: str) -> bool:
@@ -120,6 +126,8 @@ def _not_negative(value: object) -> bool:
 # The state database and Java can hold these numbers too.
 _MOST, _MOST_BYTES = 2**31 - 1, 2**60
 _BYTES_RULE = "≥ 1 and ≤ 2^60"
+
+ASSET_KEY = "compaction.dagster-asset-key"
 
 PROPERTIES: tuple[Property, ...] = (
     Property(
@@ -295,6 +303,17 @@ PROPERTIES: tuple[Property, ...] = (
         "0.5",
         "how many of its group's slots a table may use: a value up to 1 is a share of them, a value above 1 is a number of slots",
     ),
+    Property(
+        ASSET_KEY,
+        "dagster_asset_key",
+        asset_key_levels,
+        ASSET_KEY_RULE,
+        bool,
+        "none",
+        "the asset of your own Dagster project that stands for the table, e.g. `analytics/orders`; it shows the table's health, its last "
+        "compaction and a check; a bad value has no effect, and the table is compacted all the same",
+        stops=False,
+    ),
 )
 
 # Keys that Amoro documents and that have no effect here. They are shown as ignored, so that nobody waits for an effect.
@@ -328,15 +347,22 @@ WRITE_TARGET_KEY = "write.target-file-size-bytes"
 def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None = None) -> TableProperties:
     """Return the properties in force. `table` are the table's properties, `catalog` the catalog's, `of` the table for messages.
 
-    Raises ConfigError for the first property that breaks its rule: it names table, key, value and rule, and says who set the value
-    and how to correct it.
+    Raises ConfigError for the first property that `stops` and breaks its rule: it names table, key, value and rule, and says who set
+    the value and how to correct it.
     """
     inherited = {key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(_CATALOG_PREFIX)}
     merged = {**inherited, **table}
     values: dict[str, object] = {}
+    problems: list[str] = []
     for item in PROPERTIES:
-        if item.key in merged:
+        if item.key not in merged:
+            continue
+        try:
             values[item.attribute] = _value(item, item.key, merged[item.key], item.key in table, of)
+        except ConfigError as error:
+            if item.stops:
+                raise
+            problems.append(str(error))
     if "target_size_bytes" not in values and WRITE_TARGET_KEY in merged:
         target = next(item for item in PROPERTIES if item.attribute == "target_size_bytes")
         values["target_size_bytes"] = _value(target, WRITE_TARGET_KEY, merged[WRITE_TARGET_KEY], WRITE_TARGET_KEY in table, of)
@@ -345,7 +371,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known]
     ignored = tuple(sorted(key for key in ours if key in AMORO_KEYS_NOT_HONOURED or key in _KEYED_KEYS))
     unknown = tuple(sorted(key for key in ours if key not in ignored))
-    return TableProperties(**values, ignored=ignored, unknown=unknown)  # type: ignore[arg-type]
+    return TableProperties(**values, ignored=ignored, unknown=unknown, problems=tuple(problems))  # type: ignore[arg-type]
 
 
 def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:
@@ -354,6 +380,18 @@ def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str])
         return resolve_properties(table, catalog)
     except ConfigError:
         return TableProperties()
+
+
+def asset_key_of(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier) -> tuple[tuple[str, ...], str | None]:
+    """Return the levels of the asset key that a table names, and a sentence when its value is bad. Other bad properties do not matter."""
+    own = ASSET_KEY in table
+    text = table[ASSET_KEY] if own else catalog.get(_CATALOG_PREFIX + ASSET_KEY)
+    if text is None:
+        return (), None
+    try:
+        return asset_key_levels(text), None
+    except ValueError:
+        return (), _broken(ASSET_KEY, repr(text), ASSET_KEY_RULE, own, of)
 
 
 def _value(item: Property, key: str, text: str, own: bool, of: TableIdentifier | None) -> object:

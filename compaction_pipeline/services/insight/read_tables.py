@@ -5,14 +5,16 @@ Reads the state database only, so it answers at once and also while a catalog is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, node_overview, table_overview, worst_first
+from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport, OwnAssets, assign_assets
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask
@@ -21,9 +23,11 @@ from compaction_pipeline.core.tables.bloom_filters import not_honoured
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
-from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
+from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.insight.overviews import tables_with_nodes
+
+_SINGLE_QUERIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,34 @@ class ReadTables:
             records=tuple(self._records.records(table, limit=SHOWN)),
         )
 
+    def asset_reports(
+        self, mapped: Mapping[TableIdentifier, AssetLevels], taken: Collection[AssetLevels]
+    ) -> tuple[OwnAssets, tuple[AssetReport, ...]]:
+        """The assets of users that stand for tables, and what each is told of its table now.
+
+        A table's properties name its asset. `mapped` wins over them. `taken` are the program's own assets.
+        """
+        catalogs = {entry.name: entry for entry in self._catalogs.entries()}
+        states = {state.table: state for state in self._tables.states()}
+        assets = _own_assets(states, {name: entry.properties for name, entry in catalogs.items()}, mapped, taken)
+        nodes = self._nodes_of(frozenset(assets.tables.values()))
+        reports = []
+        for levels, table in assets.tables.items():
+            state, observe = states[table], table.catalog in catalogs and catalogs[table.catalog].observe
+            overview = table_overview(state, observe, [node_overview(node, state, observe) for node in nodes.get(table, ())])
+            reports.append(AssetReport(levels, overview, state.commits.landed))
+        return assets, tuple(reports)
+
+    def _nodes_of(self, tables: frozenset[TableIdentifier]) -> Mapping[TableIdentifier, Sequence[NodeState]]:
+        """The nodes of these tables. A query for each of many tables would take longer than one query for all nodes."""
+        if len(tables) <= _SINGLE_QUERIES:
+            return {table: self._tables.nodes(table) for table in tables}
+        nodes: dict[TableIdentifier, list[NodeState]] = {table: [] for table in tables}
+        for node in self._tables.nodes():
+            if node.table in nodes:
+                nodes[node.table].append(node)
+        return nodes
+
     def node(self, key: str) -> tuple[TableIdentifier, TableNode]:
         """The table and the node that a node key names. Raises NotFoundError when unknown."""
         found = self._tables.node(key)
@@ -92,6 +124,31 @@ class ReadTables:
 
     def _sorted_files(self, table: TableIdentifier) -> tuple[LiveFile, ...]:
         return tuple(sorted(self._files.files(table), key=lambda file: (str(file.node), file.content.value, file.path)))
+
+
+def _own_assets(
+    states: Mapping[TableIdentifier, KnownTable],
+    catalogs: Mapping[str, Mapping[str, str]],
+    mapped: Mapping[TableIdentifier, AssetLevels],
+    taken: Collection[AssetLevels],
+) -> OwnAssets:
+    named: list[tuple[TableIdentifier, AssetLevels]] = []
+    problems = []
+    for table, state in states.items():
+        properties = state.layout.properties if state.layout is not None else {}
+        levels, problem = asset_key_of(properties, catalogs.get(table.catalog, {}), table)
+        if table in mapped or levels:
+            named.append((table, mapped.get(table, levels)))
+        if problem is not None and table not in mapped:
+            problems.append(problem)
+    # The tables of a catalog are unknown until its first listing.
+    listed = {table.catalog for table in states}
+    problems += [
+        f"attribute 'asset_keys' names {table}, but its catalog has no such table: correct the name"
+        for table in sorted(mapped)
+        if table not in states and table.catalog in listed
+    ]
+    return assign_assets(named, taken, problems)
 
 
 def _not_honoured(state: KnownTable) -> Mapping[str, str]:

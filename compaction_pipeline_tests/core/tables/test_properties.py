@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.properties import PROPERTIES, TableProperties, resolve_properties
+from compaction_pipeline.core.tables.properties import ASSET_KEY, PROPERTIES, TableProperties, asset_key_of, resolve_properties
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 BAD = {
@@ -34,7 +34,7 @@ BAD = {
 
 
 def test_every_property_has_a_bad_value_here() -> None:
-    assert set(BAD) == {item.key for item in PROPERTIES}
+    assert set(BAD) == {item.key for item in PROPERTIES if item.stops}
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in BAD.items() for value in values])
@@ -82,7 +82,7 @@ def test_the_minor_total_size_follows_the_target() -> None:
 
 
 def test_written_defaults_are_the_defaults() -> None:
-    texts = {item.key: item.default_text for item in PROPERTIES if item.default_text != "target-size"}
+    texts = {item.key: item.default_text for item in PROPERTIES if item.default_text not in ("target-size", "none")}
     assert resolve_properties(texts, {}) == TableProperties() == resolve_properties({}, {})
 
 
@@ -103,3 +103,16 @@ def test_known_keys_without_a_meaning_here_are_ignored_and_typos_unknown() -> No
     )
     assert found.ignored == ("compaction.delta-rewrite.enabled", "self-optimizing.filter")
     assert found.unknown == ("self-optimizing.prio",)
+
+
+def test_a_bad_asset_key_stops_nothing_and_is_told() -> None:
+    table = TableIdentifier("lake", ("shop",), "orders")
+    good = resolve_properties({ASSET_KEY: "analytics/ orders"}, {})
+    assert (good.dagster_asset_key, good.problems) == (("analytics", "orders"), ())
+    bad = resolve_properties({ASSET_KEY: "a//b", "self-optimizing.quota": "2"}, {}, table)
+    assert (bad.dagster_asset_key, bad.quota) == ((), 2.0)
+    said = f"lake.shop.orders: '{ASSET_KEY}' is 'a//b' but must be levels separated by '/', none of them empty; the table sets it: "
+    assert bad.problems == (said + f"ALTER TABLE shop.orders SET TBLPROPERTIES ('{ASSET_KEY}' = '…')",)
+    assert asset_key_of({ASSET_KEY: "a//b"}, {}, table) == ((), bad.problems[0])
+    assert asset_key_of({}, {f"table.{ASSET_KEY}": "x"}, table) == (("x",), None)
+    assert asset_key_of({}, {}, table) == ((), None)

@@ -1,0 +1,90 @@
+"""The check on assets of users that stand for tables. It is defined here, and Dagster shows it on the asset, wherever that one is defined.
+
+Definitions are made without a look into the state database. So a sensor writes the keys of these assets into a small file, and the next
+load of the code location reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+import dagster as dg
+
+from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport
+from compaction_pipeline.defs.choices import chosen
+from compaction_pipeline.defs.keys import OUR_ASSETS, SETTINGS
+from compaction_pipeline.defs.resources import Compaction
+
+log = logging.getLogger(__name__)
+
+CHECK = "compaction_health"
+TAKEN = frozenset(tuple(key.path) for key in OUR_ASSETS)
+"""The program's own assets, which can stand for no table."""
+
+_DESCRIPTION = (
+    "compaction_pipeline can keep the table behind this asset compacted. When this is red, the table is refused or cannot be read, or the "
+    "work on it fails. The reason says what to do."
+)
+
+
+def own_checks() -> list[dg.AssetChecksDefinition]:
+    """One check for each asset that a component or, at the last tick, a table's property named."""
+    return [_definition(levels) for levels in sorted(DEFINED)]
+
+
+def check_event(report: AssetReport, metadata: dict[str, dg.MetadataValue]) -> dg.AssetCheckEvaluation:
+    """Judge the table of one asset now."""
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(list(report.asset)),
+        check_name=CHECK,
+        passed=report.is_well,
+        metadata=metadata,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{report.table.table} is {report.table.health.value}: {report.table.reason}",
+    )
+
+
+def remembered(home: Path) -> frozenset[AssetLevels]:
+    """The assets that the last tick wrote down in this folder. None when there is no file, or when it is damaged."""
+    try:
+        return frozenset(tuple(str(level) for level in levels) for levels in json.loads(_file(home).read_text()))
+    except (OSError, ValueError, TypeError):
+        return frozenset()
+
+
+def remember(assets: Iterable[AssetLevels], home: Path) -> None:
+    """Write these assets down for the next load, unless the file holds them already."""
+    wanted = sorted(assets)
+    if frozenset(wanted) == remembered(home):
+        return
+    try:
+        _file(home).write_text(json.dumps(wanted))
+    except OSError as error:
+        log.warning("%s not written, so the check %s of new assets stays undefined: %s", _file(home), CHECK, error)
+
+
+def _file(home: Path) -> Path:
+    return home.expanduser() / "own_assets.json"
+
+
+def _definition(levels: AssetLevels) -> dg.AssetChecksDefinition:
+    key = dg.AssetKey(list(levels))
+
+    @dg.asset_check(asset=key, name=CHECK, description=_DESCRIPTION)
+    def judged(compaction: Compaction) -> dg.AssetCheckResult:
+        _, reports = compaction.services().read_tables.asset_reports(chosen().asset_keys, TAKEN)
+        report = next((report for report in reports if report.asset == levels), None)
+        if report is None:
+            text = "no table names this asset any more: reload the code location of compaction_pipeline, and the check goes"
+            return dg.AssetCheckResult(passed=True, description=text)
+        event = check_event(report, {})
+        return dg.AssetCheckResult(passed=event.passed, severity=event.severity, description=event.description)
+
+    return judged
+
+
+DEFINED: frozenset[AssetLevels] = frozenset([*chosen().asset_keys.values(), *remembered(SETTINGS.home)]) - TAKEN
+"""The assets whose checks this load of the code location defines."""
