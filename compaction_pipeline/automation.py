@@ -1,0 +1,40 @@
+"""Lets assets of users follow compactions: a dependency on the compactions of one table, and an automation condition.
+
+Everything here is made of Dagster's built-in conditions, so Dagster's own automation sensor evaluates it, in any code location. Importing
+this module fixes nothing about the definitions of the program.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.defs.partitions import table_key
+from compaction_pipeline.settings import load_settings
+
+
+def compactions_of(table: str, *, asset_prefix: str | None = None) -> dg.AssetDep:
+    """Return a dependency of your asset on the compactions of a table, `catalog.namespace.table`. Put it into the asset's `deps`.
+
+    `asset_prefix` is the prefix of the program's assets. Without it, COMPACTION_ASSET_PREFIX counts. Raises ConfigError for a bad name.
+    """
+    partitions = dg.SpecificPartitionsPartitionMapping([table_key(TableIdentifier.parse(table))])
+    return dg.AssetDep(_records(asset_prefix), partition_mapping=partitions)
+
+
+def compacted_since_last_update(*, asset_prefix: str | None = None) -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
+    """Return a condition that holds when a table was compacted since your asset was requested or materialized the last time.
+
+    The tables are those that the asset's `deps` name with `compactions_of`. The condition does not hold while a run of the asset is under
+    way. `asset_prefix` is as in `compactions_of`.
+    """
+    records = dg.AssetSelection.assets(_records(asset_prefix))
+    # `newly_updated` alone returns the commits of all tables. Only `&` limits them to the partitions that the asset depends on.
+    committed = dg.AutomationCondition.newly_updated() & ~dg.AutomationCondition.missing()
+    compacted = dg.AutomationCondition.any_deps_match(committed).allow(records)
+    return (compacted.since_last_handled() & ~dg.AutomationCondition.in_progress()).with_label("compacted since its last update")
+
+
+def _records(asset_prefix: str | None) -> dg.AssetKey:
+    prefix = load_settings().asset_prefix if asset_prefix is None else asset_prefix
+    return dg.AssetKey([*filter(None, prefix.split("/")), "compaction_records"])
