@@ -15,6 +15,7 @@ from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_HEALTH
+from compaction_pipeline.defs.launched_partitions import NodesByName
 from compaction_pipeline.defs.partitions import table_nodes, tables
 from compaction_pipeline.defs.quiet import asset_with_backfill_policy
 from compaction_pipeline.defs.report import RunReport
@@ -61,7 +62,7 @@ class CompactedFilesConfig(dg.Config):
 
 @asset_with_backfill_policy(
     key=COMPACTED_FILES,
-    partitions_def=table_nodes,
+    partitions_def=NodesByName(name=table_nodes.name),
     deps=[DELTA_FILES],
     backfill_policy=dg.BackfillPolicy.multi_run(100),
     output_required=False,

@@ -16,6 +16,18 @@ from compaction_pipeline.ending.dagster_dev import end_run_with_it
 from compaction_pipeline.settings import load_settings
 
 
+def opened_services(holder: str | None = None) -> Services:
+    """Return new services of this code location, with the catalogs of the component registered. The caller closes them."""
+    choices = chosen()
+    services = open_services(load_settings(choices.settings), holder)
+    try:
+        services.explore_catalogs.declare(choices.catalogs)
+    except BaseException:
+        services.close()
+        raise
+    return services
+
+
 class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Gives the services to runs and ticks. The COMPACTION_* variables and the attributes of `CompactionPipeline` configure it.
 
@@ -34,9 +46,7 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
     def services(self) -> Services:
         """Return the services of this run or tick. The catalogs of the component are registered. Raises ConfigError, StorageUnavailable."""
         if self._services is None:
-            choices = chosen()
-            self._services = open_services(load_settings(choices.settings), self._holder)
-            self._services.explore_catalogs.declare(choices.catalogs)
+            self._services = opened_services(self._holder)
         return self._services
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
