@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.commit.ports import Committer
-from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.holders import owner_of
-from compaction_pipeline.core.leases.timeouts import RENEWAL_INTERVAL
 from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.tables.ports import TableScan
+from compaction_pipeline.process import heartbeat, undisturbed
 
 if TYPE_CHECKING:
     from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -57,8 +53,6 @@ if TYPE_CHECKING:
     from compaction_pipeline.spark.session import SparkSessions
     from compaction_pipeline.storage.stores import Stores
 
-log = logging.getLogger(__name__)
-
 
 def utc_now() -> datetime:
     """The current time in UTC, by the real clock."""
@@ -73,63 +67,6 @@ def new_id() -> str:
 def this_process() -> str:
     """The name of this process as the holder of a lease, when no better name is known."""
     return f"process {os.getpid()} on {socket.gethostname()}"
-
-
-@contextmanager
-def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
-    """Call `renew` in a thread every few seconds until the block ends; see `Heartbeat` in `core/leases/ports.py`."""
-    stopped = threading.Event()
-
-    def beat() -> None:
-        while not stopped.wait(RENEWAL_INTERVAL.total_seconds()):
-            try:
-                renew()
-            except CompactionError as error:
-                log.warning("leases not renewed: %s", error)
-
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Delay Ctrl-C, or a request to end, until the block is over. A second one gets through at once."""
-    if threading.current_thread() is not threading.main_thread():
-        # Python interrupts only the main thread.
-        yield
-        return
-    came: list[int] = []
-    before: dict[int, Any] = {}
-
-    def restore() -> None:
-        while before:
-            signal.signal(*before.popitem())
-
-    def note(number: int, frame: object) -> None:
-        if came:
-            restore()
-            signal.raise_signal(number)
-            return
-        came.append(number)
-        log.warning("a commit is under way: this process ends after it")
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        handler = signal.getsignal(number)
-        if handler not in (signal.SIG_IGN, None):
-            before[number] = handler
-            signal.signal(number, note)
-    try:
-        yield
-    finally:
-        interrupted = bool(came and before)
-        restore()
-        if interrupted:
-            signal.raise_signal(came[0])
 
 
 def upgrade_state_database(settings: Settings) -> bool:

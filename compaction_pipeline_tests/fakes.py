@@ -306,7 +306,7 @@ class FakeFileStore:
             if nodes is None or node in nodes
         }
 
-    def crossed(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
+    def named_from_elsewhere(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
         every = self.files(table)
         named = {(file.referenced_data_file, file.node) for file in every if file.referenced_data_file is not None}
         found = {file.node for file in every for path, node in named if path == file.path and node != file.node and file.is_data}
@@ -331,7 +331,7 @@ class FakeFileStore:
     def touch(self, table: TableIdentifier) -> None:
         self._state.touched.setdefault(table, set()).update(file.node for file in self.files(table))
 
-    def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+    def mark_measured(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         self._state.touched.setdefault(table, set()).difference_update(nodes)
         now = self._entries(table)
         self._state.measured.setdefault(table, {}).update({node: now.get(node, frozenset()) for node in nodes})

@@ -111,13 +111,13 @@ def storage_failure(error: BaseException) -> StorageFailure:
     return StorageFailure.OTHER
 
 
-def is_waiting(kind: StorageFailure) -> bool:
+def needs_a_person(kind: StorageFailure) -> bool:
     """Return whether a person must change a right, a key, a bucket or a region before any work on the table can succeed."""
     return kind in _ADVICE
 
 
 def advice(kind: StorageFailure) -> str:
-    """Return what a person must do about a kind for which `is_waiting` is true. Raises KeyError for any other kind."""
+    """Return what a person must do about a kind for which `needs_a_person` is true. Raises KeyError for any other kind."""
     return _ADVICE[kind]
 
 

@@ -33,7 +33,7 @@ from compaction_pipeline.core.errors import (
 )
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.storage_failures import advice, is_waiting, storage_failure
+from compaction_pipeline.core.storage_failures import advice, needs_a_person, storage_failure
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -153,7 +153,7 @@ class IcebergCommitter:
                 stream.write(b"may we write?")
         except Exception as error:
             kind = storage_failure(error)
-            if is_waiting(kind):
+            if needs_a_person(kind):
                 raise AccessDenied(f"table {table}: nothing can be written to {location}: {advice(kind)} ({error})") from error
             return
         # All checks use the same name. So only one file stays if nothing may be deleted.

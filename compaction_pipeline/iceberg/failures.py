@@ -24,7 +24,7 @@ from requests import HTTPError, RequestException
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
-from compaction_pipeline.core.storage_failures import StorageFailure, advice, is_waiting, storage_failure
+from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 from compaction_pipeline.iceberg.catalogs.extras import missing_extra
 from compaction_pipeline.iceberg.catalogs.http_answers import HttpAnswer, http_answer
 
@@ -113,7 +113,7 @@ def _of_files(what: str, error: OSError, is_file: bool) -> CompactionError:
     kind = storage_failure(error)
     if kind is StorageFailure.DENIED:
         return AccessDenied(f"{what}: no permission: {_text(error)}; check the catalog's credentials and rights")
-    if is_waiting(kind):
+    if needs_a_person(kind):
         return AccessDenied(f"{what}: {_text(error)}; {advice(kind)}")
     if kind is StorageFailure.ABSENT:
         missing = f"{what} is missing" if is_file else f"{what}: a file of it is missing"

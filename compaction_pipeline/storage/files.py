@@ -148,7 +148,7 @@ class SqlFileStore:
             by_node.setdefault(known[row.partition_id], {})[row.content] = row
         return {node: _figures(contents) for node, contents in by_node.items()}
 
-    def crossed(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
+    def named_from_elsewhere(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
         identifier, own, other = str(table), schema.live_file.c, schema.live_file.alias("other")
         query = (
             select(own.partition_id)
@@ -211,11 +211,11 @@ class SqlFileStore:
         with writing(self._engine) as connection:
             connection.execute(update(schema.partition).where(schema.partition.c.identifier == str(table)).values(touched=True))
 
-    def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+    def mark_measured(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         with writing(self._engine) as connection:
             for batch in batches(list(ids_of_partitions(connection, str(table), [node_digest(node) for node in nodes]).values())):
-                settled = {"touched": False, "measured_sum": schema.partition.c.files_sum}
-                connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(batch)).values(settled))
+                measured = {"touched": False, "measured_sum": schema.partition.c.files_sum}
+                connection.execute(update(schema.partition).where(schema.partition.c.partition_id.in_(batch)).values(measured))
 
 
 class _Reader:

@@ -141,13 +141,13 @@ def test_nodes_are_touched_until_they_are_settled(stores: Stores) -> None:
     stores.files.apply(TABLE, [], {**listed("m1", data("a", day="1"), data("b", day="2")), **listed("m2", data("c", day="1"))})
     one, none = TouchedNode(1, changed=True), TouchedNode(0, changed=True)
     assert stores.files.touched(TABLE) == {of("1"): TouchedNode(2, changed=True), of("2"): one}
-    stores.files.settle(TABLE, [of("1"), of("2"), of("9")])
+    stores.files.mark_measured(TABLE, [of("1"), of("2"), of("9")])
     assert stores.files.touched(TABLE) == {}
     stores.files.apply(TABLE, ["m1"], listed("m3", data("d", day="3")))
     assert stores.files.touched(TABLE) == {of("1"): one, of("2"): none, of("3"): one}
-    stores.files.settle(TABLE, [of("2")])
+    stores.files.mark_measured(TABLE, [of("2")])
     assert stores.files.touched(TABLE) == {of("1"): one, of("3"): one}
-    stores.files.settle(TABLE, [of("1"), of("3")])
+    stores.files.mark_measured(TABLE, [of("1"), of("3")])
     stores.files.touch(TABLE)
     again = stores.files.touched(TABLE)
     assert again[of("1")] == again[of("3")] == TouchedNode(1, changed=False)
@@ -156,7 +156,7 @@ def test_nodes_are_touched_until_they_are_settled(stores: Stores) -> None:
 
 def test_files_that_move_to_another_manifest_touch_no_node(stores: Stores) -> None:
     stores.files.apply(TABLE, [], {**listed("m1", data("a", day="1"), data("b", day="2")), **listed("m2", position("p", day="1", of="a"))})
-    stores.files.settle(TABLE, [of("1"), of("2")])
+    stores.files.mark_measured(TABLE, [of("1"), of("2")])
     stores.files.apply(TABLE, ["m1", "m2"], listed("m3", position("p", day="1", of="a"), data("b", day="2"), data("a", day="1")))
     assert stores.files.touched(TABLE) == {}
     # A large table is applied in parts, so a file may be listed twice for a while. At the end only node 2 has changed.
@@ -179,7 +179,7 @@ def test_any_change_of_a_file_touches_its_node(stores: Stores) -> None:
     ]
     for number, change in enumerate(changes):
         stores.files.apply(TABLE, [f"m{number}"], listed("before", before))
-        stores.files.settle(TABLE, [before.node])
+        stores.files.mark_measured(TABLE, [before.node])
         after = replace(before, **change)  # type: ignore[arg-type]  # fields by name
         stores.files.apply(TABLE, ["before"], listed(f"m{number + 1}", after))
         assert stores.files.touched(TABLE) == {before.node: TouchedNode(1, changed=True)}, change
@@ -223,8 +223,8 @@ def test_sums_of_nodes_are_those_of_their_files(stores: Stores) -> None:
 def test_a_node_is_crossed_when_a_delete_of_another_names_its_file(stores: Stores) -> None:
     own = [data("a", day="1"), position("p", of="a", day="1"), data("b", day="2")]
     stores.files.apply(TABLE, [], listed("m1", *own, position("gone", of="x", day="2")))
-    assert not stores.files.crossed(TABLE)
+    assert not stores.files.named_from_elsewhere(TABLE)
     stores.files.apply(OTHER, [], listed("m1", position("o", of="b", day="1"), data("c", day="1"), position("r", of="c", day="2")))
     stores.files.apply(TABLE, [], listed("m2", position("q", of="b", day="1")))
-    assert set(stores.files.crossed(TABLE)) == set(stores.files.crossed(TABLE, [of("1"), of("2")])) == {of("2")}
-    assert not stores.files.crossed(TABLE, [of("1")])
+    assert set(stores.files.named_from_elsewhere(TABLE)) == set(stores.files.named_from_elsewhere(TABLE, [of("1"), of("2")])) == {of("2")}
+    assert not stores.files.named_from_elsewhere(TABLE, [of("1")])

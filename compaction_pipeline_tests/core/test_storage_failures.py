@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from compaction_pipeline.core.storage_failures import StorageFailure, advice, is_waiting, storage_failure
+from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 
 _ARROW = "When reading information for key 't/x' in bucket 'lakehouse': AWS Error {} during {} operation: {}"
 
@@ -60,7 +60,7 @@ def test_each_error_means_what_its_store_says(error: BaseException, kind: Storag
 
 
 def test_a_failure_that_a_person_must_mend_has_an_advice() -> None:
-    waiting = {kind for kind in StorageFailure if is_waiting(kind)}
+    waiting = {kind for kind in StorageFailure if needs_a_person(kind)}
     assert waiting == {StorageFailure.DENIED, StorageFailure.CREDENTIALS, StorageFailure.REGION, StorageFailure.BUCKET}
     assert all(advice(kind) for kind in waiting)
 

@@ -107,7 +107,7 @@ class TouchedNode:
 class FileStore(Protocol):
     """The index of the live files of every table, by the manifest that lists them.
 
-    A node is touched when its figures must be computed again. `touch` and `apply` touch nodes, `settle` ends this.
+    A node is touched when its figures must be computed again. `touch` and `apply` touch nodes, `mark_measured` ends this.
     """
 
     def manifests(self, table: TableIdentifier) -> frozenset[str]:
@@ -116,8 +116,8 @@ class FileStore(Protocol):
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
         """In one transaction, remove the files of the `removed` manifests and add those of the `added` ones. Idempotent.
 
-        This touches the nodes whose set of files differs from the set at their last `settle`. A file that only moves from one manifest
-        to another does not touch its node.
+        This touches the nodes whose set of files differs from the set at their last `mark_measured`. A file that only moves from one
+        manifest to another does not touch its node.
         """
 
     def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
@@ -136,7 +136,7 @@ class FileStore(Protocol):
         A file is small when it has at most `small_bytes`. A larger data file is undersized when it has at most `undersized_bytes`.
         """
 
-    def crossed(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
+    def named_from_elsewhere(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
         """Return the nodes with a data file that a position delete of another node names; with `nodes`, only those of these."""
 
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
@@ -151,5 +151,5 @@ class FileStore(Protocol):
     def touch(self, table: TableIdentifier) -> None:
         """Touch every node of a table, because something changed that all figures depend on."""
 
-    def settle(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
+    def mark_measured(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         """Note that the figures of these nodes are stored, so that the nodes are no longer touched."""

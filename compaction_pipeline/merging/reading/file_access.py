@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
 from compaction_pipeline.core.errors import FileUnreadable, MergeDenied, MergeFailed, StoreBusy
-from compaction_pipeline.core.storage_failures import StorageFailure, advice, is_waiting, storage_failure
+from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, ObjectFileIO
 from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.file_io.read_ahead import ReadAhead
@@ -188,7 +188,7 @@ def _failure(error: BaseException, what: str, otherwise: str, path: str | None) 
     # Arrow's message quotes the bytes that it could not read.
     first = "".join(one if one.isprintable() else "�" for one in text.splitlines()[0]) if text else ""
     first = first or type(error).__name__
-    if is_waiting(kind):
+    if needs_a_person(kind):
         return MergeDenied(f"{what}: {advice(kind)} ({first})")
     if kind is StorageFailure.FULL:
         return MergeFailed(f"{what}: disk full; free space, then the task is tried again")

@@ -17,8 +17,8 @@ To settle a record means to find out from the table how its commit ended, and to
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -41,7 +41,6 @@ from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
-from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.planning.budget import is_held_back
 from compaction_pipeline.core.queue.open_work import PreparedWork
 from compaction_pipeline.core.queue.ports import TaskStore
@@ -50,6 +49,7 @@ from compaction_pipeline.core.tables.node import node_key
 from compaction_pipeline.core.tables.ports import CatalogStore
 from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.held_lease import Renew, held_lease
 
 log = logging.getLogger(__name__)
 
@@ -129,8 +129,8 @@ class CommitTables:
 
     def commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None = None, run_id: str | None = None) -> Commit:
         """Commit the Prepared tasks of a table now, or only those of them that are in `task_ids`. `run_id` is the Dagster run that asks."""
-        with self._lease(table, self._new_owner()) as held:
-            if not held:
+        with self._lease(table) as renew:
+            if renew is None:
                 holder = self._leases.holder(_lease_name(table), self._clock())
                 return Commit(None, held_in_words(holder, f"committing {table}"), busy=True)
             settled, unsettled = self._settle_table(table)
@@ -162,8 +162,8 @@ class CommitTables:
         for table in cut_off:
             if table != at_once and self._is_waiting(table, now):
                 continue
-            with self._lease(table, self._new_owner()) as held:
-                if held:
+            with self._lease(table) as renew:
+                if renew is not None:
                     settled += self._settle_table(table)[0]
         return settled
 
@@ -385,18 +385,9 @@ class CommitTables:
         except CompactionError:
             return TableProperties()
 
-    @contextmanager
-    def _lease(self, table: TableIdentifier, owner: str) -> Iterator[bool]:
-        """Hold the table's commit lease, and renew it beside the block. Yield False when another process holds it."""
-        name = _lease_name(table)
-        if not self._leases.acquire(name, owner, self._clock(), LEASE):
-            yield False
-            return
-        try:
-            with self._heartbeat(lambda: self._leases.renew(name, owner, self._clock(), LEASE)):
-                yield True
-        finally:
-            self._leases.release(name, owner)
+    def _lease(self, table: TableIdentifier) -> AbstractContextManager[Renew | None]:
+        """Hold the table's commit lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
+        return held_lease(self._leases, self._clock, self._heartbeat, _lease_name(table), self._new_owner())
 
 
 def _lease_name(table: TableIdentifier) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from compaction_pipeline.core.errors import AccessDenied
@@ -19,7 +19,6 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
-from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.planning.table_planning import TablePlanning
@@ -29,12 +28,11 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
 from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.held_lease import Renew, held_lease
 from compaction_pipeline.services.planning.decide_plan import Asker, DecidePlan, Decision
 from compaction_pipeline.services.planning.table_parts import TableParts
 
 log = logging.getLogger(__name__)
-
-Renew = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,22 +146,9 @@ class PlanTables:
         """
         return self._note(table, lambda planning: replace(planning, reason=PlanReason(PlanReasonCode.NO_ACCESS, reason)))
 
-    @contextmanager
-    def _lease(self, table: TableIdentifier) -> Iterator[Renew | None]:
+    def _lease(self, table: TableIdentifier) -> AbstractContextManager[Renew | None]:
         """Hold the table's plan lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
-        owner, name = self._new_owner(), _lease_name(table)
-        if not self._leases.acquire(name, owner, self._clock(), LEASE):
-            yield None
-            return
-
-        def renew() -> bool:
-            return self._leases.renew(name, owner, self._clock(), LEASE)
-
-        try:
-            with self._heartbeat(renew):
-                yield renew
-        finally:
-            self._leases.release(name, owner)
+        return held_lease(self._leases, self._clock, self._heartbeat, _lease_name(table), self._new_owner())
 
     def _note(self, table: TableIdentifier, change: Callable[[TablePlanning], TablePlanning]) -> bool:
         """Change what is known of a table's plans. Returns False and changes nothing when another process plans the table just now."""

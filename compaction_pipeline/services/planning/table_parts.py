@@ -75,7 +75,7 @@ class TableParts:
         some = [node.node for node in nodes] if len(nodes) <= FEW_NODES else None
         properties = admitted.properties
         figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)
-        by_files = {*worked, *self._files.crossed(table, some)}
+        by_files = {*worked, *self._files.named_from_elsewhere(table, some)}
         return [
             node
             for node in nodes

@@ -52,24 +52,24 @@ class MeasureNodes:
             return self._measure_all(head, properties, changed_at, touched)
         some = list(touched) if len(touched) <= FEW_NODES else None
         figures = self._files.figures(table, properties.fragment_size_bytes, properties.undersized_bytes, some)
-        crossed = self._files.crossed(table, some)
+        named_by_others = self._files.named_from_elsewhere(table, some)
         # Deleted rows are estimated from the files. For a node without deletes, sums over its files are enough.
         summed = {
             node: figures[node].metrics
             for node in touched
-            if node in figures and node not in crossed and not figures[node].metrics.delete_files
+            if node in figures and node not in named_by_others and not figures[node].metrics.delete_files
         }
         gone = [node for node, found in touched.items() if not found.files]
         changed = list(self._store(head, properties, changed_at, summed, touched, known))
-        self._files.settle(table, summed)
+        self._files.mark_measured(table, summed)
         for nodes in _batches({node: found.files for node, found in touched.items() if node not in summed}):
             measured = measure(_table_files(head, self._files.files(table, nodes)), properties)
             some_measured = {node: measured[node] for node in nodes if node in measured}
             changed += self._store(head, properties, changed_at, some_measured, touched, known)
-            self._files.settle(table, nodes)
+            self._files.mark_measured(table, nodes)
             renew()
         self._index.remove_nodes(table, gone)
-        self._files.settle(table, gone)
+        self._files.mark_measured(table, gone)
         return tuple(changed)
 
     def _measure_all(
@@ -80,7 +80,7 @@ class MeasureNodes:
         measured = measure(_table_files(head, self._files.files(table)), properties)
         changed = self._store(head, properties, changed_at, measured, touched, known)
         self._index.remove_nodes(table, [node for node in known if node not in measured])
-        self._files.settle(table, list(touched))
+        self._files.mark_measured(table, list(touched))
         return changed
 
     def _store(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,7 +20,6 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
-from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.foreign_rewrite import foreign_rewrite
 from compaction_pipeline.core.tables.index import (
@@ -38,14 +37,13 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, TableScan
 from compaction_pipeline.core.tables.properties import properties_or_defaults, resolve_properties
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
+from compaction_pipeline.services.held_lease import Renew, held_lease
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 
 log = logging.getLogger(__name__)
 
 BATCH_FILES = 20_000
 """One transaction stores at least this many files, unless fewer are left. The deadline is checked before each manifest."""
-
-Renew = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,22 +153,9 @@ class RefreshFiles:
     def _busy(self, table: TableIdentifier) -> Refresh:
         return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(_lease_name(table), self._clock()))
 
-    @contextmanager
-    def _lease(self, table: TableIdentifier) -> Iterator[Renew | None]:
+    def _lease(self, table: TableIdentifier) -> AbstractContextManager[Renew | None]:
         """Hold the table's refresh lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
-        owner, name = self._new_owner(), _lease_name(table)
-        if not self._leases.acquire(name, owner, self._clock(), LEASE):
-            yield None
-            return
-
-        def renew() -> bool:
-            return self._leases.renew(name, owner, self._clock(), LEASE)
-
-        try:
-            with self._heartbeat(renew):
-                yield renew
-        finally:
-            self._leases.release(name, owner)
+        return held_lease(self._leases, self._clock, self._heartbeat, _lease_name(table), self._new_owner())
 
     def _refresh(self, table: TableIdentifier, deadline: datetime | None, renew: Renew) -> Refresh:
         # This is read before the head is loaded. When a commit of this program lands in between, the index does not count it, so the

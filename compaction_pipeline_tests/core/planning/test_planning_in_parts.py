@@ -56,7 +56,7 @@ def in_parts(
     if by_figures:
         figures = store.figures(TABLE, rules.fragment_size_bytes, rules.undersized_bytes)
         paths = in_use.paths | in_use.pending.keys()
-        needed = {*store.crossed(TABLE), *(file.node for file in files.files if file.path in paths)}
+        needed = {*store.named_from_elsewhere(TABLE), *(file.node for file in files.files if file.path in paths)}
         nodes = [node for node in nodes if node in needed or not planning.add_by_figures(node, figures[node])]
     for start in range(0, len(nodes), nodes_of_part):
         part = nodes[start : start + nodes_of_part]

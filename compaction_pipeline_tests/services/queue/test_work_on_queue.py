@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.bootstrap import heartbeat
 from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import StorageUnavailable
@@ -18,6 +17,7 @@ from compaction_pipeline.core.queue.ports import TaskListener
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline.process import heartbeat
 from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House

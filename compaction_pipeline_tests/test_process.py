@@ -1,4 +1,4 @@
-"""Tests of `bootstrap.py` itself: how it delays interrupts."""
+"""How `process.py` delays interrupts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from compaction_pipeline.bootstrap import undisturbed
+from compaction_pipeline.process import undisturbed
 
 
 class Ended(BaseException):

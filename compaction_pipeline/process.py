@@ -1,0 +1,72 @@
+"""What use cases need of the process that they run in: a thread that renews leases, and a block that an interrupt does not cut."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.leases.timeouts import RENEWAL_INTERVAL
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
+    """Call `renew` in a thread every few seconds until the block ends; see `Heartbeat` in `core/leases/ports.py`."""
+    stopped = threading.Event()
+
+    def beat() -> None:
+        while not stopped.wait(RENEWAL_INTERVAL.total_seconds()):
+            try:
+                renew()
+            except CompactionError as error:
+                log.warning("leases not renewed: %s", error)
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Delay Ctrl-C, or a request to end, until the block is over. A second one gets through at once."""
+    if threading.current_thread() is not threading.main_thread():
+        # Python interrupts only the main thread.
+        yield
+        return
+    came: list[int] = []
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            signal.signal(*before.popitem())
+
+    def note(number: int, frame: object) -> None:
+        if came:
+            restore()
+            signal.raise_signal(number)
+            return
+        came.append(number)
+        log.warning("a commit is under way: this process ends after it")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        if handler not in (signal.SIG_IGN, None):
+            before[number] = handler
+            signal.signal(number, note)
+    try:
+        yield
+    finally:
+        interrupted = bool(came and before)
+        restore()
+        if interrupted:
+            signal.raise_signal(came[0])
