@@ -258,21 +258,20 @@ def failures_table(result: CheckResult) -> Table:
     return table
 
 
-_FIGURES = ("data files", "small", "deletes", "size", "rows", "fragmentation")
+_FIGURES = ("data files", "delete files", "small files", "size", "rows")
 
 
 def _figures(metrics: NodeMetrics) -> tuple[str, ...]:
     return (
         f"{metrics.data_files:,}",
-        f"{metrics.small_files:,}",
         f"{metrics.delete_files:,}",
+        f"{metrics.small_files:,}",
         bytes_text(metrics.data_bytes + metrics.delete_bytes),
         f"{metrics.rows:,}",
-        f"{metrics.fragmentation:.2f}",
     )
 
 
-_RIGHT = frozenset({*_FIGURES, "bytes in", "files after", "deletes applied", "sequence", "tasks", "bytes", "delete files", "attempt"})
+_RIGHT = frozenset({*_FIGURES, "bytes in", "files after", "deletes applied", "sequence", "tasks", "bytes", "attempt"})
 
 
 def _table(title: str, *columns: str) -> Table:

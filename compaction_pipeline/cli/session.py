@@ -43,7 +43,7 @@ class Session:
                 raise refreshed.error
             return
         if refreshed.problem is not None:
-            self.output.say(f"warning: {table}: {refreshed.problem}")
+            self._warn(table, refreshed.problem)
 
     def refresh_all(self, catalog: str | None) -> int:
         """Do the same for every table, or for those of one catalog. Return how many could not be read."""
@@ -60,8 +60,12 @@ class Session:
         try:
             refreshed = self.services.compact_table.refresh(table)
         except CompactionError as error:
-            self.output.say(f"warning: {table}: {error}")
+            self._warn(table, str(error))
             return False
         if refreshed.problem is not None:
-            self.output.say(f"warning: {table}: {refreshed.problem}")
+            self._warn(table, refreshed.problem)
         return refreshed.error is None
+
+    def _warn(self, table: TableIdentifier, problem: str) -> None:
+        """Say what is wrong with a table. Most problems name the table themselves."""
+        self.output.say(f"warning: {problem}" if str(table) in problem else f"warning: {table}: {problem}")

@@ -16,18 +16,14 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.properties import asset_key_of
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.properties import asset_key_of, properties_or_defaults
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 
 SHOWN = 20
 """Rows of a list that a person looks at. Dagster's tables of metadata have this limit too."""
 
 NO_CATALOG = "no catalog is registered: run `compaction-pipeline catalog add`"
 """What a person is told while nothing can be done, because no catalog is registered."""
-
-_OVER = frozenset({PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY})
-"""Stored reasons that are not shown. Whether the table is paused, and whether its properties are valid, is read anew each time. When a
-stored reason says so and the new reading does not, the cause was removed."""
 
 _RANK = {
     HealthStatus.FAILING: 0,
@@ -98,9 +94,9 @@ def node_overview(node: NodeState, state: KnownTable, observe: bool) -> NodeOver
     )
 
 
-def table_overview(state: KnownTable, observe: bool, nodes: Sequence[NodeOverview]) -> TableOverview:
-    """Return the overview of a table. `nodes` are those of all its nodes. `observe` is True when its catalog is only observed."""
-    health = _table_health(state, nodes)
+def table_overview(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview]) -> TableOverview:
+    """Return the overview of a table. `nodes` are those of all its nodes."""
+    health = _table_health(state, catalog, nodes)
     return TableOverview(
         table=state.table,
         nodes=len(nodes),
@@ -108,7 +104,7 @@ def table_overview(state: KnownTable, observe: bool, nodes: Sequence[NodeOvervie
         health=health.status,
         reason=health.reason,
         warning=state.index.warning or _asset_key_problem(state),
-        observe=observe,
+        observe=catalog.observe,
         paused=state.paused,
         snapshot_id=state.index.last_snapshot_id,
         is_whole=state.whole is not None,
@@ -179,7 +175,7 @@ def _is_locked(state: KnownTable) -> bool:
     return state.planning.reason is not None and state.planning.reason.code is PlanReasonCode.NO_ACCESS
 
 
-def _table_health(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health:
+def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview]) -> Health:
     if state.refusal is not None:
         return Health(HealthStatus.REFUSED, state.refusal)
     if state.problem is not None:
@@ -192,13 +188,14 @@ def _table_health(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health:
         if state.index.last_read is not None:
             return Health(HealthStatus.WAITING, "the table changed since its files were read; the next tick reads them again")
         return Health(HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them")
-    return _health_of_nodes(state, nodes)
+    return _health_of_nodes(state, catalog, nodes)
 
 
-def _health_of_nodes(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health:
+def _health_of_nodes(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview]) -> Health:
     """Return the health of a table that nothing stops as a whole: that of its worst node.
 
-    The reason is that of the last plan of the table. It is the node's own when the node is failing, or when it changed after that plan.
+    The reason is that of the last plan of the table. It is the node's own when the node is failing, when it changed after that plan, or
+    when it waits although that plan made tasks.
     """
     worst = min(nodes, key=lambda node: _RANK[node.health], default=None)
     reason = state.planning.reason
@@ -212,9 +209,24 @@ def _health_of_nodes(state: KnownTable, nodes: Sequence[NodeOverview]) -> Health
         if status in (HealthStatus.DUE, HealthStatus.WAITING) and reason is not None and reason.code in SETTLED:
             # The last plan found nothing to do, and a node has changed since then.
             return Health(status, named)
-    if reason is None or reason.code in _OVER:
+        if status is HealthStatus.WAITING and reason is not None and reason.code is PlanReasonCode.PLANNED:
+            # The plan's reason names its tasks, and not what the node waits for.
+            return Health(status, named)
+    if reason is None or _is_over(reason.code, state, catalog):
         return Health(status, of_nodes)
     return Health(HealthStatus.WAITING if _is_locked(state) else status, reason.text)
+
+
+def _is_over(code: PlanReasonCode, state: KnownTable, catalog: CatalogEntry) -> bool:
+    """Return whether the cause of a stored reason was removed since the plan.
+
+    Whether a table is paused, and whether its properties are valid, was read anew before this is asked, and it was shown.
+    """
+    if code is PlanReasonCode.OBSERVED:
+        return not catalog.observe
+    if code is PlanReasonCode.DISABLED:
+        return properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties).enabled
+    return code in (PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY)
 
 
 def _commit_problem(state: KnownTable) -> str:

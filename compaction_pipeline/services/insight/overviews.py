@@ -21,7 +21,7 @@ class TableWithNodes:
 
 def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableReader, catalog: str | None = None) -> list[TableWithNodes]:
     """Every known table, or those of one catalog, sorted by name."""
-    observed = {entry.name for entry in catalogs if entry.observe}
+    entries = {entry.name: entry for entry in catalogs}
     states = tables.states(catalog)
     nodes: dict[TableIdentifier, list[NodeState]] = {state.table: [] for state in states}
     for node in tables.nodes():
@@ -29,7 +29,8 @@ def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableReader, cat
             nodes[node.table].append(node)
     answer = []
     for state in states:
-        observe = state.table.catalog in observed
-        overviews = [node_overview(node, state, observe) for node in nodes[state.table]]
-        answer.append(TableWithNodes(table_overview(state, observe, overviews), overviews))
+        # A catalog may have been added since the catalogs were read.
+        entry = entries.get(state.table.catalog) or CatalogEntry(state.table.catalog, {})
+        overviews = [node_overview(node, state, entry.observe) for node in nodes[state.table]]
+        answer.append(TableWithNodes(table_overview(state, entry, overviews), overviews))
     return answer

@@ -75,7 +75,7 @@ class ReadTables:
         nodes = worst_first(node_overview(node, state, entry.observe) for node in self._tables.nodes(table))
         properties, error = _properties(state, entry)
         return TableDetail(
-            overview=table_overview(state, entry.observe, nodes),
+            overview=table_overview(state, entry, nodes),
             properties=properties,
             property_error=error,
             write_properties_not_honoured=_not_honoured(state),
@@ -98,8 +98,8 @@ class ReadTables:
         nodes = self._nodes_of(frozenset(assets.tables.values()))
         reports = []
         for levels, table in assets.tables.items():
-            state, observe = states[table], table.catalog in catalogs and catalogs[table.catalog].observe
-            overview = table_overview(state, observe, [node_overview(node, state, observe) for node in nodes.get(table, ())])
+            state, entry = states[table], catalogs.get(table.catalog) or CatalogEntry(table.catalog, {})
+            overview = table_overview(state, entry, [node_overview(node, state, entry.observe) for node in nodes.get(table, ())])
             reports.append(AssetReport(levels, overview, state.commits.landed))
         return assets, tuple(reports)
 

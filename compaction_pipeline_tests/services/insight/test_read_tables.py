@@ -10,6 +10,7 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.table_planning import TablePlanning
+from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Failed, LoadedTable, Reading, Refused, Unread, WholeRead
 from compaction_pipeline.core.tables.table import TableLayout
@@ -104,12 +105,28 @@ def test_a_table_is_held_back_as_a_whole_or_not(desk: Desk) -> None:
     assert desk.tables.table(ORDERS).overview.is_held_back
 
 
-@pytest.mark.parametrize("code", [PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY])
+@pytest.mark.parametrize("code", [PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY, PlanReasonCode.DISABLED, PlanReasonCode.OBSERVED])
 def test_a_reason_that_was_corrected_is_shown_no_more(desk: Desk, code: PlanReasonCode) -> None:
     desk.table(ORDERS)
     before = desk.tables.table(ORDERS).overview.reason
     desk.stores.planning.save(ORDERS, TablePlanning(reason=PlanReason(code, "a person paused it")))
     assert desk.tables.table(ORDERS).overview.reason == before
+
+
+def test_a_reason_that_still_holds_is_shown(desk: Desk) -> None:
+    layout = TableLayout("s3://lake/orders", 2, 0, {}, 0, {}, 0, {}, frozenset(), {"self-optimizing.enabled": "false"})
+    desk.table(ORDERS, state=replace(COMPLETE, loaded=LoadedTable("uuid", layout)))
+    desk.table(WATCHED)
+    for table, code in ((ORDERS, PlanReasonCode.DISABLED), (WATCHED, PlanReasonCode.OBSERVED)):
+        desk.stores.planning.save(table, TablePlanning(reason=PlanReason(code, "as it is")))
+        assert desk.tables.table(table).overview.reason == "as it is"
+
+
+def test_a_table_that_waits_names_what_its_node_waits_for(desk: Desk) -> None:
+    desk.table(ORDERS, judged(1, PlanReasonCode.OVER_BUDGET, CompactionType.MINOR))
+    desk.stores.planning.save(ORDERS, TablePlanning(reason=PlanReason(PlanReasonCode.PLANNED, "1 task on 1 node, 12 data files")))
+    found = desk.tables.table(ORDERS).overview
+    assert (found.health, found.reason) == (HealthStatus.WAITING, "day=2026-01-01: because 1")
 
 
 def test_names_are_sorted_and_those_of_one_catalog_where_asked(desk: Desk) -> None:
