@@ -55,7 +55,7 @@ class CompactedFilesConfig(dg.Config):
         default=CompactionType.MAJOR,
         description=(
             "MINOR merges small files. MAJOR also rewrites files with many deleted rows and joins undersized files. "
-            "FULL rewrites all files."
+            "FULL rewrites every file whose rewrite gains something."
         ),
     )
 

@@ -36,7 +36,7 @@ class CompactConfig(dg.Config):
         default=None,
         description=(
             "What to do with the named nodes and tables. MINOR merges small files. MAJOR also rewrites files with many deleted rows and "
-            "joins undersized files. FULL rewrites all files. Without it, the triggers of each node decide."
+            "joins undersized files. FULL rewrites every file whose rewrite gains something. Without it, the triggers of each node decide."
         ),
     )
     force: bool = Field(

@@ -1,4 +1,4 @@
-"""The TaskStore: tasks and their attempts. No other module writes a task's status.
+"""The TaskStore: tasks and their attempts. Only this module and its helper `task_rows` write a task's status.
 
 Each change is one transaction with a compare-and-set. `core/queue/transitions.py` allows the change from the status that was
 read, and the UPDATE repeats that status and the attempt in its WHERE. So a caller that is too late changes nothing.

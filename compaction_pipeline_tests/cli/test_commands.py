@@ -328,3 +328,13 @@ def test_leftovers_on_real_storage_are_deleted_and_live_files_stay(desk: Desk) -
     assert [Path(path.removeprefix("file://")) for path in done.leftovers[identifier]] == [leftover]
     assert live.exists()
     assert len(desk.ids(table)) == 24
+
+
+def test_a_warning_about_a_table_names_it_once(desk: Desk) -> None:
+    desk.add_catalog()
+    table = desk.table()
+    for file in Path(table.metadata_location.removeprefix("file://")).parent.glob("snap-*"):
+        file.unlink()
+    warning = desk.type("table", "list", "--refresh").stderr
+    assert warning.startswith(f"warning: the manifest list of table {TABLE} is missing: ")
+    assert warning.count(TABLE) == 1

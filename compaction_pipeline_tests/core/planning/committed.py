@@ -1,7 +1,7 @@
 """A table after the tasks of a plan were committed with random outcomes, and the triple that such a commit must lower.
 
 It uses neither `prediction.py` nor `deletes/reach.py` of the core. It decides by the plain rule of the spec which data files a delete
-reaches, and a position delete of many files names the paths that the test chose.
+reaches, and a partition-scoped position delete names the paths that the test chose.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def reaches(delete: LiveFile, data: LiveFile, unpartitioned_spec_ids: frozenset[
 def triple(files: TableFiles) -> tuple[int, int, int]:
     """The number of equality-delete files, of pairs of a data file and a delete that applies to it, and of files.
 
-    A position delete of many files does not count as a pair with a merged file of the same sequence number. It is older than that file,
+    A partition-scoped position delete does not count as a pair with a merged file of the same sequence number. It is older than that file,
     so it cannot name it.
     """
     data = [file for file in files.files if file.is_data]
@@ -63,7 +63,7 @@ def committed(
     kept_ratio: Callable[[], float],
     matches: Callable[[], bool],
 ) -> TableFiles:
-    """The table after these tasks. `held` gives the paths that each position delete of many files names."""
+    """The table after these tasks. `held` gives the paths that each partition-scoped position delete names."""
     live = {file.path: file for file in files.files}
     converted = {(path, file.path) for work in tasks for file in work.inputs for path in work.converts}
     outputs: list[LiveFile] = []
