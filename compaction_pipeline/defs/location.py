@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from compaction_pipeline.defs.assets import compacted_files, compaction_records, delta_files, table_health
+from compaction_pipeline.defs.check_sensor import check_sensor
 from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.checks_job import compaction_checks_job
 from compaction_pipeline.defs.jobs import commit_job, compact_job
@@ -26,7 +27,16 @@ def definitions(*, with_executor: bool = True) -> dg.Definitions:
         assets=[delta_files, table_health, compacted_files, compaction_records],
         asset_checks=[*definitions_of(), *own_checks()],
         jobs=[compact_job, commit_job, pause_job, resume_job, compaction_checks_job, retire_job],
-        sensors=[snapshot_sensor, fragmentation_sensor, commit_sensor, own_assets_sensor, keeper_sensor, catalog_sensor, failure_sensor],
+        sensors=[
+            snapshot_sensor,
+            fragmentation_sensor,
+            commit_sensor,
+            own_assets_sensor,
+            keeper_sensor,
+            catalog_sensor,
+            check_sensor,
+            failure_sensor,
+        ],
         schedules=[retire_schedule],
         resources={"compaction": Compaction()},
         # Spark works in parallel already. A process for each step would start a JVM each.

@@ -17,11 +17,13 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.checks.every_check import CheckResult
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text, duration_text
-from compaction_pipeline.defs.checks import evaluations
+from compaction_pipeline.defs.check_events import checks_planned_in, store_evaluations
+from compaction_pipeline.defs.checks import evaluation
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
@@ -141,7 +143,7 @@ class RunReport(CompactionListener):
         for table in {record.table: None for record in self._records if record.committed_task_ids}:
             self._look_again(table)
         self._context.log_event(self._health())
-        self._evaluate()
+        self._evaluate_at_end()
         self.fail_if_anything_failed()
 
     def fail_if_anything_failed(self, rest: str = "the rest is committed") -> None:
@@ -160,16 +162,28 @@ class RunReport(CompactionListener):
         history = self._services.watch_files.history(status.tables)
         return dg.AssetMaterialization(TABLE_HEALTH, metadata=health_page(status, history, self._context))
 
-    def _evaluate(self) -> None:
-        """Evaluate the checks again, because the UI ignores evaluations that are older than a materialization.
+    def _evaluate(self) -> tuple[CheckResult, ...]:
+        """Evaluate the checks again, because the UI ignores evaluations that are older than a materialization. Each stays in the history.
 
         A long run commits all the time, so at most a twentieth of its time goes into judging.
         """
         started = time.monotonic()
-        for evaluation in evaluations(self._services.judge_compaction):
-            self._context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster takes it since 1.12, but its annotation says otherwise.
+        results = self._services.judge_compaction.judge()
+        store_evaluations(self._context.instance, results, self._context.run.run_id)
         ended = time.monotonic()
         self._evaluate_from = ended + 20 * (ended - started)
+        return results
+
+    def _evaluate_at_end(self) -> None:
+        """Evaluate the checks for the last time: also those that Dagster announced for this run, which would else be shown as skipped."""
+        results = self._evaluate()
+        announced = checks_planned_in(self._context.instance, self._context.run.run_id)
+        for result in results:
+            if not result.passed:
+                self._context.log.warning(f"check {result.check.name} ({result.check.severity.value}): {result.judgement.text}")
+            event = evaluation(result)
+            if event.asset_check_key in announced:
+                self._context.log_event(event)  # type: ignore[arg-type]  # Dagster takes it since 1.12, but its annotation says otherwise.
 
     def _look_again(self, table: TableIdentifier) -> None:
         """Measure a table that was just committed, so that the run and the checks show what the commit left behind."""

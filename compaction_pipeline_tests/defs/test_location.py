@@ -70,7 +70,15 @@ def test_every_asset_says_what_it_is_and_what_to_do() -> None:
 def test_everything_that_runs_by_itself_does_so_from_the_start() -> None:
     repository = defs.get_repository_def()
     running = {sensor.name for sensor in repository.sensor_defs if sensor.default_status is dg.DefaultSensorStatus.RUNNING}
-    assert running == {"snapshot_sensor", "fragmentation_sensor", "commit_sensor", "own_assets_sensor", "keeper_sensor", "catalog_sensor"}
+    assert running == {
+        "snapshot_sensor",
+        "fragmentation_sensor",
+        "commit_sensor",
+        "own_assets_sensor",
+        "keeper_sensor",
+        "catalog_sensor",
+        "check_sensor",
+    }
 
 
 def test_our_definitions_merge_into_an_existing_deployment() -> None:

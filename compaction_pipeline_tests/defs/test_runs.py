@@ -51,7 +51,7 @@ def run(instance: dg.DagsterInstance, job: str, **config: Any) -> dg.ExecuteInPr
 
 
 def events(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Sequence[dg.AssetMaterialization]:
-    records = instance.fetch_materializations(asset, limit=100).records
+    records = materializations(instance, asset)
     return [record.asset_materialization for record in reversed(records) if record.asset_materialization]
 
 
@@ -291,6 +291,16 @@ def _origin(job: str) -> RemoteJobOrigin:
 # ---- checks and housekeeping -------------------------------------------------------------------------------------------
 
 
+def history(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> Sequence[AssetCheckExecutionRecord]:
+    """Every evaluation of a check that Dagster keeps for ever, newest first. They belong to no run."""
+    return [record for record in instance.event_log_storage.get_asset_check_execution_history(check, limit=100) if not record.run_id]
+
+
+def materializations(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Sequence[dg.EventLogRecord]:
+    """The materializations of an asset, newest first."""
+    return instance.fetch_materializations(asset, limit=100).records
+
+
 def stored_checks(instance: dg.DagsterInstance) -> Mapping[str, AssetCheckExecutionRecord]:
     """The newest evaluation of each check that Dagster has stored."""
     found = instance.event_log_storage.get_latest_asset_check_execution_by_key(CHECK_KEYS)
@@ -370,10 +380,34 @@ def test_a_run_ends_with_the_checks_and_the_state_of_everything(lake: Lake, inst
 def test_a_long_run_evaluates_the_checks_after_its_commits_not_only_at_its_end(lake: Lake, instance: dg.DagsterInstance) -> None:
     done, judged = dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_CHECK_EVALUATION
     result = launch(instance, COMPACTED_FILES, key(1), key(2))
-    told = [event.event_type for event in result.all_events if event.event_type in (done, judged)]
+    assert result.success
+    found = [(record.timestamp, done) for asset in (COMPACTED_FILES, COMPACTION_RECORDS) for record in materializations(instance, asset)]
+    found += [(record.event.timestamp, judged) for check in CHECK_KEYS for record in history(instance, check) if record.event]
+    told = [kind for _, kind in sorted(found, key=lambda each: each[0])]
     assert told[0] is done
     assert told[-1] is judged
     assert told.count(judged) == 2 * len(CHECKS)
+
+
+def test_each_judgement_of_a_run_stays_in_the_history_and_the_last_is_current(lake: Lake, instance: dg.DagsterInstance) -> None:
+    run_id = launch(instance, COMPACTED_FILES, key(1), key(2)).run_id
+    for check in CHECK_KEYS:
+        records = history(instance, check)
+        assert len(records) == 2
+        newest = materializations(instance, check.asset_key)[0].storage_id
+        for record in records:
+            assert record.evaluation is not None
+            assert record.evaluation.metadata["run"].value == run_id
+            assert record.evaluation.target_materialization_data is not None
+            assert record.evaluation.target_materialization_data.storage_id == newest
+
+
+def test_no_check_that_a_launch_announced_is_left_without_an_outcome(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert launch(instance, COMPACTED_FILES, key(1)).success
+    for check in CHECK_KEYS:
+        records = instance.event_log_storage.get_asset_check_execution_history(check, limit=100)
+        assert {record.status.value for record in records} == {"SUCCEEDED"}
+        assert records[0].run_id == ""  # It is the newest, and judges what the run left behind.
 
 
 def test_housekeeping_retires_quiet_partitions_and_tables_that_are_gone(

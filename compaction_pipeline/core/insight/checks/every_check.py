@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 
 from compaction_pipeline.core.insight.checks.commits import commits_on_time, record_matches_table
 from compaction_pipeline.core.insight.checks.due_work import due_work_on_time
@@ -48,6 +49,12 @@ class CheckResult:
     @property
     def passed(self) -> bool:
         return self.judgement.passed
+
+    @property
+    def outcome(self) -> str:
+        """A short text that changes when the check passes or fails anew, or when other nodes or tables fail. Ages do not change it."""
+        names = "\n".join(sorted(failure.name for failure in self.judgement.failures))
+        return f"{len(self.judgement.failures)} {sha256(names.encode()).hexdigest()[:12]}"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -1,0 +1,50 @@
+"""Stores evaluations of checks in Dagster, so that each one stays in the history of its check.
+
+Dagster keeps one row for each check and run, and a later evaluation in the same run replaces it. A row without a run is never replaced. So
+a run that judges again and again stores its evaluations without a run, and links to the run in their metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import dagster as dg
+
+# Dagster exports the events, but not this part of them. Without it Dagster compares the times of an evaluation and of a materialization,
+# which SQLite keeps in whole seconds, and calls an evaluation outdated that came in the same second.
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData as Target
+
+from compaction_pipeline.core.insight.checks.every_check import CheckResult
+from compaction_pipeline.defs.checks import evaluation
+
+
+def store_evaluations(instance: dg.DagsterInstance, results: Iterable[CheckResult], run_id: str) -> None:
+    """Store an evaluation of each result, which judges the newest materialization of its asset. `run_id` is the run that judged."""
+    targets: dict[dg.AssetKey, Target | None] = {}
+    for result in results:
+        event = evaluation(result)
+        if event.asset_key not in targets:
+            targets[event.asset_key] = _newest(instance, event.asset_key)
+        instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=event.asset_key,
+                check_name=event.check_name,
+                passed=event.passed,
+                metadata={**event.metadata, "run": dg.MetadataValue.dagster_run(run_id)},
+                target_materialization_data=targets[event.asset_key],
+                severity=event.severity,
+                description=event.description,
+            )
+        )
+
+
+def checks_planned_in(instance: dg.DagsterInstance, run_id: str) -> frozenset[dg.AssetCheckKey]:
+    """The checks that a run announced when it was created. Until the run logs their evaluations, Dagster shows them as skipped."""
+    planned = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED).records
+    events = (record.event_log_entry.dagster_event for record in planned)
+    return frozenset(event.asset_check_planned_data.asset_check_key for event in events if event is not None)
+
+
+def _newest(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Target | None:
+    records = instance.fetch_materializations(asset, limit=1).records
+    return Target(storage_id=records[0].storage_id, run_id=records[0].run_id, timestamp=records[0].timestamp) if records else None

@@ -1,0 +1,50 @@
+"""The sensor that judges while nothing happens: work that waits too long shows only because time passes."""
+
+from __future__ import annotations
+
+import json
+
+import dagster as dg
+
+from compaction_pipeline.core.insight.checks.every_check import CHECKS, CheckResult
+from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.core.words import count_text
+from compaction_pipeline.defs.checks import evaluation
+from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
+
+FROM_STATE = tuple(check for check in CHECKS if not check.needs_tables)
+"""The checks that read only the state database. The others ask a catalog for each table, so runs and commits evaluate them."""
+
+INTERVAL_SECONDS = 60
+"""The shortest limit of a check is minutes."""
+
+
+@dg.sensor(
+    name="check_sensor",
+    minimum_interval_seconds=INTERVAL_SECONDS,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description=(
+        "Evaluates the checks that read only the state database, and stores an evaluation when its outcome differs from that of the last "
+        "tick. It starts no run."
+    ),
+)
+@abandoned_when_dagster_ends
+def check_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
+    services = compaction.services()
+    if not services.list_catalogs.entries():
+        return dg.SensorResult(skip_reason=NO_CATALOG)
+    results = services.judge_compaction.judge(FROM_STATE)
+    before = json.loads(context.cursor or "{}")
+    now = {result.check.name: result.outcome for result in results}
+    changed = [result for result in results if before.get(result.check.name) != now[result.check.name]]
+    return dg.SensorResult(
+        skip_reason=f"{_failing(results)}; {count_text(len(changed), 'outcome')} changed since the last tick",
+        cursor=json.dumps(now),
+        asset_events=[evaluation(result) for result in changed],
+    )
+
+
+def _failing(results: tuple[CheckResult, ...]) -> str:
+    failing = [f"{result.check.name}: {result.judgement.text}" for result in results if not result.passed]
+    return "; ".join(failing) or f"all {count_text(len(results), 'check')} pass"
