@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dagster as dg
 
+from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.settings import load_settings
 
 

@@ -246,6 +246,7 @@ class Services:
             stores.tasks,
             stores.records,
             stores.leases,
+            stores.node_keys,
             self._committer,
             self.clock,
             heartbeat,
@@ -327,7 +328,7 @@ class Services:
     def mirror_records(self) -> MirrorRecords:
         from compaction_pipeline.services.insight.mirror_records import MirrorRecords
 
-        return MirrorRecords(self._stores.tasks, self._stores.records)
+        return MirrorRecords(self._stores.tasks, self._stores.records, self._stores.node_keys)
 
     @cached_property
     def judge_compaction(self) -> JudgeCompaction:

@@ -29,7 +29,8 @@ from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
 from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.live_files import files_by_node
-from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.node_keys import new_keys
 from compaction_pipeline.core.tables.ports import TouchedNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.switch import TableSwitch
@@ -44,6 +45,7 @@ class FakeState:
     catalogs: dict[str, CatalogEntry] = field(default_factory=dict)
     tables: dict[TableIdentifier, KnownTable] = field(default_factory=dict)
     nodes: dict[str, NodeState] = field(default_factory=dict)
+    keys: dict[tuple[TableIdentifier, TableNode], str] = field(default_factory=dict)
     files: dict[TableIdentifier, dict[str, tuple[LiveFile, ...]]] = field(default_factory=dict)
     touched: dict[TableIdentifier, set[TableNode]] = field(default_factory=dict)
     measured: dict[TableIdentifier, dict[TableNode, frozenset[tuple[LiveFile, int]]]] = field(default_factory=dict)
@@ -60,6 +62,10 @@ class FakeState:
         if table not in self.tables:
             raise NotFoundError(f"table {table} is not known")
         return self.tables[table]
+
+    def key(self, table: TableIdentifier, node: TableNode) -> str:
+        """The key of a node, or an empty text, which is the key of no node."""
+        return self.keys.get((table, node), "")
 
     def forget(self, table: TableIdentifier) -> None:
         self.tables.pop(table, None)
@@ -88,6 +94,7 @@ def fake_stores() -> Stores:
         FakeRecordStore(state),
         FakeLeaseStore(state),
         FakeHistoryStore(),
+        FakeNodeKeyStore(state),
     )
 
 
@@ -194,8 +201,9 @@ class FakeIndexStore:
         self._state.forget(table)
 
     def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:
+        keys = FakeNodeKeyStore(self._state).keys(table, [node.node for node in nodes])
         for node in nodes:
-            key = node_key(table, node.node)
+            key = keys[node.node]
             known = self._state.nodes.get(key, NodeState(table, node.node, key, node.metrics, first_seen=now))
             self._state.nodes[key] = replace(
                 known, metrics=node.metrics, changed_snapshot_id=node.changed_snapshot_id, small_since=node.small_since
@@ -203,12 +211,25 @@ class FakeIndexStore:
 
     def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         for node in nodes:
-            self._state.nodes.pop(node_key(table, node), None)
+            self._state.nodes.pop(self._state.key(table, node), None)
 
     def forget_verdicts(self, table: TableIdentifier) -> None:
         for key, node in self._state.nodes.items():
             if node.table == table:
                 self._state.nodes[key] = replace(node, verdict=None)
+
+
+class FakeNodeKeyStore:
+    def __init__(self, state: FakeState | None = None) -> None:
+        self._state = state or FakeState()
+
+    def keys(self, table: TableIdentifier, nodes: Collection[TableNode]) -> Mapping[TableNode, str]:
+        keys = self._state.keys
+        with self._state.lock:
+            missing = {node for node in nodes if (table, node) not in keys}
+            given = new_keys(table, missing, lambda wanted: set(wanted).intersection(keys.values()))
+            keys.update(((table, node), key) for node, key in given.items())
+            return {node: keys[table, node] for node in nodes}
 
 
 class FakePlanningStore:
@@ -221,7 +242,7 @@ class FakePlanningStore:
 
     def save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
         for verdict in verdicts:
-            stored = self._state.nodes.get(node_key(table, verdict.node))
+            stored = self._state.nodes.get(self._state.key(table, verdict.node))
             if stored is not None:
                 self._state.nodes[stored.key] = replace(stored, verdict=verdict, failing=verdict.failing)
 
@@ -243,7 +264,7 @@ class FakeCommitsStore:
 
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
         for node, kind in done:
-            stored = self._state.nodes.get(node_key(table, node))
+            stored = self._state.nodes.get(self._state.key(table, node))
             if stored is not None:
                 last_done = {**stored.last_done, kind: max(at, stored.last_done.get(kind, at))}
                 self._state.nodes[stored.key] = replace(stored, last_done=last_done)

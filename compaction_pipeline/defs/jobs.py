@@ -11,10 +11,10 @@ from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.conflict_rounds import Requests
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.draining import Ending, pool_wanted_by
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
-from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, tables_named
 from compaction_pipeline.defs.resources import Compaction

@@ -6,22 +6,23 @@ crash an event may be told twice, but none is left out.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.node import node_key
+from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.page_links import node_links
-from compaction_pipeline.defs.partitions import table_key
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 
-TasksOf = Callable[[CompactionRecord], Sequence[CompactionTask]]
+TasksByKey = Mapping[str, Sequence[CompactionTask]]
+"""Tasks of a record by the keys of their nodes."""
+
+TasksOf = Callable[[CompactionRecord], TasksByKey]
 """Returns the tasks of a record that are still kept."""
 
 
@@ -53,7 +54,7 @@ def page_of(records: Iterable[CompactionRecord], tasks_of: TasksOf, limit: int, 
     return Page(tuple(events), tuple(told), 0)
 
 
-def events_of(record: CompactionRecord, tasks: Sequence[CompactionTask]) -> list[dg.AssetMaterialization]:
+def events_of(record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMaterialization]:
     """Every event of one record, in which those of its nodes come first. There are none unless the record was committed."""
     if record.status is not RecordStatus.COMMITTED or not record.committed_task_ids:
         return []
@@ -70,14 +71,12 @@ def record_event(record: CompactionRecord) -> dg.AssetMaterialization:
     )
 
 
-def node_events(record: CompactionRecord, tasks: Sequence[CompactionTask]) -> list[dg.AssetMaterialization]:
+def node_events(record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMaterialization]:
     """A materialization of `compacted_files` for every node that has a committed task."""
     committed = frozenset(record.committed_task_ids)
-    by_node: dict[str, list[CompactionTask]] = defaultdict(list)
-    for task in tasks:
-        if task.task_id in committed:
-            by_node[node_key(task.table, task.work.node)].append(task)
+    by_key = {key: [task for task in of_node if task.task_id in committed] for key, of_node in tasks.items()}
     return [
         dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata={**merged_metadata(of_node, record), **node_links(key, record)})
-        for key, of_node in sorted(by_node.items())
+        for key, of_node in sorted(by_key.items())
+        if of_node
     ]

@@ -9,8 +9,8 @@ import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.insight.markdown import fitting, plain
+from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES
-from compaction_pipeline.defs.partitions import table_key
 
 
 def node_links(key: str, record: CompactionRecord) -> dict[str, dg.MetadataValue]:

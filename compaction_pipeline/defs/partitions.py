@@ -1,8 +1,7 @@
 """The two dynamic partition dimensions: one key for each table node that needs care, and one for each table.
 
-Only `core.tables.node` makes and parses keys. A table's key is the first part of its nodes' keys, so both dimensions sort alike. A
-node becomes a partition when it needs care (`needs_care`), when it is committed, or when a person names it. It stops being one when it
-is healthy and was not compacted for a week (`retirement`).
+The state database gives a node its key once, and nobody makes it anew. A node becomes a partition when it needs care (`needs_care`), when
+it is committed, or when a person names it. It stops being one when it is healthy and was not compacted for a week (`retirement`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import NodeOverview
-from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 table_nodes = dg.DynamicPartitionsDefinition(name="table_nodes")
@@ -28,14 +27,6 @@ MOST_NODES = 25_000
 
 QUIET = timedelta(days=7)
 """A node retires when it was not compacted for this long. A week covers loads that come once a week."""
-
-_NO_NODE = TableNode(0)
-_END_OF_TABLE = "/0//0-0"
-
-
-def table_key(table: TableIdentifier) -> str:
-    """The partition key of a table."""
-    return node_key(table, _NO_NODE).removesuffix(_END_OF_TABLE)
 
 
 def new_nodes(instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:

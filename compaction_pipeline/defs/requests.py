@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
-from compaction_pipeline.core.tables.node import TableNode, parse_node_key
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.node_keys import may_be_key_of, table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.defs.partitions import table_key
 
 
 def nodes_by_table(
@@ -29,13 +29,18 @@ def nodes_by_table(
 def _node(services: Services, key: str) -> tuple[TableIdentifier, TableNode]:
     try:
         return services.read_tables.node(key)
-    except NotFoundError:
-        parsed = parse_node_key(key)
-        if parsed is None:
-            raise
+    except NotFoundError as unknown:
         # A person may name a node of a table that was never read.
-        services.compact_table.refresh(parsed.table)
-        return services.read_tables.node(key)
+        problem: CompactionError = unknown
+        for table in [table for table in services.read_tables.names() if may_be_key_of(table, key)]:
+            try:
+                services.compact_table.refresh(table)
+            except CompactionError as error:
+                problem = error
+        try:
+            return services.read_tables.node(key)
+        except NotFoundError:
+            raise problem from None
 
 
 def tables_named(names: Iterable[str], unknown: Callable[[str, str], None]) -> Mapping[TableIdentifier, str]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import dagster as dg
 
+from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import GROUP, RETIRE_JOB
-from compaction_pipeline.defs.partitions import keys_between, retirement, table_key, table_nodes, tables
+from compaction_pipeline.defs.partitions import keys_between, retirement, table_nodes, tables
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import ACTIVE
 

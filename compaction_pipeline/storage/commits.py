@@ -8,7 +8,8 @@ from datetime import datetime
 from sqlalchemy import Engine, select, update
 
 from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, writing
@@ -39,13 +40,13 @@ class SqlCommitsStore:
         columns = schema.node.c
         kinds: dict[str, list[CompactionType]] = {}
         for node, kind in done:
-            kinds.setdefault(node_key(table, node), []).append(kind)
+            kinds.setdefault(long_key(table, node), []).append(kind)
         with writing(self._engine) as connection:
             lock(connection, f"nodes {table}")
             rows: list[dict[str, object]] = []
-            for keys in batches(sorted(kinds)):
-                for row in connection.execute(select(columns.key, columns.last_done).where(columns.key.in_(keys))):
+            for batch in batches(sorted(kinds)):
+                for row in connection.execute(select(columns.identity, columns.last_done).where(columns.identity.in_(batch))):
                     before = last_done_of(row.last_done)
-                    after = {**before, **{kind: max(at, before.get(kind, at)) for kind in kinds[row.key]}}
-                    rows.append({"key": row.key, "last_done": last_done_text(after)})
+                    after = {**before, **{kind: max(at, before.get(kind, at)) for kind in kinds[row.identity]}}
+                    rows.append({"identity": row.identity, "last_done": last_done_text(after)})
             update_nodes(connection, rows)

@@ -10,10 +10,12 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from compaction_pipeline.core.tables.figures import MeasuredNode
 from compaction_pipeline.core.tables.index import TableIndex
-from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
+from compaction_pipeline.storage.node_keys import give_keys
 from compaction_pipeline.storage.node_rows import last_done_text
 from compaction_pipeline.storage.removal import remove_table
 from compaction_pipeline.storage.switches import lock_new_tables, new_table_is_paused
@@ -64,18 +66,19 @@ class SqlIndexStore:
         with writing(self._engine) as connection:
             statement = upsert(connection, schema.node)
             statement = statement.on_conflict_do_update(
-                index_elements=["key"],
+                index_elements=["identity"],
                 set_={name: statement.excluded[name] for name in ("metrics", "changed_snapshot_id", "small_since")},
             )
             lock(connection, f"nodes {table}")
             for batch in batches([_node_row(table, node, now) for node in nodes]):
                 connection.execute(statement, list(batch))
+            give_keys(connection, table, [node.node for node in nodes])
 
     def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         if nodes:
             with writing(self._engine) as connection:
                 lock(connection, f"nodes {table}")
-                _delete(connection, [node_key(table, node) for node in nodes])
+                _delete(connection, [long_key(table, node) for node in nodes])
 
     def forget_verdicts(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
@@ -94,7 +97,7 @@ def _new_version() -> str:
 
 def _node_row(table: TableIdentifier, node: MeasuredNode, now: datetime) -> dict[str, object]:
     return {
-        "key": node_key(table, node.node),
+        "identity": long_key(table, node.node),
         "identifier": str(table),
         "node": node.node,
         "metrics": node.metrics,
@@ -105,6 +108,6 @@ def _node_row(table: TableIdentifier, node: MeasuredNode, now: datetime) -> dict
     }
 
 
-def _delete(connection: Connection, keys: Sequence[str]) -> None:
-    for batch in batches(keys):
-        connection.execute(delete(schema.node).where(schema.node.c.key.in_(batch)))
+def _delete(connection: Connection, identities: Sequence[str]) -> None:
+    for batch in batches(identities):
+        connection.execute(delete(schema.node).where(schema.node.c.identity.in_(batch)))

@@ -18,7 +18,7 @@ _LAST_DONE: TypeAdapter[dict[CompactionType, datetime]] = TypeAdapter(dict[Compa
 
 
 def node_state(row: Row[Any]) -> NodeState:
-    """The node that a row describes."""
+    """The node that a row describes. The row also has the node's `key`."""
     return NodeState(
         identifier_of(row.identifier),
         row.node,
@@ -44,11 +44,11 @@ def last_done_text(last_done: Mapping[CompactionType, datetime]) -> str:
 
 
 def update_nodes(connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
-    """Set columns of nodes. Each of `rows` names its node by `key`, and all set the same columns. Unknown nodes are skipped."""
+    """Set columns of nodes. Each of `rows` names its node by `identity`, and all set the same columns. Unknown nodes are skipped."""
     if rows:
-        columns = [name for name in rows[0] if name != "key"]
-        statement = update(schema.node).where(schema.node.c.key == bindparam("node_key"))
+        columns = [name for name in rows[0] if name != "identity"]
+        statement = update(schema.node).where(schema.node.c.identity == bindparam("node_identity"))
         values = {name: bindparam(f"new_{name}", type_=schema.node.c[name].type) for name in columns}
         connection.execute(
-            statement.values(values), [{"node_key": row["key"], **{f"new_{name}": row[name] for name in columns}} for row in rows]
+            statement.values(values), [{"node_identity": row["identity"], **{f"new_{name}": row[name] for name in columns}} for row in rows]
         )

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, update
 
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
 from compaction_pipeline.core.planning.table_planning import TablePlanning
-from compaction_pipeline.core.tables.node import node_key
+from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, writing
@@ -29,7 +29,7 @@ class SqlPlanningStore:
                 raise unknown(table)
 
     def save_verdicts(self, table: TableIdentifier, verdicts: Sequence[NodeVerdict]) -> None:
-        rows = [{"key": node_key(table, one.node), "verdict": one, "failing": one.failing} for one in verdicts]
+        rows = [{"identity": long_key(table, one.node), "verdict": one, "failing": one.failing} for one in verdicts]
         with writing(self._engine) as connection:
             lock(connection, f"nodes {table}")
             update_nodes(connection, rows)

@@ -79,7 +79,8 @@ switch = Table("compaction_switch", metadata, Column("name", String(32), primary
 node = Table(
     "compaction_node",
     metadata,
-    Column("key", String(512), primary_key=True),
+    # The long form of the node's key. It tells nodes apart, and people never see it unless it is the node's key too.
+    Column("identity", String(512), primary_key=True),
     Column("identifier", String, nullable=False),
     Column("node", Json(TableNode, remembered=_NODES), nullable=False),
     Column("metrics", Json(NodeMetrics, remembered=_NODES), nullable=False),
@@ -91,6 +92,16 @@ node = Table(
     Column("small_since", Moment),
     # Queries read the nodes of one table together.
     Index("compaction_node_identifier", "identifier"),
+)
+
+node_key = Table(
+    "compaction_node_key",
+    metadata,
+    # The same text as in `compaction_node`. A row stays when its node is gone, so that the node gets its key again and no other node does.
+    Column("identity", String(512), primary_key=True),
+    Column("key", String(512), nullable=False),
+    Index("compaction_node_key_key", "key", unique=True),
+    sqlite_with_rowid=False,
 )
 
 manifest = Table(

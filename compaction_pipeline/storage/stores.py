@@ -10,7 +10,7 @@ from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, SwitchStore
+from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, SwitchStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.commits import SqlCommitsStore
 from compaction_pipeline.storage.engine import open_state
@@ -19,6 +19,7 @@ from compaction_pipeline.storage.history import SqlHistoryStore
 from compaction_pipeline.storage.index import SqlIndexStore
 from compaction_pipeline.storage.leases import SqlLeaseStore
 from compaction_pipeline.storage.migrations import migrate
+from compaction_pipeline.storage.node_keys import SqlNodeKeyStore
 from compaction_pipeline.storage.planning import SqlPlanningStore
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline.storage.switches import SqlSwitchStore
@@ -41,6 +42,7 @@ class Stores:
     records: RecordStore
     leases: LeaseStore
     history: HistoryStore
+    node_keys: NodeKeyStore
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
 
@@ -66,6 +68,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlRecordStore(engine),
         SqlLeaseStore(engine),
         SqlHistoryStore(engine),
+        SqlNodeKeyStore(engine),
         engine.dispose,
         upgraded,
     )

@@ -9,13 +9,15 @@ from sqlalchemy import Engine, select
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
-from compaction_pipeline.core.tables.node import TableNode, node_key
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, reading
 from compaction_pipeline.storage.node_rows import node_state
 from compaction_pipeline.storage.table_rows import IndexStateName, identifier_of, known_table, unknown
 
+_NODES = select(schema.node, schema.node_key.c.key).join(schema.node_key, schema.node_key.c.identity == schema.node.c.identity)
 _LOCATED = (IndexStateName.COMPLETE, IndexStateName.EMPTY)
 
 
@@ -49,19 +51,19 @@ class SqlTableReader:
         return known_table(row)
 
     def nodes(self, table: TableIdentifier | None = None, only: Collection[TableNode] | None = None) -> Sequence[NodeState]:
-        query = select(schema.node)
+        query = _NODES
         if table is not None:
             query = query.where(schema.node.c.identifier == str(table))
         queries = [query]
         if table is not None and only is not None:
-            queries = [query.where(schema.node.c.key.in_(keys)) for keys in batches([node_key(table, node) for node in only])]
+            queries = [query.where(schema.node.c.identity.in_(batch)) for batch in batches([long_key(table, node) for node in only])]
         with reading(self._engine) as connection:
             found = [node_state(row) for each in queries for row in connection.execute(each)]
         return tuple(sorted(found, key=lambda node: node.key))
 
     def node(self, key: str) -> NodeState:
         with reading(self._engine) as connection:
-            row = connection.execute(select(schema.node).where(schema.node.c.key == key)).first()
+            row = connection.execute(_NODES.where(schema.node_key.c.key == key)).first()
         if row is None:
             raise NotFoundError(
                 f"node {key!r} is not known; `compaction-pipeline table show TABLE` lists the nodes that its last refresh found"

@@ -16,7 +16,8 @@ from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.index import Empty, Failed, IndexState, Reading, Refused, TableIndex, Unread, WholeRead
-from compaction_pipeline.core.tables.node import PartitionValue, TableNode, node_key
+from compaction_pipeline.core.tables.node import PartitionValue, TableNode
+from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores
@@ -51,7 +52,7 @@ def measured(day: int = 1, **changes: int) -> MeasuredNode:
 def node_state(day: int = 1, **changes: object) -> NodeState:
     """The node that the reader returns after `measured` was saved at NOW."""
     known = measured(day)
-    state = NodeState(TABLE, node(day), node_key(TABLE, node(day)), known.metrics, None, NOW, {}, known.changed_snapshot_id)
+    state = NodeState(TABLE, node(day), short_key(TABLE, node(day)), known.metrics, None, NOW, {}, known.changed_snapshot_id)
     return replace(state, **changes)  # type: ignore[arg-type]
 
 
@@ -196,7 +197,7 @@ def test_a_node_has_the_facts_of_three_ports(stores: Stores) -> None:
 def test_a_node_is_found_by_its_cut_key(stores: Stores) -> None:
     long = TableNode(0, (PartitionValue("p", "string", "x" * 9000),))
     stores.index.save_figures(TABLE, [MeasuredNode(long, NodeMetrics(), None)], NOW)
-    key = node_key(TABLE, long)
+    key = short_key(TABLE, long)
     assert "~" in key
     assert stores.tables.node(key).node == long
     with pytest.raises(NotFoundError, match="no-such"):

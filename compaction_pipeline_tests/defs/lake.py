@@ -14,7 +14,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.core.tables.node import PartitionValue, TableNode, node_key
+from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
@@ -89,4 +89,5 @@ def node(day: int) -> TableNode:
 
 
 def key(day: int, table: str = "orders") -> str:
-    return node_key(TableIdentifier("lake", ("shop",), table), node(day))
+    """The key of a day's node in the first catalog that has the table."""
+    return f"shop.{table}/day={day_text(day)}"

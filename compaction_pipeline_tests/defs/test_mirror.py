@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -13,13 +13,17 @@ from compaction_pipeline.defs.mirror import events_of, page_of
 from compaction_pipeline_tests.defs.values import day, overview, record, task
 
 
-def _tasks(found: CompactionRecord) -> Sequence[CompactionTask]:
-    return [task(task_id, number + 1) for number, task_id in enumerate(found.task_ids)]
+def _tasks(found: CompactionRecord) -> Mapping[str, Sequence[CompactionTask]]:
+    """One task for each node, by the keys of the nodes."""
+    return {overview(number).key: [task(task_id, number)] for number, task_id in enumerate(found.task_ids, 1)}
 
 
 def test_every_committed_node_has_one_event_and_the_event_of_the_record_comes_last() -> None:
     found = record(task_ids=("t1", "t2"))
-    events = events_of(found, [*_tasks(found), task("t3", 1)])
+    first, second = _tasks(found).items()
+    # A task that was not committed changes nothing, whether its node has another task or not.
+    tasks = dict([second, (first[0], [*first[1], task("t3", 1)]), (overview(3).key, [task("t4", 3)])])
+    events = events_of(found, tasks)
     assert [(event.asset_key, event.partition) for event in events] == [
         (COMPACTED_FILES, overview(1).key),
         (COMPACTED_FILES, overview(2).key),
@@ -34,7 +38,7 @@ def test_a_task_that_met_a_conflict_makes_no_node_green() -> None:
 
 @pytest.mark.parametrize("status", [RecordStatus.FAILED, RecordStatus.UNKNOWN, RecordStatus.OPEN])
 def test_a_record_that_was_not_committed_has_no_events(status: RecordStatus) -> None:
-    assert events_of(record(status=status), [task()]) == []
+    assert events_of(record(status=status), _tasks(record())) == []
 
 
 def test_figures_of_a_node_are_those_of_its_own_tasks() -> None:

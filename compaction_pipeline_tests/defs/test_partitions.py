@@ -1,4 +1,4 @@
-"""Which nodes become partitions, which partitions retire, and that each table has a key of its own."""
+"""Which nodes become partitions, and which partitions retire."""
 
 from __future__ import annotations
 
@@ -6,28 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.defs.partitions import CHUNK, additions, keys_between, needs_care, retirement, table_key, table_nodes
-from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, overview
-
-_levels = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-
-
-def test_a_table_key_is_the_first_part_of_its_nodes_keys() -> None:
-    assert table_key(ORDERS) == "lake.shop.orders"
-    assert overview(1).key.startswith("lake.shop.orders/")
-
-
-@given(st.lists(_levels, min_size=3, max_size=5), st.lists(_levels, min_size=3, max_size=5))
-def test_different_tables_have_different_keys(one: list[str], other: list[str]) -> None:
-    keys = {table_key(TableIdentifier(levels[0], tuple(levels[1:-1]), levels[-1])) for levels in (one, other)}
-    assert len(keys) == len({tuple(one), tuple(other)})
-    assert all("..." not in key and "/" not in key and "|" not in key for key in keys)
+from compaction_pipeline.defs.partitions import CHUNK, additions, keys_between, needs_care, retirement, table_nodes
+from compaction_pipeline_tests.defs.values import NOW, ago, overview
 
 
 def test_only_new_keys_are_added_sorted_and_in_chunks() -> None:

@@ -13,7 +13,8 @@ from compaction_pipeline.core.insight.overview import NodeOverview
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
-from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode, node_key
+from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
+from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.table import SnapshotSummary, TableHead, TableIdentifier, TableLayout
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
@@ -36,13 +37,13 @@ def partition(number: int) -> Partition:
 def overview(number: int = 1, health: HealthStatus = HealthStatus.DUE, table: TableIdentifier = ORDERS, **metrics: Any) -> NodeOverview:
     node = day(number)
     figures = NodeMetrics(**{"data_files": 10, "small_data_files": 9, "data_bytes": 9_000, **metrics})
-    return NodeOverview(table, node, node_key(table, node), figures, health, "9 small data files of 12")
+    return NodeOverview(table, node, short_key(table, node), figures, health, "9 small data files of 12")
 
 
 def node_state(number: int = 1, table: TableIdentifier = ORDERS, last_done: datetime | None = None, **metrics: int) -> NodeState:
     node = day(number)
     done = {CompactionType.MINOR: last_done} if last_done else {}
-    return NodeState(table, node, node_key(table, node), NodeMetrics(**metrics), last_done=done)
+    return NodeState(table, node, short_key(table, node), NodeMetrics(**metrics), last_done=done)
 
 
 def live_file(number: int = 1, size: int = MIB) -> LiveFile:

@@ -19,12 +19,14 @@ from sqlalchemy.exc import OperationalError
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult
+from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.storage.engine import VERSION_TABLE, open_state, reading, writing
 from compaction_pipeline.storage.migrations import HEAD, SCRIPTS, migrate, schema_version
 from compaction_pipeline.storage.schema import metadata
 from compaction_pipeline.storage.stores import open_stores
-from compaction_pipeline_tests.builders import TABLE, data, task
+from compaction_pipeline_tests.builders import NOW, TABLE, data, node, task
 
 NEXT = f"{int(HEAD) + 1:04d}"
 _NEXT = """
@@ -221,3 +223,32 @@ def test_the_ends_of_older_tasks_and_attempts_get_their_reason(tmp_path: Path) -
     assert {task.task_id: task.end_reason for task in tasks.tasks()} == {task_id: end[3] for task_id, end in ends.items()}
     assert [attempt.end_reason for attempt in tasks.attempts("failed")] == list(outcomes.values())
     assert tasks.task("merged").result == MergeResult("merged", "a")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_nodes_of_an_older_state_keep_their_keys_and_new_nodes_get_short_ones(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    engine = open_state(url)
+    migrate(engine, head="0009")
+    old = "lake.shop.orders/0/dt=1/0-0"
+    values = {
+        "key": old,
+        "identifier": str(TABLE),
+        "node": TypeAdapter(TableNode).dump_json(node("1")).decode(),
+        "metrics": TypeAdapter(NodeMetrics).dump_json(NodeMetrics(data_files=4)).decode(),
+        "last_done": "{}",
+    }
+    with writing(engine) as connection:
+        names = ", ".join(values)
+        connection.execute(text(f"INSERT INTO compaction_node ({names}) VALUES (:{', :'.join(values)})"), values)
+    stores = open_stores(url, upgrade=True)
+    (before,) = stores.tables.nodes(TABLE)
+    assert (before.key, before.node, before.metrics.data_files) == (old, node("1"), 4)
+    stores.index.save_figures(TABLE, [MeasuredNode(node(day), NodeMetrics(data_files=5), 1) for day in "12"], NOW)
+    assert {state.key: state.metrics.data_files for state in stores.tables.nodes(TABLE)} == {old: 5, "shop.orders/dt=2": 5}
+    stores.index.remove_nodes(TABLE, [node("1")])
+    stores.index.save_figures(TABLE, [MeasuredNode(node("1"), NodeMetrics(), 1)], NOW)
+    assert stores.tables.node(old).node == node("1")
+    stores.close()

@@ -133,9 +133,10 @@ def since_first_due(verdict: NodeVerdict, before: NodeState, now: datetime) -> N
 class NodeState:
     """What is stored about a node.
 
-    `key` is the node key (`node_key`). A refresh writes `metrics`, `first_seen`, `changed_snapshot_id` and `small_since`: the time since
-    when the node has had enough small files for a MINOR, by the table's own history (None while it has not). A plan writes `verdict` and
-    `failing`, the reason why the node's last task failed (None when it did not). A commit writes `last_done`, by type.
+    `key` is the key that the node was given (`NodeKeyStore`). A refresh writes `metrics`, `first_seen`, `changed_snapshot_id` and
+    `small_since`: the time since when the node has had enough small files for a MINOR, by the table's own history (None while it has
+    not). A plan writes `verdict` and `failing`, the reason why the node's last task failed (None when it did not). A commit writes
+    `last_done`, by type.
     """
 
     table: TableIdentifier

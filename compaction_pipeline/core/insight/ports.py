@@ -28,7 +28,7 @@ class TableReader(Protocol):
         """Return the nodes of a table, or of all tables, sorted by key. `only` limits the answer to these nodes of the table."""
 
     def node(self, key: str) -> NodeState:
-        """Return the node with this node key, which may be shortened (see `node_key`). Raises NotFoundError when it is unknown."""
+        """Return the node with this key. Raises NotFoundError when no known node has it."""
 
 
 class HistoryStore(Protocol):

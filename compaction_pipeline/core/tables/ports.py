@@ -74,13 +74,27 @@ class IndexStore(Protocol):
         """Remove a dropped table with its files, nodes and tasks. Its records stay."""
 
     def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:
-        """Insert or replace the figures of these nodes. `now` is when nodes that are new were first seen."""
+        """Insert or replace the figures of these nodes. `now` is when nodes that are new were first seen.
+
+        A node without a key gets one, as `NodeKeyStore` says.
+        """
 
     def remove_nodes(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         """Forget these nodes, which hold no file any more."""
 
     def forget_verdicts(self, table: TableIdentifier) -> None:
         """Remove the verdicts of all nodes of a table, so that every node is judged again. It is called when thresholds changed."""
+
+
+class NodeKeyStore(Protocol):
+    """The keys by which people and Dagster name nodes (`core/tables/node_keys.py`).
+
+    A node gets its key once. It keeps the key for ever, and no other node ever gets it: not while the node holds no file, not after its
+    table was dropped and created again, and not after its catalog was removed.
+    """
+
+    def keys(self, table: TableIdentifier, nodes: Collection[TableNode]) -> Mapping[TableNode, str]:
+        """Return the keys of these nodes of a table. A node without a key gets one now, also while other processes give keys."""
 
 
 class SwitchStore(Protocol):

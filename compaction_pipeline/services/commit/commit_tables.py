@@ -45,8 +45,7 @@ from compaction_pipeline.core.planning.budget import is_held_back
 from compaction_pipeline.core.queue.open_work import PreparedWork
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
-from compaction_pipeline.core.tables.node import node_key
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports import CatalogStore, NodeKeyStore
 from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.held_lease import Renew, held_lease
@@ -79,6 +78,7 @@ class CommitTables:
         tasks: TaskStore,
         records: RecordStore,
         leases: LeaseStore,
+        node_keys: NodeKeyStore,
         committer: Committer,
         clock: Clock,
         heartbeat: Heartbeat,
@@ -99,6 +99,7 @@ class CommitTables:
         self._tasks = tasks
         self._records = records
         self._leases = leases
+        self._node_keys = node_keys
         self._committer = committer
         self._clock = clock
         self._heartbeat = heartbeat
@@ -180,7 +181,7 @@ class CommitTables:
             created_at=self._clock(),
             task_ids=tuple(task.task_id for task in tasks),
             types=tuple(sorted({task.work.type for task in tasks})),
-            node_keys=tuple(sorted({node_key(table, task.work.node) for task in tasks})),
+            node_keys=tuple(sorted(self._node_keys.keys(table, {task.work.node for task in tasks}).values())),
             predicted_files=sum(task.work.predicted_files for task in tasks),
             predicted_bytes=sum(task.work.predicted_bytes for task in tasks),
             run_id=run_id,

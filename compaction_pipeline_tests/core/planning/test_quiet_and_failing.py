@@ -11,7 +11,7 @@ from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.planning.quiet import are_told, nodes_to_look_at, what_waits
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.figures import NodeMetrics
-from compaction_pipeline.core.tables.node import node_key
+from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests.builders import NOW, TABLE, data, node, task
 
@@ -19,7 +19,7 @@ from compaction_pipeline_tests.builders import NOW, TABLE, data, node, task
 def judged(day: int, code: PlanReasonCode, small: int = 0) -> NodeState:
     metrics = NodeMetrics(data_files=5, small_data_files=small)
     verdict = NodeVerdict(node(day), None, PlanReason(code, f"because {day}"), metrics)
-    return NodeState(TABLE, node(day), node_key(TABLE, node(day)), metrics, verdict, failing=verdict.failing)
+    return NodeState(TABLE, node(day), short_key(TABLE, node(day)), metrics, verdict, failing=verdict.failing)
 
 
 def work(day: int, group: str = "") -> TaskWork:

@@ -14,7 +14,7 @@ from compaction_pipeline_tests.fakes import fake_stores
 
 def test_a_record_is_unmirrored_until_its_events_are_stored() -> None:
     stores = fake_stores()
-    mirror = MirrorRecords(stores.tasks, stores.records)
+    mirror = MirrorRecords(stores.tasks, stores.records, stores.node_keys)
     stores.records.save(replace(record("r2"), created_at=NOW))
     stores.records.save(record("r1"))
     assert [item.record_id for item in mirror.untold(10)] == ["r1", "r2"]
@@ -30,4 +30,6 @@ def test_the_tasks_of_a_record_are_those_that_it_claimed() -> None:
     assert polled is not None
     stores.tasks.complete(MergeResult(polled.task_id, polled.current_attempt_id), NOW)
     stores.tasks.claim(ORDERS, RecordId("r1"))
-    assert [item.task_id for item in MirrorRecords(stores.tasks, stores.records).tasks(record("r1"))] == [polled.task_id]
+    ((key, tasks),) = MirrorRecords(stores.tasks, stores.records, stores.node_keys).tasks(record("r1")).items()
+    assert [item.task_id for item in tasks] == [polled.task_id]
+    assert stores.node_keys.keys(ORDERS, [polled.work.node]) == {polled.work.node: key}
