@@ -101,6 +101,7 @@ def test_other_answers_are_unknown_and_nothing_is_deleted(rest: Rest, code: int)
     before = rest.metadata()
     outcome = rest.commit(status(code))
     assert (outcome.state, outcome.unanswered) == (CommitState.UNKNOWN, True)
+    assert outcome.reason.startswith(f"the outcome of the commit is unknown: the catalog answered HTTP {code}: ")
     assert rest.sent() == 1
     assert rest.metadata() > before
     assert rest.settle().state is CommitState.UNKNOWN
@@ -109,7 +110,9 @@ def test_other_answers_are_unknown_and_nothing_is_deleted(rest: Rest, code: int)
 @pytest.mark.parametrize("fault", [Call.hang, Call.reset, lambda call: call.answer(403, cut=True)], ids=["hang", "reset", "cut"])
 def test_a_lost_answer_is_unknown(rest: Rest, fault: Fault) -> None:
     rest.impatient = fault is Call.hang
-    assert rest.commit(fault).state is CommitState.UNKNOWN
+    outcome = rest.commit(fault)
+    assert outcome.state is CommitState.UNKNOWN
+    assert outcome.reason.startswith("the outcome of the commit is unknown: the catalog's answer got lost (")
     assert rest.sent() == 1
 
 
