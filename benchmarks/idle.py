@@ -3,7 +3,7 @@
     python benchmarks/idle.py --tables 1000 --seconds 180
     python benchmarks/idle.py --ticks 5            # without `dagster dev`: the CPU of one tick of each sensor, in this process
 
-The cost of `dagster dev` itself (webserver, daemon, ticks of five sensors) is printed apart. Sensors tick every 30 s, which is their
+The cost of `dagster dev` itself (webserver, daemon, ticks of six sensors) is printed apart. Sensors tick every 30 s, which is their
 default, unless `--sensor-seconds` sets another interval. The last line is `share <per cent of one core>`.
 """
 
@@ -33,7 +33,7 @@ from compaction_pipeline.demo.processes import Processes, check_port, stop_on_si
 from compaction_pipeline.settings import Settings
 
 _LONG = timedelta(hours=1)
-SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "keeper_sensor", "catalog_sensor")
+SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "own_assets_sensor", "keeper_sensor", "catalog_sensor")
 
 
 def main() -> None:
@@ -59,15 +59,15 @@ def main() -> None:
         print(f"share {shares - without:.1f}")
 
 
-def _deployment(folder: Path, arguments: argparse.Namespace, tables: int) -> DemoOptions:
-    """Make a catalog of quiet tables, refresh and plan them, and make the folders for Dagster."""
-    options = DemoOptions(folder, arguments.port, sensor_interval_seconds=arguments.sensor_seconds)
+def quiet_deployment(options: DemoOptions, tables: int, partitions: int, files: int = 4) -> None:
+    """Make a catalog of quiet tables, refresh and plan them, and make the folders for Dagster. Each partition holds this many files."""
+    folder = options.root
     options.make_folders()
     catalog = make_catalog(folder)
     services = Services(Settings(home=options.home))
     entry = CatalogEntry("bench", {"type": "sql", "uri": options.catalog_url, "warehouse": options.warehouse.as_uri()})
     if tables:
-        model = append(make_table(catalog, "t00000"), fakes(4 * arguments.partitions, arguments.partitions, 128 << 20))
+        model = append(make_table(catalog, "t00000"), fakes(files * partitions, partitions, 128 << 20))
         _copied(folder, options, Path(model.metadata_location.removeprefix("file://")), tables)
     catalog.close()
     services.explore_catalogs.register(entry)
@@ -77,6 +77,11 @@ def _deployment(folder: Path, arguments: argparse.Namespace, tables: int) -> Dem
         services.tick_tables.plan_due(changed, _LONG, nodes=changed)
     print(f"{tables} tables read and planned in {time.monotonic() - started:.0f} s", flush=True)
     services.close()
+
+
+def _deployment(folder: Path, arguments: argparse.Namespace, tables: int) -> DemoOptions:
+    options = DemoOptions(folder, arguments.port, sensor_interval_seconds=arguments.sensor_seconds)
+    quiet_deployment(options, tables, arguments.partitions)
     return options
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import compaction_pipeline.demo
 from compaction_pipeline.bootstrap import open_services
+from compaction_pipeline.core.tables.properties import ASSET_KEY
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.processes import Child, Processes
 from compaction_pipeline.settings import Settings
@@ -26,7 +27,10 @@ _PATIENCE_SECONDS = 600
 
 
 class Deployment:
-    """A deployment with two tables. The sensors compact `orders`, except its broken day 9. `returns` is due only at 50 files."""
+    """A deployment with two tables, and with a second code location of somebody else.
+
+    The sensors compact `orders`, except its broken day 9. `returns` is due only at 50 files.
+    """
 
     def __init__(self, folder: Path, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -37,7 +41,7 @@ class Deployment:
 
     def fill(self) -> None:
         """Write the tables and register their catalog."""
-        self.lake.create_orders(**{"self-optimizing.execute.num-retries": "0"})
+        self.lake.create_orders(**{"self-optimizing.execute.num-retries": "0", ASSET_KEY: "analytics/orders"})
         for day in (1, 2, 3, 9):
             self.lake.append_small_files(day, 4, rows=200)
         self.lake.corrupt_a_file(9)
@@ -65,6 +69,10 @@ class Deployment:
         home.mkdir(exist_ok=True)
         shipped = Path(compaction_pipeline.demo.__file__).with_name("dagster.yaml").read_text()
         (home / "dagster.yaml").write_text(shipped)
+        theirs = self.folder / "theirs.yaml"
+        # YAML reads JSON too.
+        file = {"relative_path": str(Path(__file__).with_name("their_assets.py")), "location_name": "theirs"}
+        theirs.write_text(json.dumps({"load_from": [{"python_file": file}]}))
         command = [
             sys.executable,
             "-m",
@@ -72,6 +80,8 @@ class Deployment:
             "dev",
             "-w",
             str(_REPOSITORY / "workspace.yaml"),
+            "-w",
+            str(theirs),
             "-h",
             "127.0.0.1",
             "-p",

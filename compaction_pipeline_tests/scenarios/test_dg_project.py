@@ -86,7 +86,7 @@ def test_dg_and_dagster_accept_the_checkout(checkout: Shell) -> None:
     assert "All definitions loaded successfully" in checkout.run("dg", "check", "defs")
     assert "Validation successful for code location compaction_pipeline" in checkout.run("dagster", "definitions", "validate")
     assert "compaction_pipeline.CompactionPipeline" in checkout.run("dg", "list", "components", "--json")
-    assert "RUN_SUCCESS" in checkout.run("dg", "launch", "--job", "compaction_checks_job")
+    assert "RUN_SUCCESS" in checkout.run("dg", "launch", "--job", "compaction_retire_job")
 
 
 def test_a_project_scaffolds_the_component_and_compacts_with_it(project: Shell, tmp_path: Path) -> None:
