@@ -105,6 +105,7 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
         rows_deleted=sum(record.rows_deleted for record in committed),
         reason=reason,
         exit_code=code,
+        paused=before.paused,
         records=tuple(record.record_id for record in compaction.records),
         failed=dict(compaction.failed),
         conflict_reasons=dict(compaction.conflicts),
@@ -255,4 +256,5 @@ def _unchanged(table: str | None, before: TableBefore, code: ExitCode, reason_co
         reason=None,
         exit_code=code,
         reason_code=reason_code,
+        paused=before.paused,
     )

@@ -45,26 +45,28 @@ class Session:
         if refreshed.problem is not None:
             self._warn(table, refreshed.problem)
 
-    def refresh_all(self, catalog: str | None) -> int:
-        """Do the same for every table, or for those of one catalog. Return how many could not be read."""
-        failed = 0
+    def refresh_all(self, catalog: str | None) -> dict[TableIdentifier, str]:
+        """Do the same for every table, or for those of one catalog. Return the tables that could not be read, with the reason."""
+        failed = {}
         tables = self.services.read_tables.names(catalog)
         with self.output.progress() as progress:
             bar = progress.add_task("reading tables", total=len(tables))
             for table in tables:
-                failed += not self._refresh_gently(table)
+                error = self._refresh_gently(table)
+                if error is not None:
+                    failed[table] = str(error)
                 progress.advance(bar)
         return failed
 
-    def _refresh_gently(self, table: TableIdentifier) -> bool:
+    def _refresh_gently(self, table: TableIdentifier) -> CompactionError | None:
         try:
             refreshed = self.services.compact_table.refresh(table)
         except CompactionError as error:
             self._warn(table, str(error))
-            return False
+            return error
         if refreshed.problem is not None:
             self._warn(table, refreshed.problem)
-        return refreshed.error is None
+        return refreshed.error
 
     def _warn(self, table: TableIdentifier, problem: str) -> None:
         """Say what is wrong with a table. Most problems name the table themselves."""

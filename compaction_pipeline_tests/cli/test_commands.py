@@ -260,6 +260,28 @@ def test_doctor_finds_a_catalog_that_is_gone(desk: Desk) -> None:
     assert finding["soundness"] == "WRONG"
 
 
+def test_a_list_with_a_table_that_cannot_be_read_says_which_and_why(desk: Desk) -> None:
+    desk.table(files=1)
+    ill = desk.table(files=1, name="returns")
+    desk.add_catalog()
+    Path(ill.metadata_location.removeprefix("file://")).unlink()
+    errors = {item["table"]: item["refresh_error"] for item in desk.json("table", "list", "--refresh", code=1)}
+    assert errors[TABLE] is None
+    assert "returns" in errors["lake.shop.returns"]
+    assert "refresh_error" not in desk.json("table", "list")[0]
+
+
+def test_tables_that_appear_while_all_are_paused_are_paused_too(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    assert "tables that appear later are paused too, until `resume`" in desk.type("pause").stdout
+    desk.table(files=12, name="returns")
+    assert {item["table"]: item["paused"] for item in desk.json("table", "list")} == {TABLE: True, "lake.shop.returns": True}
+    assert desk.json("compact", "lake.shop.returns", code=4)["reason_code"] == "PAUSED"
+    assert "later" not in desk.type("resume").stdout
+    assert desk.json("compact", "lake.shop.returns")["committed"] == 2
+
+
 # ---- every command ---------------------------------------------------------------------------------------------------
 
 

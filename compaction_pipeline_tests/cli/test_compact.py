@@ -181,9 +181,12 @@ def test_a_paused_table_waits_for_resume(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
     assert desk.type("pause", TABLE).exit_code == 0
-    assert "paused" in desk.json("compact", TABLE, code=4)["reason"]
+    answer = desk.json("compact", TABLE, code=4)
+    assert "paused" in answer["reason"]
+    assert (answer["paused"], answer["reason_code"]) == (True, "PAUSED")
     assert desk.type("resume", TABLE).exit_code == 0
-    assert desk.json("compact", TABLE)["committed"] == 2
+    answer = desk.json("compact", TABLE)
+    assert (answer["committed"], answer["paused"]) == (2, False)
 
 
 def test_a_refused_table_says_why(desk: Desk) -> None:
@@ -249,7 +252,10 @@ def test_a_catalog_that_is_gone_fails_in_one_sentence(desk: Desk) -> None:
     (desk.folder / "catalog.db").unlink()
     shutil.rmtree(desk.folder / "warehouse")
     result = desk.type("compact", TABLE)
-    assert result.exit_code in (1, 2)
+    assert result.exit_code == 1
+    for other in (("plan", TABLE), ("table", "list", "--refresh"), ("check", TABLE), ("check",)):
+        assert desk.type(*other).exit_code == 1
+    assert desk.json("compact", TABLE, code=1)["reason_code"] == "UNAVAILABLE"
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.output
 

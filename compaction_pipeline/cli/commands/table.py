@@ -40,7 +40,8 @@ def list_(
 ) -> None:
     """List the tables of the registered catalogs, with the figures of the last measurement.
 
-    With --refresh the command fails when a table cannot be read.
+    With --refresh the command ends with 1 when a table cannot be read, and lists all tables all the same. With --json each table then has
+    `refresh_error`: why it could not be read, or null.
 
     Examples:
 
@@ -51,9 +52,10 @@ def list_(
         explored = session.services.explore_catalogs.explore(catalog)
         for name, why in explored.failed:
             session.output.say(f"warning: catalog {name} could not be listed, so its tables are shown as they were seen last: {why}")
-        failed = session.refresh_all(catalog) if refresh else 0
+        failed = session.refresh_all(catalog) if refresh else {}
         found = session.services.read_tables.tables(catalog)
-        session.output.answer([table_value(item) for item in found], tables_table(found) if found else "no tables")
+        values = [{**table_value(item), **({"refresh_error": failed.get(item.table)} if refresh else {})} for item in found]
+        session.output.answer(values, tables_table(found) if found else "no tables")
         unread = sum(not item.is_read for item in found)
         if unread and not refresh:
             session.output.say(f"{count_text(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
