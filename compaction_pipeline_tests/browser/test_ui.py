@@ -68,7 +68,7 @@ def test_a_failing_check_shows_its_reason(dagster: Deployment, page: Page, scree
     page.goto("/assets/compacted_files?view=checks")
     page.get_by_text("small_files_left", exact=True).first.click()
     expect(
-        page.get_by_text("1 of 16 nodes fail; lake.shop.orders day=2026-01-09: 4 small data files, 3 make a MINOR due").first
+        page.get_by_text("1 of 16 nodes fail; lake.shop.orders day=2026-01-09: 4 small data files, and 3 make a MINOR due").first
     ).to_be_visible()
     screenshot("check_small_files_left")
 

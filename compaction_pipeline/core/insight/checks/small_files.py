@@ -25,6 +25,7 @@ def small_files_left(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:
 
     A plan could not take them yet while tasks of the node are open, while other tasks of the table use up its quota, or within
     `planning_time` after the node got so many files, was merged, or was seen first. It need not take them when a merge would gain nothing.
+    A node whose work failed fails at once.
     """
     judged, failing = 0, []
     for each in nodes:
@@ -58,6 +59,9 @@ def _is_excused(each: JudgedNode, now: datetime) -> bool:
     node, verdict = each.node, each.node.verdict
     if each.has_open_tasks:
         return True
+    if node.failing is not None:
+        # The plan took the files, and the work failed.
+        return False
     if verdict is not None and is_judged(node):
         if verdict.reason.code in _SETTLED:
             return True

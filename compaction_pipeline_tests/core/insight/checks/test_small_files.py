@@ -65,6 +65,12 @@ def test_small_files_that_no_merge_would_better_are_no_fault_until_they_change(c
     assert not small_files_left([judged_node(older)], NOW).passed
 
 
+def test_a_node_whose_work_failed_fails_at_once() -> None:
+    node = fragmented(small_since=NOW, failing="task t1 failed")
+    assert small_files_left([judged_node(node)], NOW).text.endswith("; task t1 failed")
+    assert small_files_left([judged_node(node, open_tasks=True)], NOW).passed
+
+
 def test_the_reason_says_what_keeps_the_node_from_being_planned() -> None:
     node = fragmented()
     late = replace(node, verdict=verdict(node, PlanReasonCode.OVER_BUDGET, CompactionType.MINOR))
