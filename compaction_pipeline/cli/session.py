@@ -45,8 +45,8 @@ class Session:
         if refreshed.problem is not None:
             self._warn(table, refreshed.problem)
 
-    def refresh_all(self, catalog: str | None) -> dict[TableIdentifier, str]:
-        """Do the same for every table, or for those of one catalog. Return the tables that could not be read, with the reason."""
+    def refresh_all(self, catalog: str | None) -> dict[TableIdentifier, CompactionError]:
+        """Do the same for every table, or for those of one catalog. Return the tables that could not be read, with the error."""
         failed = {}
         tables = self.services.read_tables.names(catalog)
         with self.output.progress() as progress:
@@ -54,7 +54,7 @@ class Session:
             for table in tables:
                 error = self._refresh_gently(table)
                 if error is not None:
-                    failed[table] = str(error)
+                    failed[table] = error
                 progress.advance(bar)
         return failed
 

@@ -16,7 +16,6 @@
     ├── CommitConflict            the table changed, and these tasks must be planned again
     ├── CommitStateUnknown        nothing proves whether a commit landed, so nothing may be deleted (exit 5)
     └── StorageUnavailable        a database, catalog or file system did not answer
-        ├── CatalogGone           the database file of a registered catalog is not there (a disk may not be mounted)
         ├── AccessDenied          the store denies access: a right, key, token or region is wrong
         ├── CommitRefused         the catalog refused a commit, and certainly committed nothing
         └── RacesLost             another writer was faster each time, and certainly nothing was committed
@@ -139,10 +138,6 @@ class StorageUnavailable(CompactionError):
     """A database, catalog or file system did not answer."""
 
     code = ErrorCode.UNAVAILABLE
-
-
-class CatalogGone(StorageUnavailable):
-    """The database file of a registered catalog is not there. A disk may not be mounted, so nothing about its tables is forgotten."""
 
 
 class AccessDenied(StorageUnavailable):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
-from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
@@ -40,8 +40,9 @@ def list_(
 ) -> None:
     """List the tables of the registered catalogs, with the figures of the last measurement.
 
-    With --refresh the command ends with 1 when a table cannot be read, and lists all tables all the same. With --json each table then has
-    `refresh_error`: why it could not be read, or null.
+    With --refresh the command fails when a table cannot be read, and lists all tables all the same. It ends with the exit code that
+    `compact` has on that table, or with 1 when these codes differ. With --json each table has `refresh_error`: why it could not be read,
+    or null.
 
     Examples:
 
@@ -54,13 +55,15 @@ def list_(
             session.output.say(f"warning: catalog {name} could not be listed, so its tables are shown as they were seen last: {why}")
         failed = session.refresh_all(catalog) if refresh else {}
         found = session.services.read_tables.tables(catalog)
-        values = [{**table_value(item), **({"refresh_error": failed.get(item.table)} if refresh else {})} for item in found]
+        errors = {table: str(error) for table, error in failed.items()}
+        values = [{**table_value(item), **({"refresh_error": errors.get(item.table)} if refresh else {})} for item in found]
         session.output.answer(values, tables_table(found) if found else "no tables")
         unread = sum(not item.is_read for item in found)
         if unread and not refresh:
             session.output.say(f"{count_text(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
     if failed or (refresh and explored.failed):
-        raise typer.Exit(ExitCode.FAILED)
+        codes = {exit_code_of(error) for error in failed.values()}
+        raise typer.Exit(codes.pop() if len(codes) == 1 else ExitCode.FAILED)
 
 
 @tables.command(epilog=GLOBAL_HELP)

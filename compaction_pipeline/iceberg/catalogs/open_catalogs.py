@@ -23,7 +23,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
-from compaction_pipeline.core.errors import CatalogGone, ConfigError, NotFoundError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
@@ -218,10 +218,7 @@ def _check_database_file(entry: CatalogEntry) -> None:
         path = make_url(uri).database
     if path and path != ":memory:" and not os.path.isfile(path.removeprefix("file:")):
         # NotFoundError would be wrong here: if a disk is not mounted, its tables are not gone, and what is known of them must stay.
-        raise CatalogGone(
-            f"catalog {entry.name!r} cannot be opened: 'uri' is {uri} but there is no database file {path}: "
-            "correct the path, or bring the file back"
-        )
+        raise ConfigError(f"catalog {entry.name!r} cannot be opened: 'uri' is {uri} but there is no database file {path}: correct the path")
 
 
 def _prepare(entry: CatalogEntry, catalog: SqlCatalog) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.errors import CatalogGone, CompactionError, ConfigError
+from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -33,18 +33,12 @@ class ExploreCatalogs:
         self._scan = scan
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
-        """Register a catalog, and return its tables. When its first listing fails, the catalog is forgotten and the error is raised.
-
-        Raises ConfigError when its database file does not exist.
-        """
+        """Register a catalog, and return its tables. When its first listing fails, the catalog is forgotten and the error is raised."""
         self._catalogs.add(entry)
         try:
             found = self._scan.list_tables(entry.name)
-        except CompactionError as error:
+        except CompactionError:
             self._catalogs.remove(entry.name)
-            if isinstance(error, CatalogGone):
-                # The file of a catalog that nobody has used yet is not gone. The path is wrong.
-                raise ConfigError(str(error)) from error
             raise
         self._store_listing(entry.name, found)
         return found
