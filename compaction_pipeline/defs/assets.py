@@ -80,7 +80,7 @@ class CompactedFilesConfig(dg.Config):
 def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesConfig, compaction: Compaction) -> Iterator[None]:
     """Plan, merge and commit the launched nodes, one table after the other."""
     services = compaction.services()
-    report = RunReport(context, services)
+    report = RunReport(context, services, context.partition_keys)
     asked = nodes_by_table(services, context.partition_keys, report.unknown)
     report.asked_for(asked)
     for table, nodes in asked.items():

@@ -40,9 +40,14 @@ Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 class RunReport(CompactionListener):
-    """Keeps the account of one run."""
+    """Keeps the account of one run.
 
-    def __init__(self, context: Context, services: Services) -> None:
+    `launched` are the partitions that the run was launched for. Dagster counts each node that a run of a backfill materializes, so events
+    of other nodes, which the run commits too, do not belong to the run. Without `launched` all events do.
+    """
+
+    def __init__(self, context: Context, services: Services, launched: Iterable[str] | None = None) -> None:
+        self._launched = None if launched is None else frozenset(launched)
         self._context = context
         self._services = services
         self._failed: dict[str, str] = {}
@@ -94,7 +99,7 @@ class RunReport(CompactionListener):
         events = events_of(record, self._services.mirror_records.tasks(record))
         self._add_partitions(events)
         for event in events:
-            self._context.log_event(event)
+            self._log(event)
         if record.status is RecordStatus.UNKNOWN:
             self._fail(
                 str(record.table), f"the outcome of record {record.record_id} is unknown, and the next tick settles it: {record.reason}"
@@ -193,6 +198,12 @@ class RunReport(CompactionListener):
         partitions = frozenset(self._context.instance.get_dynamic_partitions(str(table_nodes.name)))
         for event in file_events(changed_nodes(self._services, {table: frozenset(refresh.changed)}), partitions):
             self._context.log_event(event)
+
+    def _log(self, event: dg.AssetMaterialization) -> None:
+        if self._launched is None or event.asset_key != COMPACTED_FILES or event.partition in self._launched:
+            self._context.log_event(event)
+        else:
+            self._context.instance.report_runless_asset_event(event)
 
     def _fail(self, what: str, reason: str) -> None:
         self._context.log.error(f"{what}: {reason}")

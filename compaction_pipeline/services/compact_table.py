@@ -182,8 +182,9 @@ class CompactTable:
         With `help_others`, slots that find no waiting task of this compaction merge other tasks of the same queue until its own tasks
         are merged. Whoever commits those tables when they are due commits these other tasks.
 
-        When an error or an interrupt ends the compaction, its Pending tasks are canceled. The next command or tick commits the merged
-        ones. Raises CommitStateUnknown when an earlier commit of the table may still land.
+        When an error or an interrupt ends the compaction, its Pending tasks are canceled, and `listener` hears of every commit of its
+        tasks that has ended. The next command or tick commits the merged ones. Raises CommitStateUnknown when an earlier commit of the
+        table may still land.
         """
         done = _Done(listener, run_id, help_others)
         self._serve_tasks.release_expired()
@@ -198,6 +199,7 @@ class CompactTable:
             return self._compact(table, request or PlanRequest(), done)
         except BaseException as error:
             self._give_up(done.tasks, why_ended(error))
+            self._tell_committed(done)
             raise
 
     def look_again(self, table: TableIdentifier) -> Refresh:
@@ -286,6 +288,14 @@ class CompactTable:
             self._tasks.cancel([task.task_id for task in tasks], EndReason.GIVEN_UP, reason, self._clock())
         except CompactionError as failure:
             log.warning("the waiting tasks of an ended compaction were not canceled: %s", failure)
+
+    def _tell_committed(self, done: _Done) -> None:
+        """Tell the listener of commits that ended while an interrupt waited for them. Otherwise its run would count them as not done."""
+        try:
+            for record in self._commit_tables.records_of([task.task_id for task in done.tasks]):
+                done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
+        except CompactionError as failure:
+            log.warning("the commits of an ended compaction were not looked up: %s", failure)
 
     def _held_elsewhere(self, table: TableIdentifier, request: PlanRequest, plan: CompactionPlan) -> str | None:
         """Return a text that says which process merges the table's files, and until when. Return None when no process does.

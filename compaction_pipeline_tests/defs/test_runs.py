@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from compaction_pipeline.bootstrap import Services, open_services, utc_now
+from compaction_pipeline.core.commit.ports import CommitOutcome
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -21,9 +23,10 @@ from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
 from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, TABLE_HEALTH
 from compaction_pipeline.defs.retire import carried_keys
+from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.settings import Settings
-from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.defs.lake import Lake, key, node
 from compaction_pipeline_tests.opened import OpenedServices
 
 
@@ -179,6 +182,68 @@ def test_a_person_commits_what_is_prepared_now(lake: Lake, services: Services, i
 def test_with_nothing_prepared_no_record_is_made_and_the_run_is_green(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert launch(instance, COMPACTION_RECORDS, "lake.shop.orders").success
     assert events(instance, COMPACTION_RECORDS) == []
+
+
+def nodes_that_the_run_materialized(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> list[str | None]:
+    """The partitions that Dagster counts for a run of a backfill."""
+    records = instance.fetch_materializations(COMPACTED_FILES, limit=100).records
+    return sorted(str(record.partition_key) for record in records if record.run_id == result.run_id)
+
+
+def test_a_node_that_was_not_launched_does_not_count_for_the_run_that_commits_it(
+    lake: Lake, services: Services, instance: dg.DagsterInstance
+) -> None:
+    # A terminated run leaves a merged task of day 1. The next launch of the table commits it.
+    services.compact_table.refresh(Lake.identifier)
+    services.compact_table.plan_nodes(Lake.identifier, PlanRequest(nodes=frozenset({node(1)}), force=True))
+    services.work_on_queue.drain("terminated")
+    result = launch(instance, COMPACTED_FILES, key(2))
+    assert result.success
+    assert nodes_that_the_run_materialized(instance, result) == [key(2)]
+    assert instance.get_materialized_partitions(COMPACTED_FILES) == {key(1), key(2)}
+    assert lake.files() == 3
+
+
+def test_a_commit_that_ends_while_the_run_is_terminated_counts_for_the_run(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = IcebergCommitter.commit
+
+    def terminated(*arguments: Any) -> CommitOutcome:
+        outcome = commit(*arguments)
+        signal.raise_signal(signal.SIGTERM)
+        return outcome
+
+    monkeypatch.setattr(IcebergCommitter, "commit", terminated)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        assert not launch(instance, COMPACTED_FILES, key(1)).success
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    (record,) = instance.fetch_materializations(COMPACTED_FILES, limit=100).records
+    (run,) = instance.get_runs()
+    assert (record.partition_key, record.run_id) == (key(1), run.run_id)
+    assert lake.files() == 6
+
+
+def test_a_node_whose_merge_was_cut_off_is_not_materialized(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = ServeTasks.complete
+
+    def interrupted(*arguments: Any) -> TaskStatus:
+        # The second merge is cut off. The first is merged then, but not committed.
+        monkeypatch.setattr(ServeTasks, "poll", interrupt)
+        return complete(*arguments)
+
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ServeTasks, "complete", interrupted)
+    assert not launch(instance, COMPACTED_FILES, key(1), key(2)).success
+    assert instance.get_materialized_partitions(COMPACTED_FILES) == set()
+    assert (services.read_tasks.queue_counts().prepared, services.read_tasks.queue_counts().pending) == (1, 0)
+    assert lake.files() == 9
 
 
 # ---- machines' work ----------------------------------------------------------------------------------------------------
