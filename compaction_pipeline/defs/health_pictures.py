@@ -52,7 +52,7 @@ def _worst_in_words(status: Status) -> str:
 
     def listed(count: int) -> str:
         return "\n\n".join(
-            f"**{plain(str(node.table))}** {plain(str(node.node))}\\\n{wrapped(f'{node.health.value}: {clipped(node.reason, 120)}')}"
+            f"**{plain(str(node.table))}** {plain(str(node.node))}\\\n{wrapped(f'{node.health.value}: {clipped(node.reason, 180)}')}"
             for node in ill[:count]
         )
 

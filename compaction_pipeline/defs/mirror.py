@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.insight.node_change import before_and_after
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node_keys import table_key
-from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.words import change_text, count_text
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.page_links import node_links
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
@@ -76,7 +77,18 @@ def node_events(record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMat
     committed = frozenset(record.committed_task_ids)
     by_key = {key: [task for task in of_node if task.task_id in committed] for key, of_node in tasks.items()}
     return [
-        dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata={**merged_metadata(of_node, record), **node_links(key, record)})
+        dg.AssetMaterialization(COMPACTED_FILES, partition=key, description=_change(of_node), metadata=_node_metadata(key, of_node, record))
         for key, of_node in sorted(by_key.items())
         if of_node
     ]
+
+
+def _node_metadata(key: str, tasks: Sequence[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+    """The picture of the change first, then links, then figures."""
+    metadata = merged_metadata(tasks, record)
+    return {"before_after": metadata["before_after"], **node_links(key, record), **metadata}
+
+
+def _change(tasks: Sequence[CompactionTask]) -> str:
+    before, after = before_and_after(tasks)
+    return f"{change_text(before.files, after.files)} files"

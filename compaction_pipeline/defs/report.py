@@ -21,7 +21,7 @@ from compaction_pipeline.core.insight.checks.every_check import CheckResult
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.words import count_text, duration_text
+from compaction_pipeline.core.words import change_text, count_text, duration_text
 from compaction_pipeline.defs.check_events import checks_planned_in, store_evaluations
 from compaction_pipeline.defs.checks import evaluation
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
@@ -30,6 +30,7 @@ from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
+from compaction_pipeline.defs.run_progress import RunProgress
 from compaction_pipeline.defs.work_metadata import nothing_merged
 from compaction_pipeline.services.compact_table import Compaction as Compacted
 
@@ -53,7 +54,11 @@ class RunReport(CompactionListener):
         self._failed: dict[str, str] = {}
         self._evaluate_from = 0.0
         self._records: list[CompactionRecord] = []
+        self._names: dict[str, str] = {}
         self._asked_for: Mapping[TableIdentifier, Iterable[str]] = {}
+        settings = services.settings
+        spark = None if settings.merge_engine == "in-process" else settings.spark_remote or settings.spark_master
+        self._progress = RunProgress(context.log.info, self._open_tasks, spark)
 
     @property
     def records(self) -> tuple[CompactionRecord, ...]:
@@ -68,9 +73,13 @@ class RunReport(CompactionListener):
         """Remember by which names a person asked for a table: its own name, or keys of its nodes. When it cannot be planned, each fails."""
         self._asked_for = names
 
+    def reading(self, table: TableIdentifier) -> None:
+        """Log that a table is read and planned next."""
+        self._progress.line(f"{table}: reading its newest snapshot, then planning")
+
     def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
         """Log that a table was planned."""
-        self._context.log.info(f"{table}: {count_text(len(tasks), 'task')} planned; {reason}")
+        self._progress.line(f"{table}: {count_text(len(tasks), 'task')} planned; {reason}")
 
     def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
         """Note that this table could not be planned. Everything of it that was asked for fails."""
@@ -81,16 +90,34 @@ class RunReport(CompactionListener):
         for key in what:
             self._fail(key, str(error))
 
+    def engine_starts(self) -> None:
+        """Log that Spark is being started."""
+        self._progress.engine_starts()
+
+    def engine_started(self) -> None:
+        """Log that Spark has started."""
+        self._progress.engine_started()
+
+    def task_began(self, task: CompactionTask) -> None:
+        """Log the first merge of the run."""
+        self._progress.task_began(task)
+
+    def waits(self) -> None:
+        """After some silence, log which merges are running."""
+        self._progress.waits()
+
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        """An attempt ended. The run's log gets a line."""
-        result = task.result
-        if result is not None and result.error is not None:
-            self._context.log.warning(f"{task.table} {task.work.node} task={task.task_id} attempt {task.attempt} failed: {result.error}")
+        """An attempt ended. The run's log gets a line. The reason of a task that is not tried again comes at the end of the run."""
+        progress, result = self._progress.task_ended(task, status), task.result
+        name = self._names[task.task_id] = f"{task.table} {task.work.node} task={task.task_id}"
+        if result is not None and result.error is not None and status is TaskStatus.PENDING:
+            self._context.log.warning(f"{name}: attempt {task.attempt} of {task.max_attempts} failed, tried again: {result.error}")
+        elif result is not None and result.error is not None:
+            self._progress.line(f"{name} {status.value}: the end of this run says why; {progress}")
         elif result is not None:
             outputs, took = count_text(len(result.outputs), "file"), duration_text(timedelta(milliseconds=result.duration_ms))
-            self._context.log.info(
-                f"{task.table} {task.work.node} task={task.task_id} {status.value}: {len(task.work.inputs)} → {outputs}"
-                f", {result.rows_written} rows in {took}"
+            self._progress.line(
+                f"{name} {status.value}: {len(task.work.inputs)} → {outputs}, {result.rows_written} rows in {took}; {progress}"
             )
 
     def committed(self, record: CompactionRecord) -> None:
@@ -106,6 +133,10 @@ class RunReport(CompactionListener):
             )
             return
         self._services.mirror_records.told([record.record_id])
+        if record.status is RecordStatus.COMMITTED:
+            self._progress.line(
+                f"{record.table} committed as snapshot {record.snapshot_after}: {_change(record)}, record {record.record_id}"
+            )
         if record.conflicts:
             self._context.log.warning(
                 f"{record.table} record={record.record_id}: {count_text(len(record.conflicts), 'conflict')}; the nodes are planned again"
@@ -116,7 +147,7 @@ class RunReport(CompactionListener):
     def task_failures(self, failed: Mapping[TaskId, str]) -> None:
         """These tasks failed. `failed` maps their ids to reasons."""
         for task_id, reason in failed.items():
-            self._fail(f"task {task_id}", reason)
+            self._fail(self._names.get(task_id, f"task {task_id}"), reason)
 
     def compacted(self, outcome: Compacted, nodes: Mapping[str, TableNode]) -> None:
         """Report how the work on a launched table ended. Each node without a committed task becomes green or fails, with the reason."""
@@ -156,16 +187,18 @@ class RunReport(CompactionListener):
         if self._failed:
             rows = [{"what": what, "reason": reason} for what, reason in self._failed.items()]
             first = rows[0]
-            raise dg.Failure(
-                f"{len(rows)} failed, and {rest}; {first['what']}: {first['reason']}",
-                metadata={"failed": table_of(rows, (("what", "string", "node, task or table"), ("reason", "string", "why")))},
-                allow_retries=False,
-            )
+            columns = (("what", "string", "node, task or table"), ("reason", "string", "why"))
+            # With one failure the sentence says everything, and a table would say it again.
+            table = {"failed": table_of(rows, columns)} if len(rows) > 1 else {}
+            text = f"{len(rows)} failed, and {rest}; {first['what']}: {first['reason']}"
+            raise dg.Failure(text, metadata=table, allow_retries=False)
 
     def _health(self) -> dg.AssetMaterialization:
         status = self._services.read_status.status()
         history = self._services.watch_files.history(status.tables)
-        return dg.AssetMaterialization(TABLE_HEALTH, metadata=health_page(status, history, self._context))
+        return dg.AssetMaterialization(
+            TABLE_HEALTH, description="at the end of this run", metadata=health_page(status, history, self._context)
+        )
 
     def _evaluate(self) -> tuple[CheckResult, ...]:
         """Evaluate the checks again, because the UI ignores evaluations that are older than a materialization. Each stays in the history.
@@ -206,8 +239,12 @@ class RunReport(CompactionListener):
             self._context.instance.report_runless_asset_event(event)
 
     def _fail(self, what: str, reason: str) -> None:
-        self._context.log.error(f"{what}: {reason}")
+        """Keep a failure for the end of the run. It is not logged here, because the run's error would then say it a second time."""
         self._failed[what] = reason
+
+    def _open_tasks(self) -> int:
+        queue = self._services.read_tasks.queue_counts()
+        return queue.pending + queue.executing
 
     def _add_partitions(self, events: list[dg.AssetMaterialization]) -> None:
         """Make partitions of the keys that are not partitions yet. Otherwise nobody would ever see their events."""
@@ -222,3 +259,9 @@ class RunReport(CompactionListener):
                 new = new[: max(0, most - len(instance.get_dynamic_partitions(name)))]
             if new:
                 instance.add_dynamic_partitions(name, new)
+
+
+def _change(record: CompactionRecord) -> str:
+    figures = record.figures
+    before, after = figures.files_before + figures.delete_files_before, figures.files_after + figures.delete_files_after
+    return f"{change_text(before, after)} files"

@@ -239,6 +239,7 @@ class CompactTable:
 
     def _round(self, table: TableIdentifier, request: PlanRequest, done: _Done) -> PlanRequest | None:
         """Plan, merge and commit once. Return the request for what must be planned again; None when there is nothing."""
+        done.listener.reading(table)
         planned = self.plan_nodes(table, request)
         if done.plan is None or planned.tasks:
             done.plan = planned.plan

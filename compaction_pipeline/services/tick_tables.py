@@ -167,6 +167,7 @@ class TickTables:
         def work(requests: Requests) -> Requests:
             own: list[CompactionTask] = []
             for table, request in requests.items():
+                listener.reading(table)
                 try:
                     planned = self._compact_table.plan_nodes(table, request)
                 except CompactionError as error:

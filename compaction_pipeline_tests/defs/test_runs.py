@@ -79,6 +79,52 @@ def test_launching_a_node_compacts_it_at_once_with_one_event(lake: Lake, instanc
     assert record.metadata["files_after_count"].value == 6
 
 
+def lines(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> list[str]:
+    """What the run's log said by itself, beside the events."""
+    return [entry.user_message for entry in instance.all_logs(result.run_id) if entry.dagster_event is None]
+
+
+def test_the_log_of_a_run_says_what_it_does_from_the_beginning(lake: Lake, instance: dg.DagsterInstance) -> None:
+    result = launch(instance, COMPACTED_FILES, key(1), key(2))
+    said = lines(instance, result)
+    assert said[0] == "lake.shop.orders: reading its newest snapshot, then planning"
+    assert said[1].startswith("lake.shop.orders: 2 tasks planned; ")
+    assert said[2].startswith("merging lake.shop.orders day=2026-01-0")
+    assert said[3].endswith("1 of 2 tasks")
+    assert said[4].endswith("2 of 2 tasks")
+    assert "committed as snapshot" in said[5]
+    assert "9 → 3 files" in said[5]
+
+
+def test_a_failure_is_said_once(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.corrupt_a_file(1)
+    lake.orders.transaction().set_properties({"self-optimizing.execute.num-retries": "0"}).commit_transaction()
+    result = launch(instance, COMPACTED_FILES, key(1))
+    why = failure(result).split(": ", 2)[2]
+    assert [line for line in lines(instance, result) if why[:60] in line] == []
+    assert any("the end of this run says why" in line for line in lines(instance, result))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_no_check_is_skipped_whether_the_run_fails_or_not(lake: Lake, instance: dg.DagsterInstance, broken: bool) -> None:
+    if broken:
+        lake.corrupt_a_file(1)
+    instance.add_dynamic_partitions("table_nodes", [key(1)])
+    job = dg.define_asset_job("launched", dg.AssetSelection.assets(COMPACTED_FILES), executor_def=dg.in_process_executor)
+    launched = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("launched")
+    result = launched.execute_in_process(instance=instance, partition_key=key(1), raise_on_error=False)
+    assert result.success is not broken
+    steps = {event.step_key for event in result.all_events if event.event_type_value == "STEP_SKIPPED"}
+    assert steps == set()
+    about_files = {check.name for check in CHECKS if dg.AssetCheckKey(COMPACTED_FILES, check.name) in CHECK_KEYS}
+    judged = {
+        event.asset_check_evaluation_data.check_name
+        for event in result.all_events
+        if event.event_type_value == "ASSET_CHECK_EVALUATION" and event.step_key != "compacted_files"
+    }
+    assert judged == about_files
+
+
 def test_a_range_of_nodes_is_one_run_one_record_and_an_event_each(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert launch(instance, COMPACTED_FILES, key(1), key(2)).success
     assert [event.partition for event in events(instance, COMPACTED_FILES)] == [key(1), key(2)]

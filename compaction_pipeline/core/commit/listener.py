@@ -14,6 +14,9 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 class CompactionListener(TaskListener):
     """A use case calls it at each event, in the thread of the use case's caller. A subclass overrides the events that it needs."""
 
+    def reading(self, table: TableIdentifier) -> None:
+        """Learn that a table is read and planned next. This may take seconds."""
+
     def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
         """Learn which tasks of a table will be merged now: none when there is nothing to do. `reason` says why."""
 

@@ -78,6 +78,22 @@ class TaskQueue(Protocol):
 class TaskListener(Protocol):
     """Learns about tasks from a worker, in the thread of the worker's caller."""
 
+    def engine_starts(self) -> None:
+        """Learn that the merge engine is asked to be ready. Spark takes seconds, unless it runs already."""
+        return
+
+    def engine_started(self) -> None:
+        """Learn that the merge engine is ready."""
+        return
+
+    def task_began(self, task: CompactionTask) -> None:
+        """Learn that an attempt has begun to merge this task."""
+        return
+
+    def waits(self) -> None:
+        """Learn, about twice a second, that the worker waits for merges to end, or for tasks."""
+        return
+
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         """Learn that an attempt ended. `task` has its result and its present status, which `status` repeats."""
 

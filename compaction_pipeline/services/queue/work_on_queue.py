@@ -52,6 +52,13 @@ class _Ended:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Began:
+    """A slot has begun to merge this task."""
+
+    task: CompactionTask
+
+
 class _Nobody(TaskListener):
     """A listener that does nothing."""
 
@@ -74,12 +81,12 @@ class _Asked:
 
 
 class _Drain:
-    """What the slots of one drain share: the tasks that are still wanted, and the ends of attempts that the caller has not heard of yet."""
+    """What the slots of one drain share: the tasks that are still wanted, and the events that the caller has not heard of yet."""
 
     def __init__(self, asked: _Asked, slots: int) -> None:
         self.asked = asked
         self.done = Drained()
-        self.ends: SimpleQueue[_Ended | BaseException] = SimpleQueue()
+        self.events: SimpleQueue[_Began | _Ended | BaseException] = SimpleQueue()
         self.closed = threading.Event()
         self._any = asked.task_ids is None
         self._ids = dict.fromkeys((*asked.first, *(asked.task_ids or ())))
@@ -118,7 +125,7 @@ class _Drain:
     @property
     def idle(self) -> bool:
         """Whether every slot looked and found nothing to merge, and the caller has heard of every end."""
-        return all(self._idle) and self.ends.empty()
+        return all(self._idle) and self.events.empty()
 
     def lingered(self, now: datetime, idle: bool) -> bool:
         """Return whether the drain has been idle for `linger`. The drain asks this after each look, and says whether it is `idle` now."""
@@ -169,7 +176,7 @@ class WorkOnQueue:
         `task_ids` limits the drain to these tasks, and `queue` to the tasks of one queue. The tasks of `first` belong to the drain
         whatever their queue is, and slots take others only while none of them waits. When an attempt fails and its task has retries
         left, the same drain takes the task again. The caller's thread calls `meanwhile` again and again beside the merges, and tells
-        `listener` how attempts ended.
+        `listener` how attempts begin and end.
 
         When the engine does not start, its error is raised, and no task loses an attempt. After an error or an interrupt, all attempts
         of this `owner` are given back at once, and the owner can take no further task.
@@ -189,10 +196,14 @@ class WorkOnQueue:
         return drain.done
 
     def _work_alone(self, drain: _Drain) -> None:
-        asked = drain.asked
+        asked, opened = drain.asked, False
         while not asked.until():
+            if not opened and self._any_waits(drain):
+                self._open_engine(drain)
+                opened = True
             taken = self._take(drain, 0)
             if taken is not None:
+                asked.listener.task_began(taken.task)
                 drain.tell(self._work(taken))
             asked.meanwhile()
             if drain.lingered(self._clock(), idle=taken is None):
@@ -211,7 +222,7 @@ class WorkOnQueue:
         while not asked.until():
             if not opened and self._any_waits(drain):
                 # The engine starts in the caller's thread. An interrupt arrives there, and must not cut off a JVM that starts.
-                self._engine.ready()
+                self._open_engine(drain)
                 opened = True
                 for slot in slots:
                     slot.start()
@@ -220,21 +231,29 @@ class WorkOnQueue:
             if drain.lingered(self._clock(), idle=not opened or drain.idle):
                 break
         drain.closed.set()
-        while any(slot.is_alive() for slot in slots) or not drain.ends.empty():
+        while any(slot.is_alive() for slot in slots) or not drain.events.empty():
             self._tell_next(drain)
             asked.meanwhile()
 
+    def _open_engine(self, drain: _Drain) -> None:
+        drain.asked.listener.engine_starts()
+        self._engine.ready()
+        drain.asked.listener.engine_started()
+
     def _tell_next(self, drain: _Drain) -> None:
-        """Tell the ends of attempts that have arrived. When there is none, wait a moment for the next one."""
+        """Tell the events that have arrived. When there is none, wait a moment for the next one."""
         try:
-            ended = drain.ends.get(timeout=IDLE_WAIT_SECONDS)
+            event = drain.events.get(timeout=IDLE_WAIT_SECONDS)
             while True:
-                if isinstance(ended, BaseException):
-                    raise ended
-                drain.tell(ended)
-                ended = drain.ends.get_nowait()
+                if isinstance(event, BaseException):
+                    raise event
+                if isinstance(event, _Began):
+                    drain.asked.listener.task_began(event.task)
+                else:
+                    drain.tell(event)
+                event = drain.events.get_nowait()
         except Empty:
-            return
+            drain.asked.listener.waits()
 
     def _slot(self, drain: _Drain, number: int) -> None:
         """Do the work of one slot: take a task, merge it and report it, until the drain is closed."""
@@ -244,9 +263,10 @@ class WorkOnQueue:
                 if taken is None:
                     drain.closed.wait(IDLE_WAIT_SECONDS)
                 else:
-                    drain.ends.put(self._work(taken))
+                    drain.events.put(_Began(taken.task))
+                    drain.events.put(self._work(taken))
         except BaseException as error:
-            drain.ends.put(error)
+            drain.events.put(error)
 
     def _take(self, drain: _Drain, slot: int) -> Assignment | EndedAttempt | None:
         """Poll the next task for this drain. Return None when there is none now."""

@@ -107,6 +107,33 @@ def test_a_worker_needs_only_values_that_cross_a_wire(house: House, slots: int) 
     assert (first.live_ids(), second.live_ids()) == ([0, 1, 2, *range(5, 12)], list(range(12)))
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_the_caller_hears_that_the_engine_starts_and_that_tasks_begin(house: House, slots: int) -> None:
+    planned(house, Held(), house.fragmented("first", files=12), house.fragmented("second", files=12))
+    services = house.services
+    heard: list[str] = []
+
+    class Listener(TaskListener):
+        def engine_starts(self) -> None:
+            heard.append("starts")
+
+        def engine_started(self) -> None:
+            heard.append("started")
+
+        def task_began(self, task: CompactionTask) -> None:
+            assert current_thread() is main_thread()
+            heard.append(f"began {task.table.name}")
+
+        def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
+            heard.append(f"ended {task.table.name}")
+
+    WorkOnQueue(services.serve_tasks, Held(), services.clock, heartbeat, slots).drain("elsewhere", listener=Listener())
+    assert heard[:2] == ["starts", "started"]
+    assert sorted(heard[2:]) == ["began first", "began second", "ended first", "ended second"]
+    for table in ("first", "second"):
+        assert heard.index(f"began {table}") < heard.index(f"ended {table}")
+
+
 def test_a_table_that_cannot_be_opened_fails_its_attempts_and_stops_no_other(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     closed, opened = house.fragmented("closed", files=12), house.fragmented("opened", files=12)
     planned(house, Held(), closed, opened)

@@ -1,0 +1,71 @@
+"""The log of a run says what happens from its first second, and does not repeat itself."""
+
+from __future__ import annotations
+
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.defs.run_progress import RunProgress
+from compaction_pipeline_tests.defs.values import task
+
+
+class Log:
+    """The lines of a run whose clock and whose queue a test sets."""
+
+    def __init__(self, spark: str | None = "local[2]") -> None:
+        self.lines: list[str] = []
+        self.now = 100.0
+        self.open = 3
+        self.progress = RunProgress(self.lines.append, lambda: self.open, spark, lambda: self.now)
+
+
+def test_the_start_of_spark_is_said_once() -> None:
+    log = Log()
+    for _ in range(2):
+        log.progress.engine_starts()
+        log.now += 9.3
+        log.progress.engine_started()
+    assert log.lines == ["starting Spark at local[2]", "Spark has started in 9.3 s; 3 tasks to merge"]
+
+
+def test_without_spark_nothing_is_said_of_it() -> None:
+    log = Log(spark=None)
+    log.progress.engine_starts()
+    log.progress.engine_started()
+    assert log.lines == []
+
+
+def test_the_first_merge_and_every_end_say_how_far_the_run_is() -> None:
+    log = Log()
+    log.progress.task_began(task("t1", 1))
+    log.progress.task_began(task("t2", 2))
+    assert log.lines == ["merging lake.shop.orders day=2026-01-01: 3 files, 3.1 MB"]
+    log.now += 2
+    log.open = 2
+    assert log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED) == "1 of 3 tasks, 1.6 MB/s, about 4 s left"
+
+
+def test_an_attempt_that_is_tried_again_is_not_done() -> None:
+    log = Log()
+    log.progress.task_began(task("t1", 1))
+    log.now += 5
+    assert log.progress.task_ended(task("t1", 1), TaskStatus.PENDING) == "0 of 3 tasks"
+
+
+def test_after_some_silence_the_running_merges_are_named() -> None:
+    log = Log()
+    for number in range(1, 6):
+        log.progress.task_began(task(f"t{number}", number))
+    log.progress.waits()
+    log.now += 16
+    log.progress.waits()
+    log.progress.waits()
+    assert log.lines[1:] == [
+        "still merging lake.shop.orders day=2026-01-01 for 16 s, lake.shop.orders day=2026-01-02 for 16 s, "
+        "lake.shop.orders day=2026-01-03 for 16 s, 2 more; 0 of 3 tasks"
+    ]
+
+
+def test_a_run_that_merges_nothing_stays_silent() -> None:
+    log = Log()
+    log.now += 100
+    log.progress.waits()
+    assert log.lines == []
