@@ -1,5 +1,5 @@
-"""The assets. Sensors and runs materialize two of them: `delta_files` and `table_health`. A person launches the other two:
-`compacted_files` and `compaction_records`.
+"""The assets. Sensors and runs materialize three of them: `delta_files`, `table_health` and `table_figures`. A person launches the other
+two: `compacted_files` and `compaction_records`.
 
 Their functions only translate: partition keys into nodes, and outcomes into events. A node gets its own event at the moment when it is
 committed. So it stays green even if the run crashes later, or another node fails.
@@ -14,7 +14,7 @@ from pydantic import Field
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_HEALTH
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline.defs.launched_partitions import NodesByName
 from compaction_pipeline.defs.partitions import table_nodes, tables
 from compaction_pipeline.defs.quiet import asset_with_backfill_policy
@@ -41,9 +41,21 @@ table_health = dg.AssetSpec(
     owners=OWNERS,
     kinds={"iceberg"},
     description=(
-        "The page to look at first: the worst nodes with their reasons, the tasks that run, the queue, and for each table the reason why "
-        "something or nothing happens. Sensors and runs materialize it when something has changed.\n\n"
+        "The page to look at first: files over time, the worst tables and nodes with their reasons, the work under way, and for each table "
+        "the reason why something or nothing happens. Sensors and runs materialize it when something has changed.\n\n"
         "The reason of a FAILING node names the file or the rule. The reason of a REFUSED one says what the table would need."
+    ),
+)
+
+
+table_figures = dg.AssetSpec(
+    TABLE_FIGURES,
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"iceberg"},
+    description=(
+        "Figures over time, as plots: of all tables together, and of the 20 tables with the most small files and delete files. "
+        "`fragmentation_sensor` materializes it when something has changed, every five minutes at most."
     ),
 )
 

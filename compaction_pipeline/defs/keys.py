@@ -16,10 +16,11 @@ _PREFIX = tuple(level for level in SETTINGS.asset_prefix.split("/") if level)
 
 DELTA_FILES = dg.AssetKey([*_PREFIX, "delta_files"])
 TABLE_HEALTH = dg.AssetKey([*_PREFIX, "table_health"])
+TABLE_FIGURES = dg.AssetKey([*_PREFIX, "table_figures"])
 COMPACTED_FILES = dg.AssetKey([*_PREFIX, "compacted_files"])
 COMPACTION_RECORDS = dg.AssetKey([*_PREFIX, "compaction_records"])
 
-OUR_ASSETS = frozenset({DELTA_FILES, TABLE_HEALTH, COMPACTED_FILES, COMPACTION_RECORDS})
+OUR_ASSETS = frozenset({DELTA_FILES, TABLE_HEALTH, TABLE_FIGURES, COMPACTED_FILES, COMPACTION_RECORDS})
 
 COMPACT_JOB = "compact_job"
 COMMIT_JOB = "commit_job"

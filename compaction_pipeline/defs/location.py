@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from compaction_pipeline.defs.assets import compacted_files, compaction_records, delta_files, table_health
+from compaction_pipeline.defs.assets import compacted_files, compaction_records, delta_files, table_figures, table_health
 from compaction_pipeline.defs.check_sensor import check_sensor
 from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.checks_job import compaction_checks_job
@@ -24,7 +24,7 @@ def definitions(*, with_executor: bool = True) -> dg.Definitions:
     `with_executor` is False inside a project of somebody else, because an executor applies to every asset of a code location.
     """
     return dg.Definitions(
-        assets=[delta_files, table_health, compacted_files, compaction_records],
+        assets=[delta_files, table_health, table_figures, compacted_files, compaction_records],
         asset_checks=[*definitions_of(), *own_checks()],
         jobs=[compact_job, commit_job, pause_job, resume_job, compaction_checks_job, retire_job],
         sensors=[

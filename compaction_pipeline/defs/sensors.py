@@ -18,17 +18,21 @@ from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.checks import evaluations
 from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events, next_keys, untold
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_HEALTH
+from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline.defs.mirror import page_of
 from compaction_pipeline.defs.partitions import needs_care, new_nodes, new_tables, table_nodes
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import active_run, is_active
 from compaction_pipeline.defs.status_texts import status_fingerprint, why_no_run
+from compaction_pipeline.defs.table_figures import table_figures
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
 from compaction_pipeline.services.insight.read_status import Status
 
 BUDGET = timedelta(seconds=20)
 """The time of one tick. Dagster allows 60 s, but all sensors share the daemon's threads."""
+
+FIGURES_EVERY = timedelta(minutes=5)
+"""`table_figures` gets a point at most this often. Dagster plots the newest hundred points or so: the last day of a busy deployment."""
 
 
 @dg.sensor(
@@ -98,7 +102,17 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
     if fingerprint != cursor.get("health"):
         metadata = {**health_page(status, history, context), **_link_to_job(context)}
         events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why_no_run(status, serving), metadata=metadata))
-    place = {"table": str(order[len(planned) % len(order)]) if order else None, "health": fingerprint, "node": looked_at}
+    figures_at = cursor.get("figures_at", 0)
+    if fingerprint != cursor.get("figures") and status.at.timestamp() - figures_at >= FIGURES_EVERY.total_seconds():
+        events.append(dg.AssetMaterialization(TABLE_FIGURES, metadata=table_figures(status.tables, history)))
+        figures_at, cursor["figures"] = int(status.at.timestamp()), fingerprint
+    place = {
+        "table": str(order[len(planned) % len(order)]) if order else None,
+        "health": fingerprint,
+        "node": looked_at,
+        "figures": cursor.get("figures"),
+        "figures_at": figures_at,
+    }
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
         skip_reason=None if wants_run else why_no_run(status, serving),

@@ -41,7 +41,9 @@ def _load(home: Path, **environment: str) -> list[str]:
 
 def test_loading_opens_no_database_and_no_jvm_and_a_prefix_stands_before_every_key(tmp_path: Path) -> None:
     keys, owners, jvm = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
-    assert keys == str([f"lake/ops/{name}" for name in ("compacted_files", "compaction_records", "delta_files", "table_health")])
+    assert keys == str(
+        [f"lake/ops/{name}" for name in ("compacted_files", "compaction_records", "delta_files", "table_figures", "table_health")]
+    )
     assert owners == "['team:data-platform']"
     assert jvm == "no JVM"
     assert list(tmp_path.iterdir()) == []
@@ -86,7 +88,7 @@ def test_our_definitions_merge_into_an_existing_deployment() -> None:
     def report() -> None: ...
 
     merged = dg.Definitions.merge(defs, dg.Definitions(assets=[report]))
-    assert len(list(merged.resolve_all_asset_specs())) == 5
+    assert len(list(merged.resolve_all_asset_specs())) == 6
 
 
 @pytest.mark.parametrize("prefix", ["a b", "a//c", "/a", "lake/"])

@@ -9,8 +9,9 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.insight.markdown import is_shown_at_once
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_HEALTH
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline_tests.defs.lake import Lake, key
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 from compaction_pipeline_tests.opened import OpenedServices
@@ -109,11 +110,40 @@ def test_table_health_is_told_only_when_something_changed(lake: Lake, tick: Tick
     tick("snapshot_sensor")
     first = tick("fragmentation_sensor")
     again = tick("fragmentation_sensor", first.cursor)
-    assert [event.asset_key for event in first.asset_events] == [TABLE_HEALTH]
+    assert [event.asset_key for event in first.asset_events] == [TABLE_HEALTH, TABLE_FIGURES]
     assert isinstance(first.asset_events[0], dg.AssetMaterialization)
     assert again.asset_events == []
     rows = first.asset_events[0].metadata["worst_nodes"].value.records
     assert rows[0].data["partition_key"] in {key(1), key(2)}
+
+
+def test_table_health_opens_with_pictures_and_every_event_is_small(lake: Lake, tick: Tick) -> None:
+    tick("snapshot_sensor")
+    (health, figures) = tick("fragmentation_sensor").asset_events
+    names = list(health.metadata)
+    assert names[:4] == ["files_over_time", "worst_tables", "running_now", "worst_now"]
+    assert list(health.metadata["worst_nodes"].value.schema.columns)[2].name == "reason"
+    for name in names[:4]:
+        assert is_shown_at_once(health.metadata[name].value), name
+    assert "day=2026-01-0" in health.metadata["worst_now"].value
+    for event in (health, figures):
+        assert len(dg.serialize_value(event)) < 100_000
+    assert figures.metadata["all tables files_count"].value == 9
+    assert figures.metadata["all tables without_us_files_count"].value == 9
+    assert figures.metadata["lake.shop.orders small_files_count"].value == 9
+
+
+def test_figures_over_time_get_a_point_every_five_minutes_at_most(lake: Lake, tick: Tick) -> None:
+    tick("snapshot_sensor")
+    first = tick("fragmentation_sensor")
+    lake.append_small_files(2, 3)
+    tick("snapshot_sensor")
+    second = tick("fragmentation_sensor", first.cursor)
+    assert [event.asset_key for event in second.asset_events] == [TABLE_HEALTH]
+    cursor = json.loads(second.cursor or "")
+    later = tick("fragmentation_sensor", json.dumps({**cursor, "figures_at": cursor["figures_at"] - 301}))
+    assert [event.asset_key for event in later.asset_events] == [TABLE_FIGURES]
+    assert later.asset_events[0].metadata["lake.shop.orders files_count"].value == 12
 
 
 def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:

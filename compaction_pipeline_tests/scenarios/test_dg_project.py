@@ -26,6 +26,7 @@ _FILES = {
     "@definitions\ndef defs():\n    return load_from_defs_folder(path_within_project=Path(__file__).parent)\n",
     "src/shop_platform/defs/report.py": "import dagster as dg\n\n\n@dg.asset\ndef report() -> None: ...\n",
 }
+_ASSETS = ("compacted_files", "compaction_records", "delta_files", "table_figures", "table_health")
 _COMPONENT = """\
 type: compaction_pipeline.CompactionPipeline
 attributes:
@@ -101,7 +102,7 @@ def test_a_project_scaffolds_the_component_and_compacts_with_it(project: Shell, 
     assert "asset_prefix: platform/compaction" in yaml.read_text()
     yaml.write_text(_COMPONENT.format(folder=lake.folder))
     keys = {asset["asset_key"] for asset in project.definitions(**secret)["assets"]}
-    assert keys == {"report", *(f"platform/{name}" for name in ("compacted_files", "compaction_records", "delta_files", "table_health"))}
+    assert keys == {"report", *(f"platform/{name}" for name in _ASSETS)}
     assert "Validation successful" in project.run("dagster", "definitions", "validate", **secret)
     assert "RUN_SUCCESS" in project.run("dg", "launch", "--assets", "report", **secret)
     # The instance has no partition yet, and no sensor has listed the catalog.

@@ -88,6 +88,7 @@ class _Drain:
         self.done = Drained()
         self.events: SimpleQueue[_Began | _Ended | BaseException] = SimpleQueue()
         self.closed = threading.Event()
+        self.opened = False
         self._any = asked.task_ids is None
         self._ids = dict.fromkeys((*asked.first, *(asked.task_ids or ())))
         self._idle = [False] * slots
@@ -196,11 +197,8 @@ class WorkOnQueue:
         return drain.done
 
     def _work_alone(self, drain: _Drain) -> None:
-        asked, opened = drain.asked, False
+        asked = drain.asked
         while not asked.until():
-            if not opened and self._any_waits(drain):
-                self._open_engine(drain)
-                opened = True
             taken = self._take(drain, 0)
             if taken is not None:
                 asked.listener.task_began(taken.task)
@@ -218,17 +216,15 @@ class WorkOnQueue:
             threading.Thread(target=self._slot, args=(drain, number), name=f"slot-{number}", daemon=True)
             for number in range(self._task_slots)
         ]
-        opened = False
         while not asked.until():
-            if not opened and self._any_waits(drain):
+            if not drain.opened and self._any_waits(drain):
                 # The engine starts in the caller's thread. An interrupt arrives there, and must not cut off a JVM that starts.
                 self._open_engine(drain)
-                opened = True
                 for slot in slots:
                     slot.start()
             self._tell_next(drain)
             asked.meanwhile()
-            if drain.lingered(self._clock(), idle=not opened or drain.idle):
+            if drain.lingered(self._clock(), idle=not drain.opened or drain.idle):
                 break
         drain.closed.set()
         while any(slot.is_alive() for slot in slots) or not drain.events.empty():
@@ -236,9 +232,14 @@ class WorkOnQueue:
             asked.meanwhile()
 
     def _open_engine(self, drain: _Drain) -> None:
-        drain.asked.listener.engine_starts()
+        """Make the engine ready. The first time, tell the listener; this runs in the caller's thread then."""
+        first = not drain.opened
+        if first:
+            drain.asked.listener.engine_starts()
         self._engine.ready()
-        drain.asked.listener.engine_started()
+        if first:
+            drain.opened = True
+            drain.asked.listener.engine_started()
 
     def _tell_next(self, drain: _Drain) -> None:
         """Tell the events that have arrived. When there is none, wait a moment for the next one."""
@@ -274,7 +275,7 @@ class WorkOnQueue:
             if not self._queue.waits(queue, ids):
                 continue
             drain.found(slot, something=True)
-            self._engine.ready()
+            self._open_engine(drain)
             taken = None if drain.closed.is_set() else self._queue.poll(drain.asked.owner, queue, ids)
             if taken is not None:
                 return taken

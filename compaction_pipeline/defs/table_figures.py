@@ -1,0 +1,37 @@
+"""The figures of `table_figures`, which Dagster plots over time: of all tables together, and of the worst ones by name.
+
+Pure. Plots of a partitioned asset run across its partitions, never over time. So these figures stand on an asset without partitions, and a
+table is a part of the names of its figures. These names never change, because Dagster plots figures by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import dagster as dg
+
+from compaction_pipeline.core.insight.files_over_time import FilesPoint
+from compaction_pipeline.core.insight.overview import SHOWN, TableOverview
+from compaction_pipeline.core.tables.figures import NodeMetrics
+
+ALL = "all tables"
+
+
+def table_figures(tables: Iterable[TableOverview], history: Sequence[FilesPoint]) -> dict[str, dg.MetadataValue]:
+    """The figures of all tables, and those of the 20 tables with the most small files and delete files."""
+    found = [table for table in tables if table.is_read]
+    worst = sorted(found, key=lambda table: (-table.metrics.small_files - table.metrics.delete_files, table.table))[:SHOWN]
+    figures = {f"{ALL} without_us_files_count": dg.MetadataValue.int(history[-1].without_us)} if history else {}
+    return {
+        **_figures(ALL, [table.metrics for table in found]),
+        **figures,
+        **{name: value for table in worst for name, value in _figures(str(table.table), [table.metrics]).items()},
+    }
+
+
+def _figures(name: str, metrics: Sequence[NodeMetrics]) -> dict[str, dg.MetadataValue]:
+    return {
+        f"{name} files_count": dg.MetadataValue.int(sum(each.files for each in metrics)),
+        f"{name} small_files_count": dg.MetadataValue.int(sum(each.small_files for each in metrics)),
+        f"{name} delete_files_count": dg.MetadataValue.int(sum(each.delete_files for each in metrics)),
+    }
