@@ -33,7 +33,7 @@ class FailOn(str, Enum):
 @commands.command(epilog=GLOBAL_HELP)
 def check(
     context: typer.Context,
-    tables: list[str] | None = typer.Argument(None, metavar="[TABLE]...", help=TABLE_HELP + " Without it, every table."),
+    tables: list[str] | None = typer.Argument(None, metavar="TABLE", help=TABLE_HELP + " Without it, every table."),
     fail_on: FailOn = typer.Option(
         FailOn.ERROR, "--fail-on", case_sensitive=False, help="How bad a failed check must be to end the command with 1."
     ),
