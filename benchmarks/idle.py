@@ -3,7 +3,7 @@
     python benchmarks/idle.py --tables 1000 --seconds 180
     python benchmarks/idle.py --ticks 5            # without `dagster dev`: the CPU of one tick of each sensor, in this process
 
-The cost of `dagster dev` itself (webserver, daemon, ticks of six sensors) is printed apart. Sensors tick every 30 s, which is their
+The cost of `dagster dev` itself (webserver, daemon, ticks of seven sensors) is printed apart. Sensors tick every 30 s, which is their
 default, unless `--sensor-seconds` sets another interval. The last line is `share <per cent of one core>`.
 """
 
@@ -33,7 +33,15 @@ from compaction_pipeline.demo.processes import Processes, check_port, stop_on_si
 from compaction_pipeline.settings import Settings
 
 _LONG = timedelta(hours=1)
-SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "own_assets_sensor", "keeper_sensor", "catalog_sensor")
+SENSORS = (
+    "snapshot_sensor",
+    "fragmentation_sensor",
+    "commit_sensor",
+    "own_assets_sensor",
+    "check_sensor",
+    "keeper_sensor",
+    "catalog_sensor",
+)
 
 
 def main() -> None:
