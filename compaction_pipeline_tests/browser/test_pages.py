@@ -1,0 +1,119 @@
+"""Tests of what a stranger reads on our pages in Dagster's UI: pictures, figures, links and the log of a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from compaction_pipeline_tests.browser.deployment import Deployment
+from compaction_pipeline_tests.browser.test_ui import Screenshot, choose, materialized
+from compaction_pipeline_tests.defs.lake import key
+
+pytestmark = pytest.mark.browser
+
+_DELTA_FILES = """{ assetNodes(assetKeys: [{path: ["delta_files"]}]) {
+  assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions unmaterializedPartitions } } } }"""
+_LAUNCHED = """{ runsOrError(filter: {pipelineName: "__ASSET_JOB"}, limit: 1) {
+  ... on Runs { results { runId status stepStats { stepKey status } } } } }"""
+
+_LOG = """query($run: ID!) { logsForRun(runId: $run, limit: 1000) {
+  ... on EventConnection { events { ... on MessageEvent { message } } } } }"""
+
+
+@pytest.fixture(autouse=True)
+def _usual_window(page: Page) -> None:
+    page.set_viewport_size({"width": 1400, "height": 1500})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sensors_did_their_work(dagster: Deployment) -> None:
+    dagster.wait("the sensors' run", lambda: {key(1), key(2), key(3)} <= materialized(dagster))
+
+
+def shows(page: Page, name: str) -> None:
+    """Assert that the browser drew the picture of this name, and that no box around it cuts it off."""
+    image = page.get_by_role("img", name=name).first
+    expect(image).to_be_visible()
+    image.scroll_into_view_if_needed()
+    assert image.evaluate("image => image.complete && image.naturalWidth > 100")
+    left_over = image.evaluate(
+        """image => {
+            let end = window.innerWidth
+            for (let box = image.parentElement; box; box = box.parentElement)
+                if (getComputedStyle(box).overflowX !== 'visible') end = Math.min(end, box.getBoundingClientRect().right)
+            return end - image.getBoundingClientRect().right
+        }"""
+    )
+    assert left_over >= 0, f"{name!r} is cut off by {-left_over} pixels"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_table_health_opens_with_pictures_that_are_not_cut_off(
+    page: Page, screenshot: Screenshot, scheme: Literal["light", "dark"]
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto("/assets/table_health")
+    shows(page, "files over time")
+    shows(page, "the worst tables")
+    expect(page.get_by_text("our commits merged away").first).to_be_visible()
+    expect(page.get_by_text("FAILING: ").first).to_be_visible()
+    screenshot(f"table_health_{scheme}")
+    page.get_by_text("[Show Markdown]").first.click()
+    expect(page.locator("img[alt='the worst tables']").nth(1)).to_be_visible()
+    screenshot(f"pictures_{scheme}")
+
+
+def test_every_node_is_materialized_with_its_figures(dagster: Deployment, page: Page, screenshot: Screenshot) -> None:
+    def everything_told() -> bool:
+        (node,) = dagster.query(_DELTA_FILES)["assetNodes"]
+        statuses = node["assetPartitionStatuses"]
+        return key(9) in statuses["materializedPartitions"] and not statuses["unmaterializedPartitions"]
+
+    dagster.wait("an event of each partition of delta_files", everything_told)
+    page.goto(f"/assets/delta_files?view=partitions&partition={quote(key(9), safe='')}")
+    expect(page.get_by_text("Missing (0)")).to_be_visible()
+    expect(page.get_by_text("small_files_count").first).to_be_visible()
+    screenshot("delta_files")
+
+
+def test_a_compacted_node_shows_before_and_after_and_leads_to_its_record(page: Page, screenshot: Screenshot) -> None:
+    page.goto(f"/assets/compacted_files?view=partitions&partition={quote(key(1), safe='')}")
+    shows(page, "files before and after")
+    screenshot("compacted_node")
+    page.locator("a[href*='/assets/compaction_records?view=partitions']").first.click()
+    expect(page.get_by_text("files_before_count").first).to_be_visible()
+    shows(page, "files before and after")
+    screenshot("record")
+
+
+def test_figures_of_all_tables_and_of_the_worst_ones_are_plotted(page: Page, screenshot: Screenshot) -> None:
+    page.goto("/assets/table_figures")
+    expect(page.get_by_text("all tables without_us_files_count").first).to_be_visible()
+    page.get_by_role("button", name="Plots").click()
+    expect(page.locator("canvas").first).to_be_visible()
+    expect(page.get_by_text("lake.shop.returns small_files_count").first).to_be_visible()
+    screenshot("table_figures")
+
+
+def test_the_page_of_a_launch_says_what_happens_and_skips_nothing(dagster: Deployment, page: Page, screenshot: Screenshot) -> None:
+    wanted = key(6, "returns")
+    dagster.add_partition(wanted)
+    choose(page, [wanted])
+    page.get_by_role("button", name="Launch").last.click()
+    dagster.wait(f"{wanted} green", lambda: wanted in materialized(dagster))
+
+    def ended() -> list[dict[str, object]]:
+        (run,) = dagster.query(_LAUNCHED)["runsOrError"]["results"]
+        return [run] if run["status"] == "SUCCESS" else []
+
+    (run,) = dagster.wait("the end of the launch", ended)
+    assert {step["status"] for step in run["stepStats"]} == {"SUCCESS"}
+    said = [event.get("message", "") for event in dagster.query(_LOG, run=run["runId"])["logsForRun"]["events"]]
+    assert any("lake.shop.returns: reading its newest snapshot, then planning" in line for line in said)
+    assert any("1 of 1 task" in line for line in said)
+    page.goto(f"/runs/{run['runId']}")
+    expect(page.get_by_text("compacted_files").first).to_be_visible()
+    screenshot("run")
