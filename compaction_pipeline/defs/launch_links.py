@@ -76,12 +76,16 @@ def launch_metadata(context: Context, status: Status) -> dict[str, dg.MetadataVa
 
 
 def links_in_markdown(place: Place, worst: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> str:
-    """A list in Markdown: a link for the worst of these nodes, and one for each of the 20 tables that need care most."""
+    """A list in Markdown: a link for the worst of these nodes, and one for each of the 20 tables that need care most.
+
+    No link names a table that is left alone. The link for nodes ignores thresholds, and so it would compact a disabled table too.
+    """
     lines = []
-    link, number = compact_nodes_link(place, [node for node in worst if _may_gain(node)])
+    left_alone = {table.table for table in tables if table.is_left_alone}
+    link, number = compact_nodes_link(place, [node for node in worst if node.table not in left_alone and _may_gain(node)])
     if number:
         lines.append(f"- [Compact the worst {count_text(number, 'node')} now]({link}) in one run, whatever the thresholds say")
-    needing = [table for table in tables if table.health in _IN_NEED]
+    needing = [table for table in tables if table.health in _IN_NEED and not table.is_left_alone]
     for table in sorted(needing, key=lambda table: (-table.metrics.small_files, table.table))[:SHOWN]:
         name, small = _escaped(str(table.table)), count_text(table.metrics.small_files, "small file")
         lines.append(f"- [Compact what is due in {name}]({compact_table_link(place, table)}): {small} in {count_text(table.nodes, 'node')}")

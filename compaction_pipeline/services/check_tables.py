@@ -60,15 +60,28 @@ class CheckTables:
             if table not in unmoved:
                 try:
                     yield from self._refresh(table)
-                except NotFoundError:
-                    continue  # It was dropped a moment ago.
+                except NotFoundError as error:
+                    # It was dropped a moment ago, unless its catalog still lists it. A REST catalog gives the same answer for a table
+                    # whose metadata file is missing.
+                    if self._is_listed(table):
+                        yield str(table), str(error)
 
     def _refresh(self, table: TableIdentifier) -> Iterator[tuple[str, str]]:
         try:
-            error: CompactionError | None = self._compact_table.refresh(table).error
+            refresh = self._compact_table.refresh(table)
         except NotFoundError:
             raise
-        except CompactionError as raised:
-            error = raised
-        if error is not None:
+        except CompactionError as error:
             yield str(table), str(error)
+            return
+        if refresh.error is not None:
+            yield str(table), str(refresh.error)
+        elif not refresh.complete and self._tables.state(table).refusal is None:
+            yield str(table), refresh.problem or "its files were not read to the end, because this process lost its lease; check it again"
+
+    def _is_listed(self, table: TableIdentifier) -> bool:
+        try:
+            self._explore_catalogs.explore(table.catalog)
+        except CompactionError:
+            return True
+        return table in self._tables.seen()

@@ -15,14 +15,15 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
-from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
+from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.conflict_rounds import Requests, after_conflict, in_rounds
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_tables import CommitTables
@@ -173,6 +174,9 @@ class TickTables:
                 except CompactionError as error:
                     listener.not_planned(table, error)
                     continue
+                if planned.plan.reason.code in NOT_ADMITTED:
+                    listener.not_planned(table, TableRefused(planned.plan.reason.text))
+                    continue
                 own += planned.tasks
                 listener.planned(table, planned.tasks, planned.plan.reason.text)
             records: list[CompactionRecord] = []
@@ -180,6 +184,10 @@ class TickTables:
             worked_off = self._compact_table.worked_off(ids)
             drained = self._drain(lambda: worked_off() and until(), linger, None, run_id, listener, records, ids)
             failed.update({each: why for each, why in drained.failed.items() if not asked or each in ids})
+            # Another worker may have taken a task of this request. A failed task with a record is a conflict, and is planned again.
+            ended = (self._tasks.task(task_id) for task_id in ids)
+            lost = {task.task_id: task.reason or "" for task in ended if task.status is TaskStatus.FAILED and task.record_id is None}
+            failed.update({task_id: reason for task_id, reason in lost.items() if task_id not in failed})
             return {} if until() else self._to_plan_again(asked, own, records)
 
         in_rounds(asked, work)

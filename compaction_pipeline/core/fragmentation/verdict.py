@@ -79,6 +79,18 @@ class PlanReasonCode(str, Enum):
     """Tasks of the node used up their attempts a short time ago."""
 
 
+NOT_ADMITTED = frozenset(
+    {
+        PlanReasonCode.REFUSED,
+        PlanReasonCode.PAUSED,
+        PlanReasonCode.OBSERVED,
+        PlanReasonCode.DISABLED,
+        PlanReasonCode.INVALID_PROPERTY,
+        PlanReasonCode.NO_ACCESS,
+    }
+)
+"""With these reasons nobody looked at the table's files, and a person who asked for work on the table must do something first."""
+
 NOTHING_TO_DO = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.EMPTY_TABLE})
 """Reasons which say that no work is left; the others say why work is not done."""
 _NOT_DUE = NOTHING_TO_DO | {PlanReasonCode.LIVE_TWICE, PlanReasonCode.NOT_REQUESTED}

@@ -61,7 +61,7 @@ class TableOverview:
     `warning` tells of something that stops nothing, such as REPLACE snapshots of another tool. `snapshot_id` is the snapshot of
     the indexed files; while `is_whole` is False only a part of its files may be indexed. While `is_read` is False nobody has read the
     table's files, and its figures say nothing. `is_held_back` is True for a table that is refused, that cannot be read, or whose
-    last commit failed.
+    last commit failed. `enabled` is False when a property of the table switches its compaction off.
     """
 
     table: TableIdentifier
@@ -76,6 +76,12 @@ class TableOverview:
     is_whole: bool = False
     is_read: bool = False
     is_held_back: bool = False
+    enabled: bool = True
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether nobody compacts this table, because a person or its owner wants that."""
+        return self.paused or self.observe or not self.enabled
 
 
 def node_overview(node: NodeState, state: KnownTable, observe: bool) -> NodeOverview:
@@ -110,7 +116,12 @@ def table_overview(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[Nod
         is_whole=state.whole is not None,
         is_read=bool(nodes) or state.index.last_read is not None,
         is_held_back=bool(state.refusal or state.problem or state.commits.problem),
+        enabled=_is_enabled(state, catalog),
     )
+
+
+def _is_enabled(state: KnownTable, catalog: CatalogEntry) -> bool:
+    return properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties).enabled
 
 
 def _asset_key_problem(state: KnownTable) -> str | None:
@@ -225,7 +236,7 @@ def _is_over(code: PlanReasonCode, state: KnownTable, catalog: CatalogEntry) -> 
     if code is PlanReasonCode.OBSERVED:
         return not catalog.observe
     if code is PlanReasonCode.DISABLED:
-        return properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties).enabled
+        return _is_enabled(state, catalog)
     return code in (PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY)
 
 

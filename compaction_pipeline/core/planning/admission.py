@@ -34,7 +34,8 @@ def admission(
     if observed:
         return PlanReason(
             PlanReasonCode.OBSERVED,
-            f"catalog {index.table.catalog} is only observed: to compact its tables, remove it and add it without --observe",
+            f"catalog {index.table.catalog} is only observed: to compact its tables, remove it and add it without --observe "
+            "(or set `observe: false` in the component that declares it)",
         )
     if whole is None:
         return PlanReason(PlanReasonCode.BEING_READ, index.problem or "the table's files are still being read")

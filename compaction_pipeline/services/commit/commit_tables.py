@@ -109,8 +109,12 @@ class CommitTables:
         self._undisturbed = undisturbed
 
     def due(self) -> Sequence[TableIdentifier]:
-        """Return the tables whose Prepared tasks should be committed now; `core/commit/commit_interval.py` decides."""
-        return [table for table, prepared in sorted(self._tasks.prepared_work().items()) if self._is_due(table, prepared)]
+        """Return the tables whose Prepared tasks should be committed now; `core/commit/commit_interval.py` decides.
+
+        Tables of a catalog that is only observed are never due.
+        """
+        waiting = sorted(self._tasks.prepared_work().items())
+        return [table for table, prepared in waiting if not self._is_observed(table) and self._is_due(table, prepared)]
 
     def _is_due(self, table: TableIdentifier, prepared: PreparedWork) -> bool:
         now, last = self._clock(), self._commits_of(table).last_committed_at
@@ -129,7 +133,12 @@ class CommitTables:
         return any(task.work.node in held and task.record_id is None for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)))
 
     def commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None = None, run_id: str | None = None) -> Commit:
-        """Commit the Prepared tasks of a table now, or only those of them that are in `task_ids`. `run_id` is the Dagster run that asks."""
+        """Commit the Prepared tasks of a table now, or only those of them that are in `task_ids`. `run_id` is the Dagster run that asks.
+
+        Nothing is committed when the table's catalog is only observed. Its tasks may be older than that setting.
+        """
+        if self._is_observed(table):
+            return Commit(None, f"catalog {table.catalog} is only observed, so nothing is committed to {table}")
         with self._lease(table) as renew:
             if renew is None:
                 holder = self._leases.holder(_lease_name(table), self._clock())
@@ -377,6 +386,9 @@ class CommitTables:
             self._commits.note_landed(table, now)
         except NotFoundError:
             log.warning("table=%s was forgotten while it was committed", table)
+
+    def _is_observed(self, table: TableIdentifier) -> bool:
+        return any(entry.observe for entry in self._catalogs.entries() if entry.name == table.catalog)
 
     def _properties(self, table: TableIdentifier) -> TableProperties:
         """Return the table's properties; the defaults when one breaks its rule, so that merged tasks are still committed."""

@@ -1,0 +1,149 @@
+"""No door changes a table that its owner wants left alone, and no answer says that all is well when a request was not carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.commit.listener import CompactionListener
+from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.insight.checks.judgement import Severity
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.defs.launch_links import Place, links_in_markdown
+from compaction_pipeline.services.planning.plan_tables import Planned
+from compaction_pipeline_tests.services.house import House
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+class Heard(CompactionListener):
+    """Remembers why tables were not planned."""
+
+    def __init__(self) -> None:
+        self.not_planned_because: list[str] = []
+
+    def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
+        self.not_planned_because.append(str(error))
+
+
+def test_a_catalog_that_is_observed_from_now_on_gets_no_commit_of_older_work(house: House) -> None:
+    table = house.fragmented()
+    services = house.services
+    services.compact_table.refresh(table.identifier)
+    assert services.plan_tables.plan(table.identifier).tasks
+    entry = services.stores.catalogs.entry("lake")
+    services.explore_catalogs.declare([replace(entry, observe=True)])
+    services.tick_tables.compact_nodes({}, until=lambda: False, linger=timedelta(0))
+    house.pass_time(3600)
+    assert list(services.tick_tables.commit_due()) == []
+    assert services.commit_tables.commit(table.identifier).reason == ("catalog lake is only observed, so nothing is committed to lake.db.t")
+    assert services.read_records.newest() == ()
+    services.explore_catalogs.declare([replace(entry, observe=False)])
+    assert len(list(services.tick_tables.commit_due())) == 1
+
+
+def test_no_link_of_the_page_names_a_disabled_or_paused_table(house: House) -> None:
+    off = house.fragmented("off", self_optimizing__enabled="false")
+    paused, on = house.fragmented("paused"), house.fragmented("on")
+    for table in (off, paused, on):
+        house.services.compact_table.refresh(table.identifier)
+    house.services.pause_tables.pause(paused.identifier)
+    house.services.tick_tables.plan_due([off.identifier, paused.identifier, on.identifier], timedelta(seconds=20))
+    status = house.services.read_status.status()
+    assert {node.table for node in status.worst} == {off.identifier, paused.identifier, on.identifier}
+    text = links_in_markdown(Place("here"), status.worst, status.tables)
+    assert "db.on" in text
+    assert "db.off" not in text
+    assert "db.paused" not in text
+
+
+def _answers_not_found(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def head(table: TableIdentifier) -> Any:
+        raise NotFoundError(f"table {table} does not exist: it was dropped, renamed or never there, or its metadata file is missing")
+
+    monkeypatch.setattr(house.services.refresh_files._scan, "head", head)
+
+
+def test_a_check_does_not_pass_when_a_listed_table_is_not_found(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.fragmented()
+    _answers_not_found(house, monkeypatch)
+    checked = house.services.check_tables.check()
+    assert list(checked.unread) == ["lake.db.t"]
+    assert not checked.passes(Severity.ERROR)
+
+
+def test_a_check_passes_over_a_table_that_was_dropped_meanwhile(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.fragmented()
+    seen = house.services.check_tables._tables.seen
+
+    def dropped_after_the_listing() -> Any:
+        names = seen()
+        if house.lake.catalog.table_exists("db.t"):
+            house.lake.catalog.drop_table("db.t")
+        return names
+
+    monkeypatch.setattr(house.services.check_tables._tables, "seen", dropped_after_the_listing)
+    assert house.services.check_tables.check().unread == {}
+
+
+def test_a_check_does_not_pass_on_a_table_that_was_read_in_part(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.fragmented()
+    monkeypatch.setattr(type(house.services.stores.leases), "renew", lambda self, *arguments: False)
+    checked = house.services.check_tables.check()
+    assert list(checked.unread) == ["lake.db.t"]
+    assert not checked.passes(Severity.ERROR)
+
+
+def _pause(house: House, table: TableIdentifier) -> None:
+    house.services.pause_tables.pause(table)
+
+
+def _nothing(house: House, table: TableIdentifier) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("properties", "act", "reason"),
+    [
+        ({}, _pause, "a person paused it"),
+        ({"self_optimizing__target_size": "-1"}, _nothing, "self-optimizing.target-size"),
+        ({"self_optimizing__enabled": "false"}, _nothing, "'self-optimizing.enabled' is false"),
+    ],
+)
+def test_who_asks_for_a_table_that_is_left_alone_is_told_so(
+    house: House, properties: dict[str, str], act: Callable[[House, TableIdentifier], None], reason: str
+) -> None:
+    table = house.fragmented(**properties).identifier
+    act(house, table)
+    heard = Heard()
+    house.services.tick_tables.compact_nodes({table: PlanRequest()}, until=lambda: False, linger=timedelta(0), listener=heard)
+    [because] = heard.not_planned_because
+    assert reason in because
+
+
+def test_a_task_of_a_request_that_another_worker_failed_is_a_failure(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented().identifier
+    services = house.services
+    plan_nodes = services.compact_table.plan_nodes
+
+    def planned_and_failed_elsewhere(asked: TableIdentifier, request: PlanRequest) -> Planned:
+        planned = plan_nodes(asked, request)
+        for task in planned.tasks:
+            taken = services.stores.tasks.poll(None, "another process", house.now, timedelta(seconds=60), [task.task_id])
+            assert taken is not None
+            failed = MergeResult(taken.task_id, taken.current_attempt_id, end_reason=EndReason.REFUSED, error="cannot be merged")
+            assert services.stores.tasks.complete(failed, house.now) is TaskStatus.FAILED
+        return planned
+
+    monkeypatch.setattr(services.compact_table, "plan_nodes", planned_and_failed_elsewhere)
+    failed = services.tick_tables.compact_nodes({table: PlanRequest(force=True)}, until=lambda: False, linger=timedelta(0))
+    assert list(failed.values()) == ["cannot be merged"]
