@@ -7,9 +7,9 @@ rollback, a replaced branch or a newer commit has made wrong. The numbers of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from compaction_pipeline.core.commit.head import HeadFiles, bucket_of, is_global, is_partition_scoped, within_bounds
+from compaction_pipeline.core.commit.head import Bucket, HeadFiles, bucket_of, is_global, is_partition_scoped, within_bounds
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
@@ -118,13 +118,14 @@ def _new_delete(task: CompactionTask, head: HeadFiles, outputs: Sequence[LiveFil
     applied = {delete.path for delete in task.work.deletes}
     inputs = [head.data.by_path[file.path] for file in task.work.inputs]
     buckets = {bucket_of(file) for file in (*inputs, *outputs)}
+    old, new = _EqualityReach(inputs), _EqualityReach(outputs)
     for delete in head.deletes_near(buckets, [file.path for file in inputs]):
         if delete.path in applied:
             continue
         if delete.content is FileContent.POSITION_DELETES:
             reason = _new_positions(delete, inputs, paths_in)
         else:
-            reason = _new_equality(task, head, delete, inputs, outputs)
+            reason = _new_equality(task, head, delete, old, new)
         if reason is not None:
             return reason
     return None
@@ -149,28 +150,54 @@ def _new_positions(delete: LiveFile, inputs: Sequence[LiveFile], paths_in: Paths
     return f"it did not apply delete file {delete.path}, which deletes rows of input {reached[0]} by position" if reached else None
 
 
-def _new_equality(
-    task: CompactionTask, head: HeadFiles, delete: LiveFile, inputs: Sequence[LiveFile], outputs: Sequence[LiveFile]
-) -> str | None:
+class _EqualityReach:
+    """Says whether an equality delete reaches any or all of some data files, without a look at each of them.
+
+    The lowest and the highest data sequence number of a bucket tell it. A writer may have added thousands of deletes since the plan, and
+    a task may have thousands of inputs.
+    """
+
+    def __init__(self, files: Sequence[LiveFile]) -> None:
+        self._spans: dict[Bucket, tuple[int, int]] = {}
+        for file in files:
+            bucket, sequence = bucket_of(file), file.data_sequence_number
+            low, high = self._spans.get(bucket, (sequence, sequence))
+            self._spans[bucket] = (min(low, sequence), max(high, sequence))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._spans
+
+    def any_of(self, delete: LiveFile, everywhere: bool) -> bool:
+        """Return whether the delete reaches any of the files. `everywhere` is True for a delete that reaches all buckets."""
+        return any(low < delete.data_sequence_number for low, _ in self._in_scope(delete, everywhere))
+
+    def all_of(self, delete: LiveFile, everywhere: bool) -> bool:
+        """Return whether the delete reaches all of the files; True when there are none."""
+        spans = self._in_scope(delete, everywhere)
+        return len(spans) == len(self._spans) and all(high < delete.data_sequence_number for _, high in spans)
+
+    def _in_scope(self, delete: LiveFile, everywhere: bool) -> Collection[tuple[int, int]]:
+        if everywhere:
+            return self._spans.values()
+        span = self._spans.get(bucket_of(delete))
+        return () if span is None else (span,)
+
+
+def _new_equality(task: CompactionTask, head: HeadFiles, delete: LiveFile, inputs: _EqualityReach, outputs: _EqualityReach) -> str | None:
     """Rules 4 and 5, about an equality delete that the task did not apply.
 
     When it reaches an input, it must be newer than the plan and reach all outputs. When it reaches an output, it must reach all inputs.
     """
-
-    def reaches(file: LiveFile) -> bool:
-        same = is_global(delete, head.layout) or bucket_of(file) == bucket_of(delete)
-        return same and file.data_sequence_number < delete.data_sequence_number
-
-    inputs_reached = [reaches(file) for file in inputs]
-    outputs_reached = [reaches(file) for file in outputs]
-    if any(inputs_reached):
+    everywhere = is_global(delete, head.layout)
+    if inputs.any_of(delete, everywhere):
         if delete.data_sequence_number <= task.sequence_number:
             return f"it did not apply delete file {delete.path}, which existed when the task was planned and applies to the task's inputs"
-        if not all(outputs_reached):
+        if not outputs.all_of(delete, everywhere):
             return f"delete file {delete.path} deletes rows of the task's inputs but would not reach the task's outputs"
         dropped = set(delete.equality_ids) - head.layout.field_ids.get(task.schema_id, frozenset())
-        if dropped and outputs:
+        if dropped and not outputs.is_empty:
             return f"delete file {delete.path} deletes by column id {min(dropped)}, which the task's outputs do not have"
-    if any(outputs_reached) and not all(inputs_reached):
+    if outputs.any_of(delete, everywhere) and not inputs.all_of(delete, everywhere):
         return f"delete file {delete.path} would reach the task's outputs but does not reach all the task's inputs"
     return None
