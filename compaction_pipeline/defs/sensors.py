@@ -103,7 +103,8 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
         metadata = {**health_page(status, history, context), **_link_to_job(context)}
         events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why_no_run(status, serving), metadata=metadata))
     figures_at = cursor.get("figures_at", 0)
-    if fingerprint != cursor.get("figures") and status.at.timestamp() - figures_at >= FIGURES_EVERY.total_seconds():
+    # Before the first table is read there is no history, and a point would say that there are no files.
+    if history and fingerprint != cursor.get("figures") and status.at.timestamp() - figures_at >= FIGURES_EVERY.total_seconds():
         events.append(dg.AssetMaterialization(TABLE_FIGURES, metadata=table_figures(status.tables, history)))
         figures_at, cursor["figures"] = int(status.at.timestamp()), fingerprint
     place = {

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.browser
 
 _DELTA_FILES = """{ assetNodes(assetKeys: [{path: ["delta_files"]}]) {
   assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions unmaterializedPartitions } } } }"""
-_LAUNCHED = """{ runsOrError(filter: {pipelineName: "__ASSET_JOB"}, limit: 1) {
-  ... on Runs { results { runId status stepStats { stepKey status } } } } }"""
+_LAUNCHED = """{ runsOrError(filter: {pipelineName: "__ASSET_JOB"}, limit: 20) {
+  ... on Runs { results { runId status tags { key value } stepStats { stepKey status } } } } }"""
 
 _LOG = """query($run: ID!) { logsForRun(runId: $run, limit: 1000) {
   ... on EventConnection { events { ... on MessageEvent { message } } } } }"""
@@ -106,8 +106,9 @@ def test_the_page_of_a_launch_says_what_happens_and_skips_nothing(dagster: Deplo
     dagster.wait(f"{wanted} green", lambda: wanted in materialized(dagster))
 
     def ended() -> list[dict[str, object]]:
-        (run,) = dagster.query(_LAUNCHED)["runsOrError"]["results"]
-        return [run] if run["status"] == "SUCCESS" else []
+        runs = dagster.query(_LAUNCHED)["runsOrError"]["results"]
+        tag = {"key": "dagster/partition", "value": wanted}
+        return [run for run in runs if tag in run["tags"] and run["status"] == "SUCCESS"]
 
     (run,) = dagster.wait("the end of the launch", ended)
     assert {step["status"] for step in run["stepStats"]} == {"SUCCESS"}

@@ -133,6 +133,14 @@ def test_table_health_opens_with_pictures_and_every_event_is_small(lake: Lake, t
     assert figures.metadata["lake.shop.orders small_files_count"].value == 9
 
 
+def test_figures_over_time_begin_when_the_first_table_was_read(lake: Lake, tick: Tick) -> None:
+    first = tick("fragmentation_sensor")
+    assert TABLE_FIGURES not in [event.asset_key for event in first.asset_events]
+    tick("snapshot_sensor")
+    second = tick("fragmentation_sensor", first.cursor)
+    assert TABLE_FIGURES in [event.asset_key for event in second.asset_events]
+
+
 def test_figures_over_time_get_a_point_every_five_minutes_at_most(lake: Lake, tick: Tick) -> None:
     tick("snapshot_sensor")
     first = tick("fragmentation_sensor")
