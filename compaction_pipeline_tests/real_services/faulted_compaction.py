@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from compaction_pipeline.bootstrap import utc_now
 from compaction_pipeline.cli.main import app
+from compaction_pipeline.file_io.object_io import immutable_files
 from compaction_pipeline.iceberg.catalogs import rest_catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
@@ -121,10 +122,11 @@ class Scene:
 
     @contextmanager
     def _quickly(self) -> Iterator[None]:
+        # In reality every command is a process of its own. It has read no file before, and does not know which catalog was silent.
+        immutable_files.clear()
         with (
             mock.patch("compaction_pipeline.cli.session.Services", self.services),
             mock.patch.object(engine, "BUSY_TIMEOUT_SECONDS", 1),
-            # In reality every command is a process of its own, which does not know which catalog was silent before.
             mock.patch.dict(rest_catalog._silent_until, clear=True),
         ):
             yield
