@@ -396,8 +396,16 @@ class FakeTaskStore:
             task
             for task in self._state.tasks.values()
             if task.status is TaskStatus.PENDING and queue in (None, task.queue) and (task_ids is None or task.task_id in task_ids)
+            if not self._is_paused(task)
         )
         return sorted(waiting, key=lambda task: priority_order(task.priority, task.created_at, task.task_id))
+
+    def _is_paused(self, task: CompactionTask) -> bool:
+        known = self._state.tables.get(task.table)
+        return known is not None and known.paused
+
+    def paused(self) -> int:
+        return sum(task.status is TaskStatus.PENDING and self._is_paused(task) for task in self._state.tasks.values())
 
     def poll(
         self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[str] | None = None

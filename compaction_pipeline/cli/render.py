@@ -222,8 +222,9 @@ def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[s
 
 def queue_line(queue: QueueCounts) -> Text:
     """How many tasks have each status, in one line."""
+    paused = f"{queue.paused} waiting for `resume` of their tables, " if queue.paused else ""
     return Text(
-        f"queue: {queue.pending} pending, {queue.executing} executing, {queue.prepared} prepared; "
+        f"queue: {queue.pending} pending, {paused}{queue.executing} executing, {queue.prepared} prepared; "
         f"ended and not yet expired: {queue.committed} committed, {queue.failed} failed, {queue.canceled} canceled"
     )
 

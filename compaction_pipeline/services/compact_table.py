@@ -251,6 +251,7 @@ class CompactTable:
         done.listener.planned(table, planned.tasks, planned.plan.reason.text)
         done.failed.update(self._drain_own(planned.tasks, done))
         ids = [task.task_id for task in planned.tasks]
+        done.failed.update(self.give_up_paused(ids))
         commit = self._commit_own(table, ids, done.run_id)
         self._add_settled(done, table, commit.settled)
         # Another process that serves the queue may have committed some of them, or all, before.
@@ -372,15 +373,34 @@ class CompactTable:
         return self._work_on_queue.drain(owner, queue=tasks[0].queue, first=ids, until=self.worked_off(ids), listener=done.listener)
 
     def worked_off(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:
-        """Return a function that says whether all these tasks are merged or have ended. It does not ask twice about one that has."""
+        """Return a function that says whether no worker has to be waited for: whether each of these tasks is merged, has ended, or has no
+        turn because its table was paused. The function does not ask twice about a task of which it knows that.
+        """
         left = list(task_ids)[::-1]
 
         def are_worked_off() -> bool:
-            while left and self._tasks.task(left[-1]).status not in (TaskStatus.PENDING, TaskStatus.EXECUTING):
+            while left and not self._needs_worker(self._tasks.task(left[-1])):
                 left.pop()
             return not left
 
         return are_worked_off
+
+    def _needs_worker(self, task: CompactionTask) -> bool:
+        """Return whether a worker merges the task, or may take it now."""
+        return task.status is TaskStatus.EXECUTING or (task.status is TaskStatus.PENDING and not self._tables.state(task.table).paused)
+
+    def give_up_paused(self, task_ids: Iterable[TaskId]) -> dict[TaskId, str]:
+        """Cancel those of these tasks that wait for the end of a pause, and return the reason by task id.
+
+        Somebody who asked for this work is told that it was not done. After the pause, ticks plan what is due then.
+        """
+        given_up: dict[TaskId, str] = {}
+        for task in map(self._tasks.task, task_ids):
+            if task.status is TaskStatus.PENDING and not self._needs_worker(task):
+                reason = f"a person paused {task.table} before this task began; `compaction-pipeline resume {task.table}` ends the pause"
+                canceled = self._tasks.cancel([task.task_id], EndReason.GIVEN_UP, reason, self._clock())
+                given_up.update(dict.fromkeys(canceled, reason))
+        return given_up
 
     def _commit_own(self, table: TableIdentifier, ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
         """Commit these tasks; None means all Prepared ones. While another process commits the table, wait, for a minute at most."""

@@ -184,6 +184,7 @@ class TickTables:
             worked_off = self._compact_table.worked_off(ids)
             drained = self._drain(lambda: worked_off() and until(), linger, None, run_id, listener, records, ids)
             failed.update({each: why for each, why in drained.failed.items() if not asked or each in ids})
+            failed.update(self._compact_table.give_up_paused(ids))
             # Another worker may have taken a task of this request. A failed task with a record is a conflict, and is planned again.
             ended = (self._tasks.task(task_id) for task_id in ids)
             lost = {task.task_id: task.reason or "" for task in ended if task.status is TaskStatus.FAILED and task.record_id is None}

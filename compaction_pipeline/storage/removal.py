@@ -20,9 +20,10 @@ def remove_table(connection: Connection, identifier: str) -> None:
     """Forget a table with its files, nodes and tasks, but keep its records."""
     remove_files(connection, identifier)
     connection.execute(delete(schema.node).where(schema.node.c.identifier == identifier))
+    # The table goes before its tasks, because who pauses a table locks it before its tasks, too.
+    connection.execute(delete(schema.table_state).where(schema.table_state.c.identifier == identifier))
     # Inputs and attempts go with their tasks (ON DELETE CASCADE).
     connection.execute(delete(schema.task).where(schema.task.c.identifier == identifier))
-    connection.execute(delete(schema.table_state).where(schema.table_state.c.identifier == identifier))
 
 
 def remove_records(connection: Connection, identifier: str) -> None:

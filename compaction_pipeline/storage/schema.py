@@ -200,8 +200,10 @@ task = Table(
     Column("record_id", String),
     # The bytes of the task's data files. The planned work and the work that waits for a commit are also limited in bytes.
     Column("input_bytes", BigInteger, nullable=False, server_default="0"),
+    # A copy of `paused` of the task's table. Polls read it, so that waiting tasks of paused tables do not slow them down.
+    Column("paused", Boolean, nullable=False, server_default=false()),
     # A poll takes the first Pending task by priority and age. With this index, ended tasks do not slow it down.
-    Index("compaction_task_poll", "status", "priority", "created_at", "task_id"),
+    Index("compaction_task_poll", "status", "paused", "priority", "created_at", "task_id"),
     # Plans and commits ask for the open tasks of one table.
     Index("compaction_task_identifier", "identifier", "status"),
     # The settling of a commit finds its tasks by record.

@@ -1,13 +1,16 @@
-"""The SwitchStore: which tables are paused."""
+"""The SwitchStore: which tables are paused. Each open task has a copy of its table's switch, which polls read."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine, delete, exists, select, true, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import lock, upsert, writing
+from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.table_rows import unknown
 
 _ALL_PAUSED = "all tables paused"
@@ -24,6 +27,17 @@ def new_table_is_paused() -> ColumnElement[bool]:
     return exists(select(schema.switch.c.name).where(schema.switch.c.name == _ALL_PAUSED))
 
 
+def paused_among(connection: Connection, identifiers: Sequence[str]) -> frozenset[str]:
+    """The paused ones of these tables. Nobody pauses or resumes one of them before this transaction ends.
+
+    The caller must not have locked any task yet. Who pauses tables locks tables before tasks, too, so no two transactions wait for each
+    other in a circle.
+    """
+    columns = schema.table_state.c
+    rows = select(columns.identifier, columns.paused).where(columns.identifier.in_(identifiers)).order_by(columns.identifier)
+    return frozenset(row.identifier for row in connection.execute(rows.with_for_update(read=True)) if row.paused)
+
+
 class SqlSwitchStore:
     """Switches in the state database."""
 
@@ -38,8 +52,23 @@ class SqlSwitchStore:
                 _switch_new_tables(connection, paused)
             elif connection.execute(select(columns.identifier).where(rows)).first() is None:
                 raise unknown(table)
-            changed = update(schema.table_state).where(rows, columns.paused.is_(not paused)).values(paused=paused)
-            return connection.execute(changed).rowcount
+            # Tables are locked in the order of their names and tasks in the order of their ids, as everywhere.
+            found = connection.execute(
+                select(columns.identifier, columns.paused).where(rows).order_by(columns.identifier).with_for_update()
+            )
+            changed = [row.identifier for row in found if row.paused is not paused]
+            for batch in batches(changed):
+                connection.execute(update(schema.table_state).where(columns.identifier.in_(batch)).values(paused=paused))
+                _switch_tasks(connection, batch, paused)
+            return len(changed)
+
+
+def _switch_tasks(connection: Connection, identifiers: Sequence[str], paused: bool) -> None:
+    """Let polls leave out the open tasks of these tables, or find them again. Executing tasks may wait again after a failed attempt."""
+    columns = schema.task.c
+    theirs = columns.identifier.in_(identifiers) & columns.status.in_(OPEN)
+    connection.execute(select(columns.task_id).where(theirs).order_by(columns.task_id).with_for_update())
+    connection.execute(update(schema.task).where(theirs).values(paused=paused))
 
 
 def _switch_new_tables(connection: Connection, paused: bool) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, insert, select, update
+from sqlalchemy import Connection, Row, Select, false, insert, select, update
 
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
 from compaction_pipeline.core.ids import AttemptId, TaskId
@@ -52,8 +52,11 @@ def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: dat
             raise Overtaken(f"task {task_id} is no longer Pending")
 
 
-def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask]) -> None:
-    """Insert tasks as Pending. Raises Overtaken when an open task has one of their data files."""
+def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask], paused: Collection[str]) -> None:
+    """Insert tasks as Pending. `paused` are the identifiers of the paused tables.
+
+    Raises Overtaken when an open task has one of the data files of these tasks.
+    """
     taken: set[str] = set()
     for identifier in {str(task.table) for task in tasks}:
         taken.update(row.path for row in connection.execute(open_inputs(identifier)))
@@ -61,7 +64,7 @@ def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask]) -> Non
         # Two plans of one table ran at the same time. The caller makes this one again from the present state.
         raise Overtaken("a data file of the plan is in use")
     for batch in batches(tasks):
-        connection.execute(insert(schema.task), [_planned(task) for task in batch])
+        connection.execute(insert(schema.task), [{**_planned(task), "paused": str(task.table) in paused} for task in batch])
     inputs = [
         {"task_id": task.task_id, "ordinal": ordinal, "path": file.path} for task in tasks for ordinal, file in enumerate(task.work.inputs)
     ]
@@ -112,13 +115,13 @@ def open_inputs(identifier: str) -> Select[Any]:
 def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[TaskId] | None, locked: bool = False) -> list[Row[Any]]:
     """The next Pending task by `core/queue/order.py`, as a list of at most one row. With `task_ids`, the next one of each batch of ids.
 
-    The query looks up the highest priority first and then the oldest task with it. Both steps follow the index. Sorting all
-    Pending tasks would make polls slower as the queue grows.
+    Tasks of paused tables have no turn. The query looks up the highest priority first and then the oldest task with it. Both steps follow
+    the index. Sorting all Pending tasks would make polls slower as the queue grows.
     """
     columns = (_task.task_id, _task.identifier, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
 
     def first(batch: Sequence[TaskId] | None) -> Select[Any]:
-        wanted = _task.status == TaskStatus.PENDING
+        wanted = (_task.status == TaskStatus.PENDING) & (_task.paused == false())
         if queue is not None:
             wanted &= _task.queue == queue
         if batch is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, case, delete, func, insert, select, update
+from sqlalchemy import Engine, case, delete, func, insert, select, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
@@ -23,6 +23,7 @@ from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, reading, writing
+from compaction_pipeline.storage.switches import paused_among
 from compaction_pipeline.storage.task_rows import (
     Overtaken,
     cancel_replaced,
@@ -61,10 +62,12 @@ class SqlTaskStore:
             allowed(TaskStatus.INIT, TaskStatus.PENDING if task.status is TaskStatus.INIT else task.status)
         try:
             with writing(self._engine) as connection:
-                for identifier in sorted({str(task.table) for task in tasks}):
+                identifiers = sorted({str(task.table) for task in tasks})
+                for identifier in identifiers:
                     lock(connection, f"tasks {identifier}")
+                paused = paused_among(connection, identifiers)
                 cancel_replaced(connection, replaces, now)
-                insert_tasks(connection, tasks)
+                insert_tasks(connection, tasks, paused)
         except Overtaken:
             return False
         return True
@@ -312,6 +315,11 @@ class SqlTaskStore:
                 TableIdentifier.parse(row.identifier): PreparedWork(int(row.tasks), int(row.size), int(row.every - row.tasks))
                 for row in connection.execute(query)
             }
+
+    def paused(self) -> int:
+        query = select(func.count()).where(_task.status == TaskStatus.PENDING, _task.paused == true())
+        with reading(self._engine) as connection:
+            return int(connection.execute(query).scalar_one())
 
     def counts(self) -> Mapping[TaskStatus, int]:
         with reading(self._engine) as connection:

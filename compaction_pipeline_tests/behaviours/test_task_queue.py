@@ -135,9 +135,12 @@ def test_poll_and_waits_keep_to_the_given_queue_and_tasks(served: Served) -> Non
     assert not served.queue.waits(None, ["a"])
 
 
-def test_a_paused_table_s_waiting_tasks_are_still_merged(served: Served) -> None:
+def test_a_paused_table_s_waiting_tasks_are_handed_out_after_the_pause(served: Served) -> None:
     served.wait(example("t1"))
     served.stores.switches.pause(TABLE, True)
+    assert not served.queue.waits(None)
+    assert served.queue.poll("me", None) is None
+    served.stores.switches.pause(TABLE, False)
     assert served.taken().task.task_id == "t1"
 
 

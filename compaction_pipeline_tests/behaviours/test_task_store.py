@@ -308,6 +308,40 @@ def test_first_waiting_names_the_table_of_a_pending_task(stores: Stores) -> None
     assert stores.tasks.first_waiting(None) is None
 
 
+def test_waiting_tasks_of_a_paused_table_have_no_turn_until_it_is_resumed(stores: Stores) -> None:
+    other = TableIdentifier("lake", ("shop",), "other")
+    for table in (TABLE, other):
+        stores.index.add(table)
+    stores.tasks.insert([example("before", priority=9)], [], NOW)
+    stores.switches.pause(TABLE, True)
+    stores.tasks.insert([example("after", priority=9), example("free", table=other)], [], NOW)
+    assert stores.tasks.paused() == 2
+    assert stores.tasks.first_waiting(None) == other
+    assert stores.tasks.first_waiting(None, ["before", "after"]) is None
+    assert stores.tasks.poll(None, "me", NOW, LEASE, ["before", "after"]) is None
+    assert poll(stores).task_id == "free"
+    assert stores.tasks.poll(None, "me", NOW, LEASE) is None
+    stores.switches.pause(TABLE, False)
+    assert stores.tasks.paused() == 0
+    assert [poll(stores).task_id for _ in range(2)] == ["after", "before"]
+
+
+def test_a_task_that_runs_when_its_table_is_paused_is_finished(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    stores.tasks.insert([example("merges"), example("fails"), example("lost")], [], NOW)
+    running = {task.task_id: task for task in (poll(stores) for _ in range(3))}
+    stores.switches.pause(None, True)
+    assert stores.tasks.renew([str(running["merges"].attempt_id)], LATER, LEASE) == (running["merges"].attempt_id,)
+    assert stores.tasks.complete(prepared(running["merges"]), LATER) is TaskStatus.PREPARED
+    assert [task.task_id for task in stores.tasks.claim(TABLE, "record")] == ["merges"]
+    assert stores.tasks.complete(failed(running["fails"]), LATER) is TaskStatus.PENDING
+    assert stores.tasks.release_expired(EXPIRED) == ("lost",)
+    assert stores.tasks.paused() == 2
+    assert stores.tasks.poll(None, "me", LATER, LEASE) is None
+    stores.switches.pause(TABLE, False)
+    assert [poll(stores).task_id for _ in range(2)] == ["fails", "lost"]
+
+
 def test_the_waiting_table_is_that_of_the_task_that_a_poll_claims(stores: Stores) -> None:
     tables = [TableIdentifier("lake", ("shop",), name) for name in ("a", "b", "c")]
     tasks = [example(table.name, table=table, priority=number % 2) for number, table in enumerate(tables)]

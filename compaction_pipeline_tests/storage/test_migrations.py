@@ -177,6 +177,29 @@ def test_a_node_that_loses_a_file_indexed_without_a_hash_is_measured_anew(tmp_pa
     assert {node: found.files for node, found in stores.files.touched(TABLE).items()} == {one.node: 0, two.node: 1}
 
 
+def test_waiting_tasks_of_tables_that_were_paused_before_the_upgrade_have_no_turn(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    engine = open_state(url)
+    migrate(engine, head="0010")
+    with writing(engine) as connection:
+        for number, paused in enumerate((True, False)):
+            table, planned = f"lake.shop.t{number}", TypeAdapter(CompactionTask).dump_json(task(f"t{number}")).decode()
+            connection.execute(
+                text("INSERT INTO compaction_table (identifier, catalog, index_state, paused) VALUES (:table, 'lake', 'UNREAD', :paused)"),
+                {"table": table, "paused": paused},
+            )
+            connection.execute(
+                text(
+                    "INSERT INTO compaction_task (task_id, identifier, queue, priority, created_at, group_name, planned, max_attempts, "
+                    "status, attempt) VALUES (:task_id, :table, 'default', 0, '2026-01-01', '', :planned, 4, 'PENDING', 0)"
+                ),
+                {"task_id": f"t{number}", "table": table, "planned": planned},
+            )
+    stores = open_stores(url)
+    assert stores.tasks.paused() == 1
+    assert [str(stores.tasks.first_waiting(None, [name])) for name in ("t0", "t1")] == ["None", "lake.shop.t1"]
+
+
 def test_the_ends_of_older_tasks_and_attempts_get_their_reason(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
     engine = open_state(url)

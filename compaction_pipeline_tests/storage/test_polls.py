@@ -28,5 +28,5 @@ def test_finding_the_next_task_sorts_nothing(tmp_path: Path, queue: str | None) 
     [(statement, parameters)] = asked
     with open_state(url).connect() as connection:
         steps = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-    assert any("compaction_task_poll (status=? AND priority=?)" in step for step in steps), steps
+    assert any("compaction_task_poll (status=? AND paused=? AND priority=?)" in step for step in steps), steps
     assert not any("TEMP B-TREE" in step for step in steps), steps

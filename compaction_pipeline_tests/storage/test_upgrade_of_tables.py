@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Boolean, Engine, bindparam, text
+from sqlalchemy import Boolean, Engine, Table, bindparam, insert, inspect, select, text
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord, RecordStatus
 from compaction_pipeline.core.commit.table_commits import TableCommits
@@ -22,9 +23,10 @@ from compaction_pipeline.core.tables.index import Complete, Empty, Failed, Readi
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
 from compaction_pipeline.services.insight.read_tables import ReadTables
+from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.columns import Moment
-from compaction_pipeline.storage.engine import open_state, writing
+from compaction_pipeline.storage.engine import open_state, reading, writing
 from compaction_pipeline.storage.files import SqlFileStore
 from compaction_pipeline.storage.migrations import migrate
 from compaction_pipeline.storage.stores import open_stores
@@ -125,12 +127,14 @@ def old_state(url: str) -> Engine:
     return engine
 
 
-def at_work(engine: Engine) -> None:
+def at_work(engine: Engine, folder: Path) -> None:
     """Insert a Pending, an Executing, a Prepared and a claimed task, and the record of the claim. Version 0007 does not change them."""
     table = named("whole")
     SqlCatalogStore(engine).add(CatalogEntry("lake", {}))
     SqlFileStore(engine).apply(table, [], {"m1": [data("f")]})
-    tasks = SqlTaskStore(engine)
+    newest = open_state(f"sqlite:///{folder / 'newest.db'}")
+    migrate(newest)
+    tasks = SqlTaskStore(newest)
     assert tasks.insert([example(name, table=table) for name in ("claimed", "executing", "pending", "prepared")], [], NOW)
     for name in ("claimed", "prepared"):
         polled = tasks.poll(None, "me", NOW, timedelta(minutes=1), [name])
@@ -138,7 +142,18 @@ def at_work(engine: Engine) -> None:
         tasks.complete(prepared(polled), NOW)
     tasks.poll(None, "me", NOW, timedelta(minutes=1), ["executing"])
     tasks.claim(table, RecordId("r1"), ["claimed"])
+    for rows in (schema.task, schema.task_input, schema.attempt):
+        copy(rows, newest, engine)
     save_record(engine, CompactionRecord(RecordId("r1"), table, RecordStatus.OPEN, NOW, (TaskId("claimed"),)))
+
+
+def copy(table: Table, source: Engine, target: Engine) -> None:
+    """Copy the rows of a table to an older database, without the columns that it does not have."""
+    older = {column["name"] for column in inspect(target).get_columns(table.name)}
+    with reading(source) as connection:
+        rows = connection.execute(select(*(column for column in table.c if column.name in older))).mappings().all()
+    with writing(target) as connection:
+        connection.execute(insert(table), [dict(row) for row in rows])
 
 
 def save_record(engine: Engine, record: CompactionRecord) -> None:
@@ -189,8 +204,8 @@ def test_the_overviews_show_the_same_after_the_upgrade(state_url: str) -> None:
     assert [name for name, (_, reason) in shown.items() if not reason.startswith(SHOWN[name][1])] == []
 
 
-def test_open_work_goes_on_after_the_upgrade(state_url: str) -> None:
-    at_work(old_state(state_url))
+def test_open_work_goes_on_after_the_upgrade(state_url: str, tmp_path: Path) -> None:
+    at_work(old_state(state_url), tmp_path)
     stores = open_stores(state_url, upgrade=True)
     table = named("whole")
     assert {task.task_id: task.status for task in stores.tasks.tasks(table)} == {

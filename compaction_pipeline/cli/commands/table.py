@@ -100,7 +100,9 @@ def show(
 
 @commands.command(epilog=GLOBAL_HELP)
 def pause(context: typer.Context, table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table.")) -> None:
-    """Leave one table alone, or all. Paused tables are still measured, but nothing is planned for them. Tasks that run now are finished.
+    """Leave one table alone, or all. Paused tables are still measured, but nothing is planned for them, and no waiting task begins.
+
+    Tasks that run now are finished, and what is merged is committed. Waiting tasks have their turn after `resume`.
 
     When all tables are paused, tables that appear later are paused too, until `resume` without a table.
 

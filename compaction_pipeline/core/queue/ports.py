@@ -49,7 +49,8 @@ class TaskQueue(Protocol):
     def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
         """Claim the next Pending task for `owner`. `core.queue.order` says which one is next.
 
-        Returns None when no task waits, or when `owner` has given its attempts back. Raises StorageUnavailable.
+        Tasks of paused tables have no turn. Returns None when no other task waits, or when `owner` has given its attempts back. Raises
+        StorageUnavailable.
         """
 
     def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
@@ -110,7 +111,10 @@ class TaskStore(Protocol):
     def poll(
         self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[TaskId] | None = None
     ) -> CompactionTask | None:
-        """Claim the Pending task that is next by `core.queue.order`; None when there is none. `task_ids` limits the choice to these."""
+        """Claim the Pending task that is next by `core.queue.order`; None when there is none. `task_ids` limits the choice to these.
+
+        Pending tasks of paused tables have no turn.
+        """
 
     def first_waiting(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> TableIdentifier | None:
         """Return the table of the task that such a poll would claim now; None when it would claim none."""
@@ -162,6 +166,9 @@ class TaskStore(Protocol):
 
     def counts(self) -> Mapping[TaskStatus, int]:
         """Return how many tasks have each status."""
+
+    def paused(self) -> int:
+        """Return how many Pending tasks have no turn, because their tables are paused."""
 
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
         """Return how much work of a table is Pending or Executing."""

@@ -103,6 +103,8 @@ class SwitchStore(Protocol):
     def pause(self, table: TableIdentifier | None, paused: bool) -> int:
         """Pause or resume one table, or with None all tables. Return how many changed. Raises NotFoundError when the table is unknown.
 
+        The waiting tasks of a paused table have no turn before the table is resumed (`TaskStore.poll`).
+
         When all tables were paused, a table that is added later is paused too, until all are resumed.
         """
 

@@ -65,7 +65,7 @@ class ReadStatus:
             tables=tuple(table.overview for table in found),
             worst=nodes[:SHOWN],
             executing=tuple(self._tasks.tasks(statuses=(TaskStatus.EXECUTING,), limit=SHOWN)),
-            queue=queue_counts(self._tasks.counts()),
+            queue=queue_counts(self._tasks),
             unsettled=tuple(self._records.records(unsettled=True)),
             records=tuple(self._records.records(limit=SHOWN)),
             nodes=len(nodes),

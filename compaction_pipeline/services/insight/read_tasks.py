@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from compaction_pipeline.core.ids import TaskId
@@ -14,9 +14,13 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """How many tasks have each status. Finished tasks count as long as the state database keeps them."""
+    """How many tasks have each status. Finished tasks count as long as the state database keeps them.
+
+    `pending` counts the tasks that a worker may take. `paused` counts those that wait until their tables are resumed.
+    """
 
     pending: int = 0
+    paused: int = 0
     executing: int = 0
     prepared: int = 0
     committed: int = 0
@@ -26,13 +30,16 @@ class QueueCounts:
     @property
     def open(self) -> int:
         """Tasks that have not ended."""
-        return self.pending + self.executing + self.prepared
+        return self.pending + self.paused + self.executing + self.prepared
 
 
-def queue_counts(counts: Mapping[TaskStatus, int]) -> QueueCounts:
-    """The counts of a task store, where a status without tasks is missing."""
+def queue_counts(tasks: TaskStore) -> QueueCounts:
+    """The counts of a task store."""
+    counts, paused = tasks.counts(), tasks.paused()
     return QueueCounts(
-        pending=counts.get(TaskStatus.PENDING, 0),
+        # The two counts are read one after the other, and tasks may end between them.
+        pending=max(0, counts.get(TaskStatus.PENDING, 0) - paused),
+        paused=paused,
         executing=counts.get(TaskStatus.EXECUTING, 0),
         prepared=counts.get(TaskStatus.PREPARED, 0),
         committed=counts.get(TaskStatus.COMMITTED, 0),
@@ -49,7 +56,7 @@ class ReadTasks:
 
     def queue_counts(self) -> QueueCounts:
         """How many tasks have each status."""
-        return queue_counts(self._tasks.counts())
+        return queue_counts(self._tasks)
 
     def merged(self, table: TableIdentifier) -> tuple[CompactionTask, ...]:
         """The table's merged tasks that no commit has claimed yet."""

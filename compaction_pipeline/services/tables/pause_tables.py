@@ -7,7 +7,11 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 class PauseTables:
-    """One verb and its opposite: pause and resume. A paused table is measured, but nothing is planned for it."""
+    """One verb and its opposite: pause and resume.
+
+    A paused table is measured, but nothing is planned for it, and its waiting tasks have no turn. Tasks that run when the pause begins are
+    finished and committed. Waiting tasks have their turn again after `resume`.
+    """
 
     def __init__(self, switches: SwitchStore) -> None:
         self._switches = switches
