@@ -1,4 +1,4 @@
-"""Builds all use cases from the settings. This module alone owns the clock, random ids and sleeping.
+"""Builds all use cases from the settings. They get the clock, random ids and sleeping from here.
 
 Nothing is opened before it is needed: building `Services` touches no database, no catalog and no JVM. Nor is anything imported early.
 PyIceberg, PyArrow and PySpark take seconds to import, and a command that only reads the state database needs none of them. So each

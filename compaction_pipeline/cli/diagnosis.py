@@ -58,7 +58,10 @@ class Probes:
 
 
 def diagnose(probes: Probes) -> tuple[Finding, ...]:
-    """Look at everything, and first at what other things need. One failure hides no other."""
+    """Run all probes. A failure of one probe does not keep the others from running.
+
+    The state database comes first, because the names of the catalogs are in it.
+    """
     state = _probed("state database", probes.state, "set COMPACTION_STATE_URL to a database that answers, or unset it for SQLite")
     findings = [
         python_finding(probes.python),

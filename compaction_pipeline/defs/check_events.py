@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import dagster as dg
 
-# Dagster exports the events, but not this part of them. Without it Dagster compares the times of an evaluation and of a materialization,
-# which SQLite keeps in whole seconds, and calls an evaluation outdated that came in the same second.
+# This class is not public in Dagster. It ties an evaluation to a materialization. Without it Dagster compares their times. SQLite keeps
+# these in whole seconds, so Dagster would call an evaluation of the same second outdated.
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData as Target
 
 from compaction_pipeline.core.insight.checks.every_check import CheckResult

@@ -17,7 +17,7 @@ FROM_STATE = tuple(check for check in CHECKS if not check.needs_tables)
 """The checks that read only the state database. The others ask a catalog for each table, so runs and commits evaluate them."""
 
 INTERVAL_SECONDS = 60
-"""The shortest limit of a check is minutes."""
+"""Seconds between two ticks. This is often enough, because the shortest limit of any check is some minutes."""
 
 
 @dg.sensor(

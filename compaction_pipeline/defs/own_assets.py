@@ -1,4 +1,4 @@
-"""Tells assets of users how the tables are that they stand for: health, last compaction, and a check.
+"""Tells each asset of a user about the table that it stands for: health, last compaction, and a check.
 
 Dagster lets any code location report events on any asset. So the asset may live anywhere, and needs no code of ours. An observation has no
 data version, so it makes no asset outdated.

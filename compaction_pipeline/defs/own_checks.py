@@ -48,7 +48,7 @@ def check_event(report: AssetReport, metadata: dict[str, dg.MetadataValue]) -> d
 
 
 def remembered(home: Path) -> frozenset[AssetLevels]:
-    """The assets that the last tick wrote down in this folder. None when there is no file, or when it is damaged."""
+    """The assets that the last tick wrote down in this folder. The set is empty when there is no file, or when the file is damaged."""
     try:
         return frozenset(tuple(str(level) for level in levels) for levels in json.loads(_file(home).read_text()))
     except (OSError, ValueError, TypeError):

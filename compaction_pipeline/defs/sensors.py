@@ -1,7 +1,8 @@
 """The sensors that look for work: new snapshots, nodes that are due, and commits that are due.
 
-They detect, plan into the queue and mirror by themselves. They ask for a run only where Spark or a commit is needed. Each takes at
-most 20 s a tick and keeps its place in the cursor. It asks for at most one run, and says with numbers why it asked for none.
+They detect, plan into the queue and mirror by themselves. They ask for a run only where Spark or a commit is needed. A tick of
+`snapshot_sensor` or `fragmentation_sensor` works for about 20 s at most, and the cursor keeps its place. A tick asks for at most one run,
+and says with numbers why it asked for none.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class IcebergCommitter:
         """Find out from the table how an earlier commit of this record ended. It writes nothing.
 
         The answer is UNKNOWN only while that commit may still land: an attempt left its manifest list, and main still is the snapshot on
-        which the attempt was built. To commit the same record again is then safe, and ends this.
+        which the attempt was built. It is safe then to commit the same record again, and after that the outcome is known.
         """
         return settled(self._catalogs.load(table), record_id, tasks)
 

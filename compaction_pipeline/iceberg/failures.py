@@ -88,7 +88,7 @@ def _silent(what: str, error: BaseException) -> CompactionError:
 
 
 def _catalog_of(what: str) -> str:
-    """What `what` was asked of. A table or a file answers nothing itself."""
+    """The name of the party that should have answered: the catalog, also when `what` is a table or a file."""
     return what if what.startswith("catalog ") else f"{what}: its catalog"
 
 
@@ -153,7 +153,7 @@ def _malformed(what: str, error: Exception) -> CompactionError:
 
 
 def _is_metadata(place: tuple[int | str, ...], kind: str) -> bool:
-    """Whether the broken rule is one of the table's metadata inside the answer, not one of the answer."""
+    """Whether the answer itself is well formed, and only the table's metadata in it breaks a rule."""
     return place[:1] == ("metadata",) and (len(place) > 1 or kind != "missing")
 
 

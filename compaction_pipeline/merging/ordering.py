@@ -174,8 +174,8 @@ class Sorter:
         ranks = np.empty(len(indices), dtype=np.int64)
         ranks[indices] = np.arange(len(indices))
         ends = np.cumsum([run.held.num_rows for run in runs])
-        # The rows that are still on disk sort after the last row that their run holds in memory. So all rows up to the first of these
-        # last rows are in their final order.
+        # All rows of a run that are still on disk come after the run's last row in memory. So everything up to the lowest of these last
+        # rows, one of each run, is in its final order.
         open_ends = [int(ranks[end - 1]) for run, end in zip(runs, ends, strict=True) if not run.exhausted]
         count = min(open_ends) + 1 if open_ends else len(indices)
         chosen = indices[:count]

@@ -1,6 +1,7 @@
-"""Compacts one table now: it refreshes, plans, merges and commits. This service and `tick_tables` are the only ones that call others.
+"""Compacts one table now: it refreshes, plans, merges and commits.
 
-The command line and launched partitions both use it, so that "compact" means the same in both.
+The command line and launched partitions both use it, so that "compact" means the same in both. This service, `tick_tables` and
+`check_tables` are the only ones that call others.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ class CompactTable:
         for nodes whose tasks a newer plan replaced before they began.
 
         With `help_others`, slots that find no waiting task of this compaction merge other tasks of the same queue until its own tasks
-        are merged. Whoever commits those tables when they are due commits these other tasks.
+        are merged. This compaction does not commit those other tasks: the next commit of their tables
+        does.
 
         When an error or an interrupt ends the compaction, its Pending tasks are canceled, and `listener` hears of every commit of its
         tasks that has ended. The next command or tick commits the merged ones. Raises CommitStateUnknown when an earlier commit of the

@@ -40,9 +40,9 @@ def list_(
 ) -> None:
     """List the tables of the registered catalogs, with the figures of the last measurement.
 
-    With --refresh the command fails when a table cannot be read, and lists all tables all the same. It ends with the exit code that
-    `compact` has on that table, or with 1 when these codes differ. With --json each table has `refresh_error`: why it could not be read,
-    or null.
+    With --refresh the command fails when a table cannot be read or a catalog cannot be listed, and lists all tables all the same. It ends
+    with the exit code that `compact` has on the table that cannot be read. It ends with 1 when several tables have different codes, or when
+    all tables can be read. With --json each table has `refresh_error`: why it could not be read, or null.
 
     Examples:
 

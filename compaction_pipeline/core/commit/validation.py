@@ -132,7 +132,10 @@ def _new_delete(task: CompactionTask, head: HeadFiles, outputs: Sequence[LiveFil
 
 
 def _new_positions(delete: LiveFile, inputs: Sequence[LiveFile], paths_in: PathsIn) -> str | None:
-    """Rule 2: every position delete that applies to an input was applied. None reaches an output, as no writer knew its path."""
+    """Rule 2: every position delete that applies to an input was applied.
+
+    No position delete of another writer can reach an output, because no other writer knew the output's path.
+    """
     reached = [file.path for file in inputs if file.data_sequence_number <= delete.data_sequence_number]
     if delete.referenced_data_file is not None:
         reached = [path for path in reached if path == delete.referenced_data_file]

@@ -12,11 +12,11 @@ class HealthStatus(str, Enum):
     """The health of a node or a table in one word."""
 
     HEALTHY = "HEALTHY"
-    """Compaction would gain nothing."""
+    """No work is due by the table's properties, or it would gain nothing."""
     DUE = "DUE"
     """Work is planned or runs."""
     WAITING = "WAITING"
-    """Work is due, but something holds it back."""
+    """Something holds it back: its work cannot be done now, it is paused, or its files were not read yet or could not be read."""
     REFUSED = "REFUSED"
     """The program never compacts it as it is now."""
     FAILING = "FAILING"
@@ -32,7 +32,7 @@ class Health:
 
 
 SETTLED = NOTHING_TO_DO | {PlanReasonCode.NOT_REQUESTED}
-"""Reasons for which a node or a table needs no work."""
+"""Reasons of a plan for which nothing is due on a node or a table, or the work would gain nothing."""
 
 
 def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing: str | None = None) -> Health:

@@ -100,10 +100,10 @@ def deleted_rows(
 
 
 def _rates(deletes: Sequence[LiveFile], data: Iterable[LiveFile]) -> tuple[Sequence[int], Sequence[float]]:
-    """Return two lists: the sequence numbers of the deletes, and deleted shares of a file's rows.
+    """Return the sequence numbers of the deletes, and a list of shares. `deletes` are sorted by sequence number.
 
-    The deletes are sorted by sequence number. Item i of the shares is the share of rows deleted in a file that delete i and all later
-    ones reach. The last item is 0, for a file that no delete reaches.
+    Share i is the part of a file's rows that is deleted when delete i and all deletes after it reach the file. One more share, 0, is for a
+    file that no delete reaches.
     """
     by_sequence = sorted((file.data_sequence_number, file.record_count) for file in data)
     rows = [0, *accumulate(count for _, count in by_sequence)]

@@ -13,10 +13,11 @@ from compaction_pipeline.core.tables.table import TableHead
 
 
 def changed_at(index: TableIndex, head: TableHead, now: datetime) -> datetime:
-    """Return when a change happened that a look at `now` finds. `index` is what was known of the table before this look.
+    """Return when the change happened that a refresh at `now` has found. `index` is what was known of the table before this refresh.
 
-    The newest commit of the table tells when it happened. So a table that is read for the first time today shows that it was fragmented
-    yesterday. Nothing happened before the last look. When there is no newer commit, the properties have changed just now.
+    It is the time of the table's newest commit. So a table that is read for the first time today shows that it was fragmented yesterday.
+    It is not before the last refresh, because that one would have found the change. When the table has no newer commit, only its
+    properties can have changed, and the answer is `now`.
     """
     before = index.last_read
     if not head.ancestors or (before is not None and before.snapshot_id == head.snapshot_id):

@@ -108,8 +108,8 @@ class PlanReason:
 class NodeVerdict:
     """What a plan decided about one node, and why. `type` is the type that is due or planned; None when none is.
 
-    `since` is when a plan first found the work that is due now; None when none is. The plan itself leaves it out, and whoever keeps the
-    verdict adds it (`since_first_due`).
+    `since` is when a plan first found the work that is due now; None when none is. The plan itself leaves it out, and
+    `since_first_due` adds it before the verdict is stored.
     """
 
     node: TableNode
@@ -132,7 +132,10 @@ class NodeVerdict:
 
 
 def since_first_due(verdict: NodeVerdict, before: NodeState, now: datetime) -> NodeVerdict:
-    """Return a new verdict with the time since when its work is due: that of the verdict `before`, unless work was done since."""
+    """Return the verdict with `since` filled in, when its work is due. `before` is the stored state of the node.
+
+    The time is that of the stored verdict. It is `now` when that verdict had none, or when work was committed after it.
+    """
     if not verdict.is_due:
         return verdict
     since = before.verdict.since if before.verdict is not None else None

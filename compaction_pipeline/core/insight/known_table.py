@@ -15,7 +15,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 class KnownTable:
     """The four values of a table, each written by one service, as one read found them.
 
-    `index_version` changes with every change of the index. Whoever changes the index names the version that the change was made from.
+    `index_version` changes with every change of the index. A writer passes the version that it has read. The store refuses the change when
+    the index has another version by now.
     """
 
     index: TableIndex

@@ -231,7 +231,8 @@ def _health_of_nodes(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[N
 def _is_over(code: PlanReasonCode, state: KnownTable, catalog: CatalogEntry) -> bool:
     """Return whether the cause of a stored reason was removed since the plan.
 
-    Whether a table is paused, and whether its properties are valid, was read anew before this is asked, and it was shown.
+    For PAUSED and INVALID_PROPERTY the answer is True: the caller has looked at the present pause and properties before, and would have
+    shown them.
     """
     if code is PlanReasonCode.OBSERVED:
         return not catalog.observe

@@ -47,7 +47,10 @@ class AssetReport:
 
     @property
     def told(self) -> tuple[str, str]:
-        """Two fingerprints of 8 hex digits. The first changes with what a person acts on, the second with any figure or reason."""
+        """Two fingerprints of 8 hex digits.
+
+        The first changes when the table becomes well or unwell, or is compacted. The second changes with any figure or reason.
+        """
         table = self.table
         return _digest(self.is_well, self.landed), _digest(table.health.value, table.reason, table.warning, table.metrics)
 

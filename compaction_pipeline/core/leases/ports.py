@@ -10,7 +10,7 @@ from typing import Protocol
 from compaction_pipeline.core.leases.holders import LeaseHolder
 
 Clock = Callable[[], datetime]
-"""Returns the time now, aware, in UTC. Only `bootstrap` reads the real clock."""
+"""Returns the time now, aware, in UTC. The services get the real clock from `bootstrap`, and tests give them a clock of their own."""
 
 
 Heartbeat = Callable[[Callable[[], object]], AbstractContextManager[None]]

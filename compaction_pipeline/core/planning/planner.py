@@ -1,9 +1,9 @@
 """Chooses the tasks of one table: which nodes are due, for which type, and which files go into which task.
 
-`fragmentation.triggers` decides what is due. `node_planner` decides about the nodes of one part: `minor`, `major` and `full` choose a
-node's data files, `node_view` packs them into bins, and `conversions` handles the deletes of data files that stay. `budget` cuts the
-plan to the quota, and `prediction` computes what the table's files are afterwards. CONTRACT.md beside this file has the order of the
-decisions and the laws of a plan.
+`fragmentation.triggers` decides whether a MINOR or a FULL is due, and `major` whether a MAJOR is. `node_planner` decides about the nodes of
+one part: `minor`, `major` and `full` choose a node's data files, `node_view` packs them into bins, and `conversions` handles the deletes
+of data files that stay. `budget` cuts the plan to the quota, and `prediction` computes what the table's files are afterwards.
+CONTRACT.md beside this file has the order of the decisions and the laws of a plan.
 """
 
 from __future__ import annotations

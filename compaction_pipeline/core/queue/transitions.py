@@ -16,7 +16,7 @@ ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
         # INIT exists only inside the transaction that inserts a plan.
         TaskStatus.INIT: frozenset({TaskStatus.PENDING}),
         # A Pending task is CANCELED when a newer plan takes its files, when the process that planned it ends, or when the store denied
-        # its last attempt access.
+        # access to its newest attempt while attempts are left.
         TaskStatus.PENDING: frozenset({TaskStatus.EXECUTING, TaskStatus.CANCELED}),
         # A task becomes PENDING again when its attempt is lost or fails. A report of that attempt is then refused as stale.
         TaskStatus.EXECUTING: frozenset({TaskStatus.PREPARED, TaskStatus.FAILED, TaskStatus.PENDING}),

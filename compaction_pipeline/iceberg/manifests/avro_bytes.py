@@ -28,8 +28,8 @@ class UnknownAvro(Exception):
 def plain_schema(schema: AvroType) -> AvroType:
     """A schema that only says how bytes lie.
 
-    Each name that refers to a type is replaced by the type, and each type gets a name of its own. `logicalType` becomes `logical`, so that
-    a library gives numbers and bytes, and no dates, which in Python end at the year 9999. Raises UnknownAvro for a name that is not
+    Each name that refers to a type is replaced by the type, and each type gets a name of its own. `logicalType` is renamed to `logical`. A
+    library then gives numbers and bytes in place of Python's dates, which end at the year 9999. Raises UnknownAvro for a name that is not
     defined, or a type that contains itself.
     """
     return _Plain().of(schema)

@@ -26,7 +26,10 @@ _DATA_FILE = 2
 _PARTITION = 102
 _BLOCK_SIZE = 64 << 20
 _DEFAULTS: Mapping[int, bytes] = {134: long_bytes(0), 105: long_bytes(_BLOCK_SIZE)}
-"""Fields of a data file that v1 or v2 requires and the other lacks: the content (data), and the block size, which no reader uses."""
+"""Defaults of two fields of a data file, by field id.
+
+v2 requires `content`, which v1 lacks: its files are data files. v1 requires `block_size_in_bytes`, which v2 lacks: no reader uses it.
+"""
 
 
 class EntryWriter:

@@ -1,6 +1,7 @@
 """Writes the rows of a task as Parquet files whose column chunks are bytes of the sources wherever this is possible.
 
-Rows come as segments. A segment is consecutive rows of one source, and holds each column as the bytes of its pages or decoded. As many
+Rows come as segments. A segment holds consecutive rows of one source. It has some columns as the bytes of their pages, and the others
+decoded. As many
 segments as fit make a row group, column by column: bytes are put one behind the other, and decoded columns are encoded by Arrow in memory.
 A row has the same place in every column, and both sides of the proof include this place. A row group of a source that is large enough goes
 to the file whole.
@@ -143,7 +144,7 @@ class Assembler:
         return written + self._held_file_bytes
 
     def _roll_before(self, rows: int, file_bytes: float) -> None:
-        """Begin another file if rows that cannot be cut would exceed the target of this one too far."""
+        """Begin another file if the open one ends before these rows, which cannot be cut (`FileEnds.ends_before`)."""
         begun = self._file is not None or bool(self._held)
         if begun and self._ends.ends_before(rows, file_bytes, self._taken_bytes()):
             self._flush()

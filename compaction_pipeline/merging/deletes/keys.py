@@ -142,7 +142,7 @@ def hashes_of(columns: Sequence[Any], length: int, seed: int) -> NDArray[np.uint
 
 
 class HashFilter:
-    """A Bloom filter in which each hash sets one bit. For most hashes that were not added, it says so.
+    """A Bloom filter in which each hash sets one bit. It recognises most hashes that were not added.
 
     It has at least 16 bits for each of the `expected` hashes, but takes at most `most_bytes`.
     """

@@ -79,7 +79,7 @@ class FileEnds:
 
     def ends_before(self, rows: int, file_bytes: float, taken_bytes: float) -> bool:
         """Whether the open file ends before a row group of `file_bytes`, which cannot be cut. It does if less than half of the row group
-        would fit."""
+        would fit, unless the rows that are left would make a fragment."""
         return self._sizing.target - taken_bytes < file_bytes / 2 and not self._leaves_a_fragment(rows)
 
     def _rows_to_target(self, taken_bytes: float) -> int:

@@ -344,7 +344,8 @@ class CommitTables:
                 if again.record is not None and again.record.status is RecordStatus.UNKNOWN:
                     return tuple(ended), f"record {record.record_id} of {table} may still land: {again.reason}"
             elif outcome.state is CommitState.NOTHING and not outcome.conflicts:
-                # The commit is not in the table and cannot land any more. So its tasks may be committed under another record.
+                # The commit is not in the table, and cannot land unless the table is rolled back to the snapshot on which it was built. So
+                # its tasks may be committed under another record.
                 self._tasks.unclaim(record.record_id)
                 why = outcome.reason or "its process ended first"
                 reason = f"cut off before the table was changed ({why}); what it would have committed goes into a later record"

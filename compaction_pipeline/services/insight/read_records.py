@@ -39,7 +39,7 @@ class ReadRecords:
         """Records of all tables, or of one, newest first. Raises NotFoundError for a table that nobody knows."""
         found = self.newest(table, limit)
         if table is not None and not found:
-            # Records outlive their table, so its name may be a typing mistake only when there are none.
+            # A table that was dropped may still have records. Only a name without a record may be a typing mistake.
             self._catalogs.entry(table.catalog)
             self._tables.state(table)
         return found

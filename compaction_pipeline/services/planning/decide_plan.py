@@ -101,8 +101,8 @@ class DecidePlan:
         if asker is Asker.TICK:
             budget = table_budget(properties, self._queue_slots, self._tasks.planned_work(table))
         last_planned_at = known.planning.last_planned_at
-        # The pause between two plans is for ticks, because a person who asks twice means it. It is not for nodes that the last plan had
-        # no room for.
+        # The pause between two plans holds for ticks only: a person who asks again wants a plan now. It also ends early when the last plan
+        # left out nodes for lack of slots, and slots are free again.
         if by_person or may_refill((node.verdict for node in nodes if node.verdict is not None), budget, slots):
             last_planned_at = None
         failing: Mapping[TableNode, PlanReason] = {}

@@ -1,7 +1,7 @@
 """Plans tables for those who ask: decides, puts the tasks into the queue, and keeps what the plan found.
 
-`decide_plan` says what to plan, `table_parts` which files that takes. What is known of a table's plans (`TablePlanning`) and of its nodes'
-verdicts is written here alone, by the process that holds the table's plan lease.
+`decide_plan` says what to plan. `table_parts` says which files must be read for it. Only this module writes what is known of a table's
+plans (`TablePlanning`) and the verdicts of its nodes, in the process that holds the table's plan lease.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class PlanTables:
         if not is_held():
             return _lease_lost()
         if not request.force and request.nodes is None:
-            # What a person asked of some nodes says nothing about what the table waits for.
+            # A plan that was forced, or limited to some nodes, does not tell why the table waits, so its reason is not kept.
             planning = replace(planning, reason=plan.reason)
         if decision.made_from is None or not plan.tasks:
             self._keep(known, planning, plan.verdicts)
@@ -212,7 +212,10 @@ class PlanTables:
 
 
 def _after(planning: TablePlanning, decision: Decision) -> TablePlanning:
-    """What is known of a table's plans after one that could be made. It may have found the index to be wrong."""
+    """Return the table's planning after a plan that could be made.
+
+    The plan may have found that the index is wrong. The planning then names that read of the index.
+    """
     distrusted = decision.distrusted.read_id if decision.distrusted is not None else planning.distrusted_read_id
     return replace(planning, problem=None, distrusted_read_id=distrusted)
 

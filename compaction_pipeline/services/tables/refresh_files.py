@@ -164,7 +164,7 @@ class RefreshFiles:
         head = self._scan.head(table)
         known = self._anew_if_recreated(known, head)
         if measures_differ(known.layout, head.layout):
-            # This comes before the layout is stored, so that whoever finds the layout finds the nodes touched too.
+            # Touch the nodes before the new layout is stored. When the process is killed in between, the nodes are measured again.
             self._files.touch(table)
             self._index.forget_verdicts(table)
         whole = known.whole

@@ -7,8 +7,8 @@ A leftover is a file on storage that an attempt or a commit wrote and no snapsho
 - It is not an output of a committed task.
 - No record of the table is open or unknown.
 - No snapshot lists it. The committer loads the metadata again to check this.
-- No late request needs it. A request of a commit that got no answer counts as late for a day, and after that for as long as the table
-  is at the snapshot that the request requires.
+- No late request needs it. A commit's request without an answer may still land: for a day in any case, and after that for as long as main
+  is at the snapshot on which the commit was built. The files of such a commit stay.
 
 A table that cannot be maintained is reported as skipped, and has its turn the next time.
 """

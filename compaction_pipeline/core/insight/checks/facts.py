@@ -65,7 +65,7 @@ class Facts:
     """What is known at `now`.
 
     `tables` and `nodes` are those to judge, sorted. `open_nodes` are the nodes of Pending, Executing and Prepared tasks. `unmerged` are
-    the Pending, Executing and FAILED tasks of which an attempt was made, with all their attempts. `merged` are the newest COMMITTED
+    the Pending, Executing and FAILED tasks that have had an attempt, each with all its attempts. `merged` are the newest COMMITTED
     tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
     needs the tables' metadata.
     """

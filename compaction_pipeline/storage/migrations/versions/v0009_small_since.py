@@ -1,6 +1,6 @@
 """A node remembers since when it has had enough small files for a MINOR. A switch remembers that a person has paused all tables.
 
-The time is unknown for nodes of before this version, until their files change.
+For nodes that an older version stored, the time is unknown until their files change.
 """
 
 from __future__ import annotations
