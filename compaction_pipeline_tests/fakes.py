@@ -20,7 +20,7 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
-from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
@@ -543,6 +543,14 @@ class FakeTaskStore:
 
     def counts(self) -> Mapping[TaskStatus, int]:
         return Counter(task.status for task in self._state.tasks.values())
+
+    def open_tasks(self, table: TableIdentifier | None = None) -> Mapping[TableIdentifier, OpenTasks]:
+        paused = "paused"
+        counts = Counter(
+            (task.table, paused if task.status is TaskStatus.PENDING and self._is_paused(task) else task.status)
+            for task in self.tasks(table, OPEN)
+        )
+        return {found: OpenTasks(*(counts[found, what] for what in (*OPEN, paused))) for found in {found for found, _ in counts}}
 
     def in_use(self, table: TableIdentifier) -> InUse:
         tasks = [task for task in self._state.tasks.values() if task.table == table]

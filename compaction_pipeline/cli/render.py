@@ -17,6 +17,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
 from compaction_pipeline.core.insight.checks.judgement import Severity
+from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
@@ -222,9 +223,8 @@ def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[s
 
 def queue_line(queue: QueueCounts) -> Text:
     """How many tasks have each status, in one line."""
-    paused = f"{queue.paused} waiting for `resume` of their tables, " if queue.paused else ""
     return Text(
-        f"queue: {queue.pending} pending, {paused}{queue.executing} executing, {queue.prepared} prepared; "
+        f"queue: {open_tasks_text(queue.open_tasks)}; "
         f"ended and not yet expired: {queue.committed} committed, {queue.failed} failed, {queue.canceled} canceled"
     )
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import dagster as dg
 
-from compaction_pipeline.core.insight.overview import NodeOverview
+from compaction_pipeline.core.insight.overview import NodeOverview, worst_first
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.defs.metadata import clipped, megabytes, table_of, unbroken
@@ -97,7 +97,7 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
                     "small_files": table.metrics.small_files,
                     "delete_files": table.metrics.delete_files,
                 }
-                for table in sorted(status.tables, key=lambda table: (-table.metrics.small_files, table.table))
+                for table in worst_first(status.tables)
             ],
             (
                 ("table", "string", "catalog.namespace.table"),

@@ -15,7 +15,7 @@ import dagster as dg
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
-from compaction_pipeline.core.insight.overview import TableOverview
+from compaction_pipeline.core.insight.overview import TableOverview, worst_first
 from compaction_pipeline.core.insight.pictures import TableBar, files_over_time, running_now, worst_tables
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
@@ -39,7 +39,7 @@ def _pictures(status: Status, history: Sequence[FilesPoint], whole: bool) -> dic
     tasks = [_task_line(task, status) for task in status.executing]
     return {
         "files_over_time": files_over_time(history, status.at, whole=whole),
-        "worst_tables": worst_tables(map(_table_bar, status.tables), whole=whole),
+        "worst_tables": worst_tables(map(_table_bar, worst_first(status.tables)), whole=whole),
         "running_now": running_now(queue.pending, queue.executing, queue.prepared, tasks, whole=whole),
     }
 

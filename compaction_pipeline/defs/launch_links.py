@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
+from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import COMPACT_JOB
@@ -86,7 +86,7 @@ def links_in_markdown(place: Place, worst: Sequence[NodeOverview], tables: Seque
     if number:
         lines.append(f"- [Compact the worst {count_text(number, 'node')} now]({link}) in one run, whatever the thresholds say")
     needing = [table for table in tables if table.health in _IN_NEED and not table.is_left_alone]
-    for table in sorted(needing, key=lambda table: (-table.metrics.small_files, table.table))[:SHOWN]:
+    for table in worst_first(needing)[:SHOWN]:
         name, small = _escaped(str(table.table)), count_text(table.metrics.small_files, "small file")
         lines.append(f"- [Compact what is due in {name}]({compact_table_link(place, table)}): {small} in {count_text(table.nodes, 'node')}")
     return "\n".join(lines)

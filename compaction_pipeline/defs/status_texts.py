@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 
+from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.insight.read_status import Status
 
@@ -24,11 +25,9 @@ def status_fingerprint(status: Status) -> str:
 def why_no_run(status: Status, serving: str | None) -> str:
     """Say with numbers why nothing has to be started now. `serving` is the id of the run that serves the queue, if there is one."""
     queue = status.queue
-    if queue.pending:
-        wait = f"{count_text(queue.pending, 'task')} {'waits' if queue.pending == 1 else 'wait'}"
-        return f"{wait}; run {serving[:8]} serves the queue" if serving else f"{wait} for a run"
-    if queue.executing or queue.prepared:
-        return f"no task waits; {queue.executing} executing, {queue.prepared} merged and waiting for their table's commit"
+    if queue.open:
+        served = f"run {serving[:8]} serves the queue" if serving else "no run serves the queue yet"
+        return "; ".join([open_tasks_text(queue.open_tasks), *([served] if queue.pending else [])])
     if not status.tables:
         return "no registered catalog has a table"
     return "; ".join(

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
-from compaction_pipeline.core.insight.overview import SHOWN, TableOverview
+from compaction_pipeline.core.insight.overview import SHOWN, TableOverview, worst_first
 from compaction_pipeline.core.tables.figures import NodeMetrics
 
 ALL = "all tables"
 
 
 def table_figures(tables: Iterable[TableOverview], history: Sequence[FilesPoint]) -> dict[str, dg.MetadataValue]:
-    """The figures of all tables, and those of the 20 tables with the most small files and delete files."""
+    """The figures of all tables, and those of the 20 worst tables."""
     found = [table for table in tables if table.is_read]
-    worst = sorted(found, key=lambda table: (-table.metrics.small_files - table.metrics.delete_files, table.table))[:SHOWN]
+    worst = worst_first(found)[:SHOWN]
     figures = {f"{ALL} without_us_files_count": dg.MetadataValue.int(history[-1].without_us)} if history else {}
     return {
         **_figures(ALL, [table.metrics for table in found]),

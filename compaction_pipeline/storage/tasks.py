@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, case, delete, func, insert, select, true, update
+from sqlalchemy import ColumnElement, Engine, and_, case, delete, func, insert, select, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
-from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
-from compaction_pipeline.core.queue.transitions import FINAL, allowed
+from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, reading, writing
@@ -324,3 +324,27 @@ class SqlTaskStore:
     def counts(self) -> Mapping[TaskStatus, int]:
         with reading(self._engine) as connection:
             return {row[0]: row[1] for row in connection.execute(select(_task.status, func.count()).group_by(_task.status))}
+
+    def open_tasks(self, table: TableIdentifier | None = None) -> Mapping[TableIdentifier, OpenTasks]:
+        def number_of(which: ColumnElement[bool]) -> ColumnElement[int]:
+            return func.sum(case((which, 1), else_=0))
+
+        pending = _task.status == TaskStatus.PENDING
+        query = (
+            select(
+                _task.identifier,
+                number_of(and_(pending, _task.paused.is_(False))).label("waiting"),
+                number_of(_task.status == TaskStatus.EXECUTING).label("merging"),
+                number_of(_task.status == TaskStatus.PREPARED).label("merged"),
+                number_of(and_(pending, _task.paused.is_(True))).label("paused"),
+            )
+            .where(_task.status.in_(OPEN))
+            .group_by(_task.identifier)
+        )
+        if table is not None:
+            query = query.where(_task.identifier == str(table))
+        with reading(self._engine) as connection:
+            return {
+                TableIdentifier.parse(row.identifier): OpenTasks(int(row.waiting), int(row.merging), int(row.merged), int(row.paused))
+                for row in connection.execute(query)
+            }

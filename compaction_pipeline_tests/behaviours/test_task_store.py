@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from compaction_pipeline.core.errors import IllegalTransition, NotFoundError, StaleAttempt
-from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -295,6 +295,21 @@ def test_work_under_way_is_counted_by_table_without_what_is_prepared(stores: Sto
     assert stores.tasks.planned_work(TABLE) == PlannedWork(2, 2 * size)
     assert stores.tasks.planned_work(other) == PlannedWork()
     assert stores.tasks.prepared_work() == {TABLE: PreparedWork(tasks=1, input_bytes=size, claimed=1)}
+
+
+def test_open_tasks_are_counted_by_table_and_by_what_they_wait_for(stores: Stores) -> None:
+    other = TableIdentifier("lake", ("shop",), "other")
+    prepare(stores, example("ended"), example("done"), example("claimed"))
+    stores.tasks.commit(["ended"], NOW)
+    stores.tasks.claim(TABLE, "record", ["claimed"])
+    stores.tasks.insert([example("one"), example("two"), example("three"), example("four", table=other)], [], NOW)
+    poll(stores, task_ids=["one"])
+    assert stores.tasks.open_tasks() == {TABLE: OpenTasks(waiting=2, merging=1, merged=2), other: OpenTasks(waiting=1)}
+    assert stores.tasks.open_tasks(other) == {other: OpenTasks(waiting=1)}
+    stores.index.add(TABLE)
+    stores.switches.pause(TABLE, True)
+    assert stores.tasks.open_tasks(TABLE) == {TABLE: OpenTasks(merging=1, merged=2, paused=2)}
+    assert stores.tasks.open_tasks(TableIdentifier("lake", ("shop",), "none")) == {}
 
 
 def test_first_waiting_names_the_table_of_a_pending_task(stores: Stores) -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from compaction_pipeline.core.fragmentation.health import SETTLED, Health, HealthStatus, node_health
 from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.insight.open_tasks import open_tasks_text, waits_for_commit
+from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
@@ -21,6 +24,9 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 
 SHOWN = 20
 """Rows of a list that a person looks at. Dagster's tables of metadata have this limit too."""
+
+_IN_WORK = (PlanReasonCode.PLANNED, PlanReasonCode.FILES_IN_USE)
+"""With these reasons tasks were planned, or hold the files."""
 
 NO_CATALOG = "no catalog is registered: run `compaction-pipeline catalog add`"
 """What a person is told while nothing can be done, because no catalog is registered."""
@@ -38,8 +44,8 @@ _RANK = {
 class NodeOverview:
     """One node as a person sees it.
 
-    `type` is the kind of work that is due, or None when no work is due. `changed_snapshot_id` is the snapshot that last changed the
-    node's files.
+    `type` is the kind of work that is due. It is None when no work is due, or when all of it waits for the commit.
+    `changed_snapshot_id` is the snapshot that last changed the node's files.
     """
 
     table: TableIdentifier
@@ -61,7 +67,8 @@ class TableOverview:
     `warning` tells of something that stops nothing, such as REPLACE snapshots of another tool. `snapshot_id` is the snapshot of
     the indexed files; while `is_whole` is False only a part of its files may be indexed. While `is_read` is False nobody has read the
     table's files, and its figures say nothing. `is_held_back` is True for a table that is refused, that cannot be read, or whose
-    last commit failed. `enabled` is False when a property of the table switches its compaction off.
+    last commit failed. `enabled` is False when a property of the table switches its compaction off. `due` counts the nodes for which
+    a plan would make tasks now, or has made some that are not merged yet.
     """
 
     table: TableIdentifier
@@ -77,6 +84,7 @@ class TableOverview:
     is_read: bool = False
     is_held_back: bool = False
     enabled: bool = True
+    due: int = 0
 
     @property
     def is_left_alone(self) -> bool:
@@ -84,9 +92,17 @@ class TableOverview:
         return self.paused or self.observe or not self.enabled
 
 
-def node_overview(node: NodeState, state: KnownTable, observe: bool) -> NodeOverview:
-    """Return the overview of a node. `state` describes its table. `observe` is True when the table's catalog is only observed."""
-    health = _node_health(node, state, observe)
+NO_TASKS = OpenTasks()
+Shown = TypeVar("Shown", NodeOverview, TableOverview)
+
+
+def node_overview(node: NodeState, state: KnownTable, observe: bool, tasks: OpenTasks = NO_TASKS) -> NodeOverview:
+    """Return the overview of a node.
+
+    `state` describes its table. `observe` is True when the table's catalog is only observed. `tasks` are the open tasks of the table.
+    """
+    health = _node_health(node, state, observe, tasks)
+    is_merged = tasks.are_all_merged and _is_in_work(node, health)
     return NodeOverview(
         node.table,
         node.node,
@@ -94,15 +110,15 @@ def node_overview(node: NodeState, state: KnownTable, observe: bool) -> NodeOver
         node.metrics,
         health.status,
         health.reason,
-        node.verdict.type if node.verdict is not None else None,
+        node.verdict.type if node.verdict is not None and not is_merged else None,
         node.last_done,
         node.changed_snapshot_id,
     )
 
 
-def table_overview(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview]) -> TableOverview:
-    """Return the overview of a table. `nodes` are those of all its nodes."""
-    health = _table_health(state, catalog, nodes)
+def table_overview(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview], tasks: OpenTasks = NO_TASKS) -> TableOverview:
+    """Return the overview of a table. `nodes` are those of all its nodes, and `tasks` are its open tasks."""
+    health = _table_health(state, catalog, nodes, tasks)
     return TableOverview(
         table=state.table,
         nodes=len(nodes),
@@ -117,7 +133,12 @@ def table_overview(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[Nod
         is_read=bool(nodes) or state.index.last_read is not None,
         is_held_back=bool(state.refusal or state.problem or state.commits.problem),
         enabled=_is_enabled(state, catalog),
+        due=sum(_is_due(node) for node in nodes),
     )
+
+
+def _is_due(node: NodeOverview) -> bool:
+    return node.health is HealthStatus.DUE or (node.health is HealthStatus.WAITING and node.type is not None)
 
 
 def _is_enabled(state: KnownTable, catalog: CatalogEntry) -> bool:
@@ -130,25 +151,29 @@ def _asset_key_problem(state: KnownTable) -> str | None:
     return asset_key_of(properties, {}, state.table)[1]
 
 
-def worst_first(nodes: Iterable[NodeOverview]) -> tuple[NodeOverview, ...]:
-    """Return the nodes in the order in which a person should look at them.
+def worst_first(found: Iterable[Shown]) -> tuple[Shown, ...]:
+    """Return nodes, or tables, in the order in which a person should look at them. Every list, picture and link has this order.
 
-    Failing nodes come first, then due ones, then others. Among equals the more fragmented node comes first, then the one with more small
+    Failing ones come first, then due ones, then others. Among equals the more fragmented one comes first, then the one with more small
     files. Fragmentation is rounded to tenths, so that 500 small files of 501 are worse than 2 of 2.
     """
 
-    def order(node: NodeOverview) -> tuple[int, float, int, str]:
-        return (_RANK[node.health], -round(node.metrics.fragmentation, 1), -node.metrics.small_files, node.key)
+    def order(one: Shown) -> tuple[int, float, int, str]:
+        name = one.key if isinstance(one, NodeOverview) else str(one.table)
+        return (_RANK[one.health], -round(one.metrics.fragmentation, 1), -one.metrics.small_files, name)
 
-    return tuple(sorted(nodes, key=order))
+    return tuple(sorted(found, key=order))
 
 
-def _node_health(node: NodeState, state: KnownTable, observe: bool) -> Health:
+def _node_health(node: NodeState, state: KnownTable, observe: bool, tasks: OpenTasks) -> Health:
     health = node_health(node.verdict, state.refusal, node.failing)
     if state.refusal is None and state.problem is not None:
         return Health(HealthStatus.WAITING, state.problem)
     if node.verdict is None and health.status is HealthStatus.WAITING and observe:
         return Health(health.status, f"the catalog is only observed, so nothing is done: `plan {state.table}` shows what would be done")
+    in_work = tasks.are_any and _is_in_work(node, health)
+    if in_work:
+        health = Health(HealthStatus.DUE, health.reason)
     if health.status is HealthStatus.DUE and _is_locked(state):
         return Health(HealthStatus.WAITING, f"{health.reason}; its storage denies access")
     if health.status is HealthStatus.DUE and _changed_since(node, state):
@@ -156,11 +181,25 @@ def _node_health(node: NodeState, state: KnownTable, observe: bool) -> Health:
     if health.status is HealthStatus.DUE and (state.paused or observe):
         why = "paused" if state.paused else "the catalog is only observed"
         return Health(HealthStatus.WAITING, f"{health.reason}; {why}")
+    if in_work and tasks.are_all_merged:
+        return _health_before_commit(node, health, tasks)
     if health.status is HealthStatus.HEALTHY and _grew_since(node):
         return Health(
             HealthStatus.WAITING, f"its files changed since it was judged ({health.reason}); `plan`, or the next tick, says what is due now"
         )
     return health
+
+
+def _is_in_work(node: NodeState, health: Health) -> bool:
+    """Return whether tasks were planned for the node, or hold its files. Such a node is DUE until the table's tasks are merged."""
+    return health.status in (HealthStatus.DUE, HealthStatus.WAITING) and node.verdict is not None and node.verdict.reason.code in _IN_WORK
+
+
+def _health_before_commit(node: NodeState, health: Health, tasks: OpenTasks) -> Health:
+    """Return the health of a node that is in work, after all tasks of its table were merged."""
+    waits = f"{waits_for_commit(tasks.merged)} of the table"
+    planned = node.verdict is not None and node.verdict.reason.code is PlanReasonCode.PLANNED
+    return Health(HealthStatus.WAITING, f"{health.reason}; {waits}" if planned else waits)
 
 
 def _grew_since(node: NodeState) -> bool:
@@ -186,7 +225,7 @@ def _is_locked(state: KnownTable) -> bool:
     return state.planning.reason is not None and state.planning.reason.code is PlanReasonCode.NO_ACCESS
 
 
-def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview]) -> Health:
+def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview], tasks: OpenTasks) -> Health:
     if state.refusal is not None:
         return Health(HealthStatus.REFUSED, state.refusal)
     if state.problem is not None:
@@ -199,11 +238,25 @@ def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[Node
         if state.index.last_read is not None:
             return Health(HealthStatus.WAITING, "the table changed since its files were read; the next tick reads them again")
         return Health(HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them")
+    if tasks.are_any and not _is_locked(state) and not any(node.health is HealthStatus.FAILING for node in nodes):
+        return _health_of_tasks(state, catalog, tasks)
     return _health_of_nodes(state, catalog, nodes)
 
 
+def _health_of_tasks(state: KnownTable, catalog: CatalogEntry, tasks: OpenTasks) -> Health:
+    """Return the health of a table that has open tasks, and that nothing stops: DUE until all are merged, and then WAITING.
+
+    What the last plan found follows, unless it only says that these tasks hold the files, or that nothing else is to be done.
+    """
+    reason, text = state.planning.reason, open_tasks_text(tasks)
+    said = SETTLED | ({*_IN_WORK} if tasks.are_all_merged else {PlanReasonCode.FILES_IN_USE})
+    if reason is not None and reason.code not in said and not _is_over(reason.code, state, catalog):
+        text = f"{text}; {reason.text}"
+    return Health(HealthStatus.WAITING if tasks.are_all_merged else HealthStatus.DUE, text)
+
+
 def _health_of_nodes(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview]) -> Health:
-    """Return the health of a table that nothing stops as a whole: that of its worst node.
+    """Return the health of a table that nothing stops as a whole, and that has no open task: that of its worst node.
 
     The reason is that of the last plan of the table. It is the node's own when the node is failing, when it changed after that plan, or
     when it waits although that plan made tasks.

@@ -77,8 +77,8 @@ def files_over_time(points: Sequence[FilesPoint], now: datetime, *, whole: bool 
 
 
 def worst_tables(tables: Iterable[TableBar], *, whole: bool = False) -> str:
-    """The tables with the most small data files and delete files, as bars."""
-    worst = sorted((table for table in tables if table.files), key=lambda table: (-table.files, table.name))
+    """The tables with small data files or delete files as bars, in the order given: the worst comes first."""
+    worst = [table for table in tables if table.files]
     if not worst:
         return "No table has small data files or delete files."
     width = 900 if whole else WIDTH
@@ -193,7 +193,7 @@ def _table_bars(tables: Sequence[TableBar], width: int, letters: int) -> str:
 
 
 def _queue(waiting: int, merging: int, merged: int, tasks: Sequence[str], width: int, running: int) -> str:
-    counts = ((waiting, GREY, "waiting"), (merging, BLUE, "merging"), (merged, PURPLE, "merged, not committed"))
+    counts = ((waiting, GREY, "waiting"), (merging, BLUE, "merging"), (merged, PURPLE, "wait for the commit"))
     total, x, label = waiting + merging + merged, 0, 0
     parts = []
     for count, colour, word in counts:

@@ -43,3 +43,27 @@ class PreparedWork:
     tasks: int = 0
     input_bytes: int = 0
     claimed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTasks:
+    """How many tasks of one table have not ended.
+
+    `waiting` tasks are Pending, and `merging` ones are Executing. `merged` ones are Prepared: they wait for the table's commit, or are in
+    it. `paused` ones are Pending too, but have no turn before their table is resumed.
+    """
+
+    waiting: int = 0
+    merging: int = 0
+    merged: int = 0
+    paused: int = 0
+
+    @property
+    def are_any(self) -> bool:
+        """Whether the table has an open task."""
+        return bool(self.waiting or self.merging or self.merged or self.paused)
+
+    @property
+    def are_all_merged(self) -> bool:
+        """Whether only the commit is left to do. It is False for a table without open tasks."""
+        return bool(self.merged) and not self.waiting and not self.merging and not self.paused

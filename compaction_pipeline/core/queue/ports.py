@@ -8,7 +8,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
-from compaction_pipeline.core.queue.open_work import InUse, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
@@ -175,6 +175,9 @@ class TaskStore(Protocol):
 
     def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
         """Return how much work is Prepared, for every table that has any."""
+
+    def open_tasks(self, table: TableIdentifier | None = None) -> Mapping[TableIdentifier, OpenTasks]:
+        """Return how many tasks have not ended, for every table that has any. `table` limits the answer to one table."""
 
     def in_use(self, table: TableIdentifier) -> InUse:
         """Return what the open tasks of a table hold."""

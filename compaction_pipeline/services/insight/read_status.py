@@ -57,7 +57,7 @@ class ReadStatus:
     def status(self) -> Status:
         """Catalogs, tables, the worst nodes, what runs, the queue and the newest records."""
         catalogs = tuple(self._catalogs.entries())
-        found = tables_with_nodes(catalogs, self._tables)
+        found = tables_with_nodes(catalogs, self._tables, self._tasks)
         nodes = worst_first(node for table in found for node in table.nodes)
         return Status(
             at=self._clock(),
@@ -75,4 +75,5 @@ class ReadStatus:
 
     def nodes(self) -> tuple[NodeOverview, ...]:
         """Every node of every table, worst first."""
-        return worst_first(node for table in tables_with_nodes(self._catalogs.entries(), self._tables) for node in table.nodes)
+        found = tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks)
+        return worst_first(node for table in found for node in table.nodes)

@@ -13,7 +13,15 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
-from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, node_overview, table_overview, worst_first
+from compaction_pipeline.core.insight.overview import (
+    NO_TASKS,
+    SHOWN,
+    NodeOverview,
+    TableOverview,
+    node_overview,
+    table_overview,
+    worst_first,
+)
 from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport, OwnAssets, assign_assets
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.ports import TaskStore
@@ -66,16 +74,17 @@ class ReadTables:
         """Every known table, or those of one catalog, sorted by name. Raises NotFoundError when the catalog is not registered."""
         if catalog is not None:
             self._catalogs.entry(catalog)
-        return tuple(found.overview for found in tables_with_nodes(self._catalogs.entries(), self._tables, catalog))
+        return tuple(found.overview for found in tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks, catalog))
 
     def table(self, table: TableIdentifier, *, with_files: bool = False) -> TableDetail:
         """One whole table. Its files come only when asked for, because there may be a million. Raises NotFoundError when unknown."""
         entry = self._catalogs.entry(table.catalog)
         state = self._tables.state(table)
-        nodes = worst_first(node_overview(node, state, entry.observe) for node in self._tables.nodes(table))
+        open_tasks = self._tasks.open_tasks(table).get(table, NO_TASKS)
+        nodes = worst_first(node_overview(node, state, entry.observe, open_tasks) for node in self._tables.nodes(table))
         properties, error = _properties(state, entry)
         return TableDetail(
-            overview=table_overview(state, entry, nodes),
+            overview=table_overview(state, entry, nodes, open_tasks),
             properties=properties,
             property_error=error,
             write_properties_not_honoured=_not_honoured(state),
@@ -96,10 +105,13 @@ class ReadTables:
         states = {state.table: state for state in self._tables.states()}
         assets = _own_assets(states, {name: entry.properties for name, entry in catalogs.items()}, mapped, taken)
         nodes = self._nodes_of(frozenset(assets.tables.values()))
+        open_tasks = self._tasks.open_tasks() if assets.tables else {}
         reports = []
         for levels, table in assets.tables.items():
             state, entry = states[table], catalogs.get(table.catalog) or CatalogEntry(table.catalog, {})
-            overview = table_overview(state, entry, [node_overview(node, state, entry.observe) for node in nodes.get(table, ())])
+            of_table = open_tasks.get(table, NO_TASKS)
+            of_nodes = [node_overview(node, state, entry.observe, of_table) for node in nodes.get(table, ())]
+            overview = table_overview(state, entry, of_nodes, of_table)
             reports.append(AssetReport(levels, overview, state.commits.landed))
         return assets, tuple(reports)
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
@@ -31,6 +32,11 @@ class QueueCounts:
     def open(self) -> int:
         """Tasks that have not ended."""
         return self.pending + self.paused + self.executing + self.prepared
+
+    @property
+    def open_tasks(self) -> OpenTasks:
+        """The same tasks by what they wait for."""
+        return OpenTasks(self.pending, self.executing, self.prepared, self.paused)
 
 
 def queue_counts(tasks: TaskStore) -> QueueCounts:

@@ -1,10 +1,46 @@
-"""Which nodes are shown first."""
+"""Which nodes and tables are shown first, and what they are called while their tasks are open."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.insight.overview import worst_first
-from compaction_pipeline_tests.defs.values import overview
+from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview, node_overview, table_overview, worst_first
+from compaction_pipeline.core.planning.table_planning import TablePlanning
+from compaction_pipeline.core.queue.open_work import OpenTasks
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.index import TableIndex
+from compaction_pipeline.core.tables.switch import TableSwitch
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline_tests.builders import COMPLETE
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, node_state, overview
+
+LAKE = CatalogEntry("lake", {})
+BUSY = OpenTasks(waiting=2, merging=1, merged=4)
+MERGED = OpenTasks(merged=317)
+HELD = "12 of 12 data files are in running or waiting tasks"
+
+
+def known(code: PlanReasonCode | None = None, *, paused: bool = False) -> KnownTable:
+    """A table that is completely read, and whose last plan found this."""
+    planning = TablePlanning(reason=PlanReason(code, "what the plan found") if code is not None else None)
+    return KnownTable(TableIndex(ORDERS, COMPLETE), planning, switch=TableSwitch(paused))
+
+
+def judged(code: PlanReasonCode, kind: CompactionType | None = None, text: str = HELD, number: int = 1) -> NodeState:
+    node = node_state(number, data_files=12, small_data_files=12)
+    return replace(node, verdict=NodeVerdict(node.node, kind, PlanReason(code, text), node.metrics))
+
+
+def shown(state: KnownTable, tasks: OpenTasks, *nodes: NodeState) -> tuple[TableOverview, list[NodeOverview]]:
+    """What a person is shown of the table and of these nodes."""
+    found = [node_overview(node, state, LAKE.observe, tasks) for node in nodes]
+    return table_overview(state, LAKE, found, tasks), found
 
 
 def test_order_is_by_health_then_fragmentation_then_small_files() -> None:
@@ -14,3 +50,58 @@ def test_order_is_by_health_then_fragmentation_then_small_files() -> None:
     waiting = overview(4, HealthStatus.WAITING, data_files=900, small_data_files=900)
     failing = overview(5, HealthStatus.FAILING, data_files=1, small_data_files=0)
     assert worst_first([waiting, half, few, failing, many]) == (failing, many, few, half, waiting)
+
+
+def test_tables_have_the_same_order_as_nodes() -> None:
+    nodes = [
+        overview(1, data_files=900, small_data_files=450),
+        overview(1, HealthStatus.FAILING, data_files=1, small_data_files=0),
+        overview(1, data_files=501, small_data_files=500),
+        overview(1, HealthStatus.HEALTHY, data_files=9_000, small_data_files=9_000),
+    ]
+    named = [replace(node, table=TableIdentifier("lake", ("shop",), f"t{i}")) for i, node in enumerate(nodes)]
+    tables = [TableOverview(node.table, 1, node.metrics, node.health, "why") for node in named]
+    assert [table.table for table in worst_first(tables)] == [node.table for node in worst_first(named)]
+
+
+@pytest.mark.parametrize("code", [PlanReasonCode.PLANNED, PlanReasonCode.FILES_IN_USE, PlanReasonCode.NOT_FRAGMENTED, None])
+def test_a_table_whose_tasks_are_all_merged_waits_for_the_commit(code: PlanReasonCode | None) -> None:
+    table, nodes = shown(known(code), MERGED, judged(PlanReasonCode.FILES_IN_USE), judged(PlanReasonCode.PLANNED, CompactionType.MINOR))
+    assert (table.health, table.reason) == (HealthStatus.WAITING, "317 merged tasks wait for the commit")
+    assert [node.health for node in nodes] == [HealthStatus.WAITING, HealthStatus.WAITING]
+    assert nodes[0].reason == "317 merged tasks wait for the commit of the table"
+    assert nodes[1].reason == f"{HELD}; 317 merged tasks wait for the commit of the table"
+    assert table.due == 0
+
+
+def test_a_table_that_waits_for_more_than_the_commit_says_both() -> None:
+    table, _ = shown(known(PlanReasonCode.OVER_BUDGET), OpenTasks(merged=1), judged(PlanReasonCode.OVER_BUDGET, CompactionType.MINOR))
+    assert (table.health, table.reason) == (HealthStatus.WAITING, "1 merged task waits for the commit; what the plan found")
+    assert table.due == 1
+
+
+def test_a_table_with_tasks_to_merge_is_due_and_counts_its_tasks() -> None:
+    table, _ = shown(known(PlanReasonCode.FILES_IN_USE), BUSY, judged(PlanReasonCode.FILES_IN_USE))
+    assert table.health is HealthStatus.DUE
+    assert table.reason == "2 tasks wait, 1 task is being merged, 4 merged tasks wait for the commit"
+    planned, _ = shown(known(PlanReasonCode.PLANNED), OpenTasks(waiting=1), judged(PlanReasonCode.PLANNED, CompactionType.MINOR))
+    assert planned.reason == "1 task waits; what the plan found"
+
+
+@pytest.mark.parametrize(("tasks", "health"), [(BUSY, HealthStatus.DUE), (MERGED, HealthStatus.WAITING)])
+def test_nodes_whose_files_tasks_hold_have_one_health_whatever_else_is_due(tasks: OpenTasks, health: HealthStatus) -> None:
+    nodes = [judged(PlanReasonCode.FILES_IN_USE), judged(PlanReasonCode.FILES_IN_USE, CompactionType.MINOR, number=2)]
+    assert {node.health for node in shown(known(), tasks, *nodes)[1]} == {health}
+
+
+def test_a_failing_node_and_a_pause_outrank_open_tasks() -> None:
+    failing = replace(judged(PlanReasonCode.PLANNED, CompactionType.MINOR), failing="a file is damaged")
+    assert shown(known(), MERGED, failing)[0].health is HealthStatus.FAILING
+    table, (node,) = shown(known(paused=True), BUSY, judged(PlanReasonCode.FILES_IN_USE))
+    assert (table.reason, node.health, node.reason) == ("paused", HealthStatus.WAITING, f"{HELD}; paused")
+
+
+def test_a_node_that_was_committed_after_the_last_look_does_not_wait_for_another_commit() -> None:
+    node = replace(judged(PlanReasonCode.PLANNED, CompactionType.MINOR), last_done={CompactionType.MINOR: NOW + timedelta(days=400)})
+    reason = shown(known(), MERGED, node)[1][0].reason
+    assert reason.startswith("its files changed since it was judged")

@@ -8,8 +8,8 @@ from datetime import timedelta
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import SHOWN
-from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline_tests.defs.values import NOW, ORDERS, record
+from compaction_pipeline.core.queue.task import CompactionType, MergeResult, TaskStatus
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, record, task
 from compaction_pipeline_tests.services.insight.desk import WATCHED, Desk, due
 
 
@@ -49,3 +49,17 @@ def test_unsettled_records_are_shown(desk: Desk) -> None:
     desk.stores.records.save(replace(record("r1", status=RecordStatus.UNKNOWN), ended_at=None))
     desk.stores.records.save(record("r2"))
     assert [item.record_id for item in desk.status.status().unsettled] == ["r1"]
+
+
+def test_a_table_says_the_same_of_its_open_tasks_wherever_it_is_shown(desk: Desk) -> None:
+    desk.table(ORDERS, due(1))
+    desk.stores.tasks.insert([task("t1", status=TaskStatus.INIT)], [], NOW)
+    assert desk.status.status().tables[0].reason == "1 task waits"
+    polled = desk.stores.tasks.poll(None, "me", NOW, timedelta(minutes=1))
+    assert polled is not None
+    assert polled.current_attempt_id is not None
+    assert desk.tables.tables()[0].reason == "1 task is being merged"
+    desk.stores.tasks.complete(MergeResult(polled.task_id, polled.current_attempt_id), NOW)
+    shown = [desk.status.status().tables[0], desk.tables.tables()[0], desk.tables.table(ORDERS).overview]
+    assert {(table.health, table.reason) for table in shown} == {(HealthStatus.WAITING, "1 merged task waits for the commit")}
+    assert desk.status.nodes()[0].health is HealthStatus.WAITING
