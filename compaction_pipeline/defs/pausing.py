@@ -20,7 +20,7 @@ class PauseConfig(dg.Config):
 
     tables: list[str] = Field(
         default_factory=list,
-        description="Names of tables, written as catalog.namespace.table, for example lake.shop.orders. Without a name, it is every table.",
+        description="Names of tables, written as catalog.namespace.table, e.g. lake.shop.orders. Without a name, every table is meant.",
     )
 
 

@@ -63,7 +63,8 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "Run the command again a little later.",
     ),
     PlanReasonCode.OVER_BUDGET: (
-        "The table's tasks that are planned and not yet merged use up its quota, or read as many bytes as such tasks of one table may.",
+        "The table already has as many planned and unmerged tasks as its quota allows, or these tasks read as many bytes as the program "
+        "allows for one table.",
         "Wait until some are merged. When the reason names the quota, you can also raise `self-optimizing.quota` or "
         "`COMPACTION_QUEUE_SLOTS`.",
     ),

@@ -38,7 +38,7 @@ def keeps_old_spec(history: NodeHistory, properties: TableProperties, now: datet
     if last is None or now - last >= properties.respec_quiet_interval:
         return None
     return (
-        f"the rows stay in their old partition spec, as a delete file of an old spec was committed, or the spec changed, "
-        f"{duration_text(now - last)} ago; rows move after {duration_text(properties.respec_quiet_interval)} without either "
+        f"the rows stay in their old partition spec: {duration_text(now - last)} ago the spec changed, or a delete file of an old spec was "
+        f"committed; rows move when neither has happened for {duration_text(properties.respec_quiet_interval)} "
         "('compaction.respec.quiet-interval')"
     )

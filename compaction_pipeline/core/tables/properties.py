@@ -292,7 +292,8 @@ PROPERTIES: tuple[Property, ...] = (
         "≥ 0 and < 2^63 ms",
         _not_negative,
         "86400000",
-        "a FULL moves rows to the current partition spec only when no delete of an older spec was committed for this many ms",
+        "a FULL moves rows to the current partition spec only when the spec has not changed, and no delete of an older spec was committed, "
+        "for this many ms",
     ),
     Property(
         "self-optimizing.quota",

@@ -235,7 +235,8 @@ def test_a_full_moves_rows_to_the_current_spec_only_after_a_quiet_interval_and_s
     noisy = NodeHistory(last_old_spec_delete_at=NOW - timedelta(hours=2))
     held = planned(table_files(data("old", 900), data("b", 50), default_spec=1), forced(FULL), history=noisy)
     assert only(held).output_spec_id == 0
-    assert "was committed, or the spec changed, 2 h ago; rows move after 1 d without either" in held.verdicts[0].reason.text
+    assert "2 h ago the spec changed, or a delete file of an old spec was committed" in held.verdicts[0].reason.text
+    assert "rows move when neither has happened for 1 d" in held.verdicts[0].reason.text
     assert planned(table_files(*small(12), default_spec=1)).tasks[0].output_spec_id == 0
 
 

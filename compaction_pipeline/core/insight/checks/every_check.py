@@ -71,17 +71,19 @@ CHECKS: tuple[Check, ...] = (
         About.FILES,
         Severity.WARN,
         lambda facts: small_files_left(facts.compacted_nodes, facts.now),
-        "Each node that has enough small files for a MINOR is planned, or there was no time to plan it yet: within twice "
-        "'self-optimizing.min-plan-interval' and two minutes, or while tasks of its table use up the quota. When this is red, see that "
-        "`snapshot_sensor` and `fragmentation_sensor` are on, or launch the listed nodes.",
+        "Each node that has enough small files for a MINOR is planned in time. The check waits while tasks of the node are open, and while "
+        "other tasks use up the table's quota. It also waits for some minutes after the node got these files, was merged or was first "
+        "seen: twice 'self-optimizing.min-plan-interval', plus two minutes. When this is red, see that `snapshot_sensor` and "
+        "`fragmentation_sensor` are on, or launch the listed nodes.",
     ),
     Check(
         "due_work_on_time",
         About.FILES,
         Severity.ERROR,
         lambda facts: due_work_on_time(facts.compacted_nodes, facts.now),
-        "No node waits longer for work that is due than 'self-optimizing.minor.trigger.interval' of its table, and never less than twice "
-        "its intervals of plans and commits, or 10 minutes. When this is red, readers open too many files: see that the sensors are on "
+        "No node waits for due work longer than its table allows. The limit is the largest of these: "
+        "'self-optimizing.minor.trigger.interval'; twice the sum of 'self-optimizing.min-plan-interval' and "
+        "'self-optimizing.commit.interval'; 10 minutes. When this is red, readers open too many files: see that the sensors are on "
         "and that runs of `compact_job` end well, give them more Spark slots, or launch the listed nodes.",
     ),
     Check(
