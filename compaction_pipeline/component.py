@@ -12,7 +12,7 @@ from pydantic import Field
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
-from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, catalog_name
+from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier, catalog_name
 from compaction_pipeline.defs.choices import Choices, choose
 from compaction_pipeline.settings import Settings
 
@@ -25,14 +25,18 @@ def _setting(name: str) -> Any:
     return Field(default=None, description=f"{described} Without it, the variable COMPACTION_{name.upper()} counts.")
 
 
-class DeclaredCatalog(dg.Resolvable, dg.Model):
+class Catalog(dg.Resolvable, dg.Model):
     """A catalog that PyIceberg can open."""
 
     name: str = Field(description="The name that the catalog gets here. It becomes the first level of catalog.namespace.table.")
     properties: dict[str, str] = Field(
         description='Properties of PyIceberg\'s catalogs, all of them texts. Take secrets from the environment: "{{ env.LAKE_TOKEN }}".'
     )
-    observe: bool = Field(default=False, description="true: the tables are measured and planned, and none of them is changed.")
+    observe: bool | None = Field(
+        default=None,
+        description="true: the tables are measured and planned, and none of them is changed. false: they are compacted. Without it, a new "
+        "catalog is compacted, and one that is registered already stays as it is.",
+    )
 
 
 _EXAMPLE = """\
@@ -82,10 +86,10 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
     sensor_interval_seconds: int | None = _setting("sensor_interval_seconds")
     keeper_interval_seconds: int | None = _setting("keeper_interval_seconds")
     catalog_interval_seconds: int | None = _setting("catalog_interval_seconds")
-    catalogs: list[DeclaredCatalog] = Field(
+    catalogs: list[Catalog] = Field(
         default_factory=list,
-        description="Catalogs to register. The first tick registers them. A catalog that you take away from here stays registered until "
-        "`compaction-pipeline catalog remove`.",
+        description="Catalogs to register. The first tick registers them, and a registered catalog gets the properties that stand here. A "
+        "catalog that you take away from here stays registered until `compaction-pipeline catalog remove`.",
     )
 
     asset_keys: dict[str, str] = Field(
@@ -107,7 +111,7 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         settings: dict[str, object] = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
         if self.asset_owners is not None:
             settings["asset_owners"] = ",".join(self.asset_owners)
-        catalogs = tuple(CatalogEntry(catalog_name(each.name), each.properties, each.observe) for each in self.catalogs)
+        catalogs = tuple(DeclaredCatalog(catalog_name(each.name), each.properties, each.observe) for each in self.catalogs)
         return Choices(settings, catalogs, {TableIdentifier.parse(table): _levels(table, key) for table, key in self.asset_keys.items()})
 
 

@@ -55,6 +55,7 @@ class FakeState:
     mirrored: set[str] = field(default_factory=set)
     leases: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     all_paused: bool = False
+    kept_pauses: set[TableIdentifier] = field(default_factory=set)
     numbers: count[int] = field(default_factory=lambda: count(1))
     lock: RLock = field(default_factory=RLock)
 
@@ -66,6 +67,10 @@ class FakeState:
     def key(self, table: TableIdentifier, node: TableNode) -> str:
         """The key of a node, or an empty text, which is the key of no node."""
         return self.keys.get((table, node), "")
+
+    def keep_pause(self, table: TableIdentifier) -> None:
+        if table in self.tables and self.tables[table].paused:
+            self.kept_pauses.add(table)
 
     def forget(self, table: TableIdentifier) -> None:
         self.tables.pop(table, None)
@@ -132,6 +137,7 @@ class FakeCatalogStore:
             *(node.table for node in state.nodes.values()),
         }
         for table in [table for table in tables if table.catalog == name]:
+            state.keep_pause(table)
             state.forget(table)
         state.records = {key: record for key, record in state.records.items() if record.table.catalog != name}
         del state.catalogs[name]
@@ -152,6 +158,10 @@ class FakeTableReader:
     def states(self, catalog: str | None = None) -> Sequence[KnownTable]:
         known = sorted(self._state.tables.values(), key=lambda known: known.table)
         return tuple(one for one in known if catalog in (None, one.table.catalog))
+
+    def with_uuid(self, catalog: str, table_uuid: str) -> Sequence[KnownTable]:
+        states = self.states(catalog)
+        return tuple(one for one in states if one.index.loaded is not None and one.index.loaded.table_uuid == table_uuid)
 
     def seen(self) -> Mapping[TableIdentifier, str | None]:
         return {known.table: known.metadata_location for known in self.states()}
@@ -175,8 +185,10 @@ class FakeIndexStore:
         self._state = state or FakeState()
 
     def add(self, table: TableIdentifier) -> None:
-        new = KnownTable(TableIndex(table), switch=TableSwitch(self._state.all_paused), index_version=uuid4().hex)
+        paused = self._state.all_paused or table in self._state.kept_pauses
+        new = KnownTable(TableIndex(table), switch=TableSwitch(paused), index_version=uuid4().hex)
         self._state.tables.setdefault(table, new)
+        self._state.kept_pauses.discard(table)
 
     def save(self, index: TableIndex, version: str) -> str | None:
         with self._state.lock:
@@ -198,6 +210,7 @@ class FakeIndexStore:
             return new
 
     def forget(self, table: TableIdentifier) -> None:
+        self._state.keep_pause(table)
         self._state.forget(table)
 
     def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:
@@ -277,6 +290,11 @@ class FakeSwitchStore:
     def pause(self, table: TableIdentifier | None, paused: bool) -> int:
         if table is None:
             self._state.all_paused = paused
+            if not paused:
+                self._state.kept_pauses.clear()
+        elif not paused and table not in self._state.tables and table in self._state.kept_pauses:
+            self._state.kept_pauses.remove(table)
+            return 1
         tables = list(self._state.tables.values()) if table is None else [self._state.table(table)]
         changed = [known for known in tables if known.paused is not paused]
         for known in changed:

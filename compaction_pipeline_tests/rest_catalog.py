@@ -29,6 +29,8 @@ class RestServer:
     def __init__(self, backend: Catalog) -> None:
         self.backend = backend
         self.commits: list[Fault | None] = []
+        self.loads: list[Fault] = []
+        """Faults for the next requests that load a table, one for each."""
         self.everything: Fault | None = None
         self.requests: list[str] = []
         self.logins: list[str | None] = []
@@ -169,6 +171,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._load(call, (parts[2], parts[4]))
 
     def _load(self, call: Call, identifier: tuple[str, str]) -> None:
+        if self.rest.loads:
+            self.rest.loads.pop(0)(call)
+            return
         try:
             table = self.rest.backend.load_table(identifier)
         except NoSuchTableError:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Choices:
     """
 
     settings: Mapping[str, object] = field(default_factory=dict)
-    catalogs: tuple[CatalogEntry, ...] = ()
+    catalogs: tuple[DeclaredCatalog, ...] = ()
     asset_keys: Mapping[TableIdentifier, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -113,5 +113,6 @@ def _yaml(config: _Config) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A name inside the text of a Markdown link."""
-    return "".join(f"\\{character}" if character in r"\`*_[]<>" else character for character in text)
+    """A name inside the text of a Markdown link. A line end in a name would end the link and its line, so it is written as `\\n`."""
+    one_line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+    return "".join(f"\\{character}" if character in r"\`*_[]<>" else character for character in one_line)

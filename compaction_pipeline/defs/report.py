@@ -15,7 +15,7 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.checks.every_check import CheckResult
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
@@ -165,11 +165,10 @@ class RunReport(CompactionListener):
                 self._fail(key, rejected.get(node) or outcome.waiting or "merged but not committed")
             else:
                 reason = verdicts.get(node, outcome.plan.reason)
-                # The plan's own reason would call the files missing, but another process holds them. So the event names that process.
-                # As on the command line, this is not a failure.
-                text = outcome.held if outcome.held is not None and not (outcome.tasks and reason.code in _GREEN) else reason.text
-                if outcome.held is not None or reason.code in _GREEN:
-                    metadata = nothing_merged(str(node), str(outcome.table), text)
+                held = outcome.held if _may_be_held(outcome, node, reason) else None
+                if held is not None or reason.code in _GREEN:
+                    # As on the command line, it is no failure that another process merges the node. The event names that process.
+                    metadata = nothing_merged(str(node), str(outcome.table), held or reason.text)
                     self._context.log_event(dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata=metadata))
                 else:
                     self._fail(key, reason.text)
@@ -259,6 +258,15 @@ class RunReport(CompactionListener):
                 new = new[: max(0, most - len(instance.get_dynamic_partitions(name)))]
             if new:
                 instance.add_dynamic_partitions(name, new)
+
+
+def _may_be_held(outcome: Compacted, node: TableNode, reason: PlanReason) -> bool:
+    """Whether another process may be why nothing was planned on a node. A node with another reason of its own is not held.
+
+    The plan's own reason does not count files that other processes hold, and may call them missing.
+    """
+    own = node in {verdict.node for verdict in outcome.plan.verdicts}
+    return not own or reason.code is PlanReasonCode.FILES_IN_USE or (reason.code in _GREEN and not outcome.tasks)
 
 
 def _change(record: CompactionRecord) -> str:

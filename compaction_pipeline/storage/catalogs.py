@@ -11,6 +11,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, reading, writing
 from compaction_pipeline.storage.removal import identifiers_of, remove_records, remove_table
+from compaction_pipeline.storage.switches import keep_pause
 
 
 class SqlCatalogStore:
@@ -36,6 +37,7 @@ class SqlCatalogStore:
         self.entry(name)
         with writing(self._engine) as connection:
             for identifier in identifiers_of(connection, name):
+                keep_pause(connection, identifier)
                 remove_table(connection, identifier)
                 remove_records(connection, identifier)
             connection.execute(delete(schema.catalog).where(schema.catalog.c.name == name))

@@ -18,7 +18,7 @@ from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.node_keys import give_keys
 from compaction_pipeline.storage.node_rows import last_done_text
 from compaction_pipeline.storage.removal import remove_table
-from compaction_pipeline.storage.switches import lock_new_tables, new_table_is_paused
+from compaction_pipeline.storage.switches import end_kept_pauses, keep_pause, lock_new_tables, new_table_is_paused
 from compaction_pipeline.storage.table_rows import index_columns, unknown
 
 
@@ -31,8 +31,9 @@ class SqlIndexStore:
     def add(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
             lock_new_tables(connection)
-            row = {**_new_row(table), "paused": new_table_is_paused()}
+            row = {**_new_row(table), "paused": new_table_is_paused(str(table))}
             connection.execute(upsert(connection, schema.table_state).values(row).on_conflict_do_nothing(index_elements=["identifier"]))
+            end_kept_pauses(connection, str(table))
 
     def save(self, index: TableIndex, version: str) -> str | None:
         columns = schema.table_state.c
@@ -60,6 +61,7 @@ class SqlIndexStore:
 
     def forget(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
+            keep_pause(connection, str(table))
             remove_table(connection, str(table))
 
     def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:

@@ -76,6 +76,9 @@ table_state = Table(
 # Switches of the whole program. A switch that has no row is off.
 switch = Table("compaction_switch", metadata, Column("name", String(32), primary_key=True))
 
+# Tables that were paused when they were forgotten. A table that is found again under its name is paused again.
+forgotten_pause = Table("compaction_forgotten_pause", metadata, Column("identifier", String, primary_key=True))
+
 node = Table(
     "compaction_node",
     metadata,

@@ -1,10 +1,14 @@
-"""The SwitchStore: which tables are paused. Each open task has a copy of its table's switch, which polls read."""
+"""The SwitchStore: which tables are paused. Each open task has a copy of its table's switch, which polls read.
+
+A pause belongs to the name of a table, and only a person ends it. So the pause of a table that is forgotten is kept until the table is
+found again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Engine, delete, exists, select, true, update
+from sqlalchemy import Connection, Engine, delete, exists, or_, select, true, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from compaction_pipeline.core.queue.transitions import OPEN
@@ -22,9 +26,28 @@ def lock_new_tables(connection: Connection) -> None:
     lock(connection, "switch of new tables")
 
 
-def new_table_is_paused() -> ColumnElement[bool]:
+def new_table_is_paused(identifier: str) -> ColumnElement[bool]:
     """The value of `paused` in the row of a table that is added now. The caller must hold `lock_new_tables`."""
-    return exists(select(schema.switch.c.name).where(schema.switch.c.name == _ALL_PAUSED))
+    forgotten = schema.forgotten_pause.c.identifier
+    return or_(
+        exists(select(schema.switch.c.name).where(schema.switch.c.name == _ALL_PAUSED)),
+        exists(select(forgotten).where(forgotten == identifier)),
+    )
+
+
+def keep_pause(connection: Connection, identifier: str) -> None:
+    """Keep the pause of a table that is forgotten in this transaction, if it is paused. Call this before the table is removed."""
+    columns = schema.table_state.c
+    # The row is locked, so that nobody pauses or resumes the table before it is gone.
+    if connection.execute(select(columns.paused).where(columns.identifier == identifier).with_for_update()).scalar():
+        kept = upsert(connection, schema.forgotten_pause).values(identifier=identifier)
+        connection.execute(kept.on_conflict_do_nothing(index_elements=["identifier"]))
+
+
+def end_kept_pauses(connection: Connection, identifier: str | None) -> int:
+    """End the kept pause of a table, or with None all of them. Return how many they were."""
+    kept = delete(schema.forgotten_pause)
+    return connection.execute(kept if identifier is None else kept.where(schema.forgotten_pause.c.identifier == identifier)).rowcount
 
 
 def paused_among(connection: Connection, identifiers: Sequence[str]) -> frozenset[str]:
@@ -51,6 +74,8 @@ class SqlSwitchStore:
             if table is None:
                 _switch_new_tables(connection, paused)
             elif connection.execute(select(columns.identifier).where(rows)).first() is None:
+                if not paused and end_kept_pauses(connection, str(table)):
+                    return 1
                 raise unknown(table)
             # Tables are locked in the order of their names and tasks in the order of their ids, as everywhere.
             found = connection.execute(
@@ -77,3 +102,4 @@ def _switch_new_tables(connection: Connection, paused: bool) -> None:
         connection.execute(upsert(connection, schema.switch).values(name=_ALL_PAUSED).on_conflict_do_nothing(index_elements=["name"]))
     else:
         connection.execute(delete(schema.switch).where(schema.switch.c.name == _ALL_PAUSED))
+        end_kept_pauses(connection, None)

@@ -34,6 +34,12 @@ class SqlTableReader:
         with reading(self._engine) as connection:
             return tuple(sorted(map(known_table, connection.execute(query)), key=lambda known: known.table))
 
+    def with_uuid(self, catalog: str, table_uuid: str) -> Sequence[KnownTable]:
+        columns = schema.table_state.c
+        query = select(schema.table_state).where(columns.catalog == catalog, columns.table_uuid == table_uuid)
+        with reading(self._engine) as connection:
+            return tuple(sorted(map(known_table, connection.execute(query)), key=lambda known: known.table))
+
     def seen(self) -> Mapping[TableIdentifier, str | None]:
         columns = schema.table_state.c
         # This computes `KnownTable.metadata_location` in SQL, so that the layouts of a thousand tables need not be read.

@@ -19,7 +19,7 @@ from compaction_pipeline.core.tables.index import Empty, Failed, IndexState, Rea
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.switch import TableSwitch
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import COMPLETE, LOADED, NOW, TABLE, data, indexed, node
@@ -152,6 +152,34 @@ def test_while_all_tables_are_paused_a_new_one_is_paused_too(stores: Stores) -> 
     stores.switches.pause(None, False)
     stores.index.add(OTHER)
     assert not stores.tables.state(OTHER).paused
+
+
+def test_a_pause_outlives_a_table_that_is_forgotten_and_found_again(stores: Stores) -> None:
+    stores.catalogs.add(CatalogEntry("lake", {}))
+    stores.index.add(TABLE)
+    stores.index.add(OTHER)
+    stores.switches.pause(TABLE, True)
+    for forget in (lambda: stores.index.forget(TABLE), lambda: stores.catalogs.remove("lake")):
+        forget()
+        stores.index.add(TABLE)
+        assert stores.tables.state(TABLE).paused
+    assert stores.switches.pause(TABLE, False) == 1
+    stores.index.forget(TABLE)
+    stores.index.add(TABLE)
+    assert not stores.tables.state(TABLE).paused
+
+
+def test_a_forgotten_table_can_be_resumed(stores: Stores) -> None:
+    for table in (TABLE, None):
+        stores.index.add(TABLE)
+        stores.switches.pause(TABLE, True)
+        stores.index.forget(TABLE)
+        assert stores.switches.pause(table, False) == (table is not None)
+        stores.index.add(TABLE)
+        assert not stores.tables.state(TABLE).paused
+        stores.index.forget(TABLE)
+        with pytest.raises(NotFoundError):
+            stores.switches.pause(TABLE, False)
 
 
 def test_pausing_one_table_does_not_pause_new_ones(stores: Stores) -> None:

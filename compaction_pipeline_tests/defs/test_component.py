@@ -13,7 +13,7 @@ import pytest
 import compaction_pipeline
 from compaction_pipeline.component import CompactionPipeline
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.tables.table import DeclaredCatalog
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import choices
 from compaction_pipeline.defs.choices import Choices
@@ -104,7 +104,7 @@ def _names(made: dg.Definitions) -> set[str]:
 
 def test_the_first_tick_registers_the_declared_catalogs(lake: Lake, tick: Tick, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COMPACTION_HOME", str(tmp_path))
-    entries = (CatalogEntry("lake", lake.properties), CatalogEntry("down", {"type": "sql", "uri": "sqlite:////nowhere/at/all.db"}))
+    entries = (DeclaredCatalog("lake", lake.properties), DeclaredCatalog("down", {"type": "sql", "uri": "sqlite:////nowhere/at/all.db"}))
     monkeypatch.setattr("compaction_pipeline.defs.resources.chosen", lambda: Choices(catalogs=entries))
     assert "1 new table, 0 dropped tables; 1 catalog could not be listed, e.g. down: " in reason(tick("catalog_sensor"))
 

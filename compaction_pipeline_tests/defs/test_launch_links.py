@@ -54,6 +54,11 @@ def test_any_name_survives_the_address_and_the_yaml(name: str) -> None:
     assert config_of(compact_table_link(HERE, table(name))) == {"tables": [f"lake.shop.{name}"]}
 
 
+def test_a_line_end_in_a_name_ends_neither_the_link_nor_its_line() -> None:
+    (line,) = links([], [table("a\nb\t[c]")])
+    assert line.startswith(r"- [Compact what is due in lake.shop.a\\nb\\t\[c\]](/locations/")
+
+
 def test_a_named_repository_is_part_of_the_address() -> None:
     assert Place("data platform", "ours").path == "/locations/ours%40data%20platform"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
 from compaction_pipeline.defs.launch_links import Place, links_in_markdown
 from compaction_pipeline.services.planning.plan_tables import Planned
 from compaction_pipeline_tests.services.house import House
@@ -42,13 +41,13 @@ def test_a_catalog_that_is_observed_from_now_on_gets_no_commit_of_older_work(hou
     services.compact_table.refresh(table.identifier)
     assert services.plan_tables.plan(table.identifier).tasks
     entry = services.stores.catalogs.entry("lake")
-    services.explore_catalogs.declare([replace(entry, observe=True)])
+    services.explore_catalogs.declare([DeclaredCatalog("lake", entry.properties, observe=True)])
     services.tick_tables.compact_nodes({}, until=lambda: False, linger=timedelta(0))
     house.pass_time(3600)
     assert list(services.tick_tables.commit_due()) == []
     assert services.commit_tables.commit(table.identifier).reason == ("catalog lake is only observed, so nothing is committed to lake.db.t")
     assert services.read_records.newest() == ()
-    services.explore_catalogs.declare([replace(entry, observe=False)])
+    services.explore_catalogs.declare([DeclaredCatalog("lake", entry.properties, observe=False)])
     assert len(list(services.tick_tables.commit_due())) == 1
 
 

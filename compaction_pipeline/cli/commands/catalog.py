@@ -78,7 +78,9 @@ def list_(context: typer.Context) -> None:
 
 @catalogs.command(epilog=GLOBAL_HELP)
 def remove(context: typer.Context, name: str = typer.Argument(help="The catalog to forget.")) -> None:
-    """Forget a catalog and everything that is known of its tables. The tables themselves stay as they are.
+    """Forget a catalog and what is known of its tables. The tables themselves stay as they are.
+
+    Pauses are kept: a table that was paused is paused again when the catalog is added again.
 
     Examples:
 

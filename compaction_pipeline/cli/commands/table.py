@@ -104,7 +104,8 @@ def pause(context: typer.Context, table: str | None = typer.Argument(None, help=
 
     Tasks that run now are finished, and what is merged is committed. Waiting tasks have their turn after `resume`.
 
-    When all tables are paused, tables that appear later are paused too, until `resume` without a table.
+    When all tables are paused, tables that appear later are paused too, until `resume` without a table. A pause belongs to the name of a
+    table: only `resume` ends it, also when the table is dropped and made again.
 
     Examples:
 

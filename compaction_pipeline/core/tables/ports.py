@@ -24,7 +24,7 @@ class TableScan(Protocol):
         """Return the path of each table's newest metadata. The result is empty when the catalog cannot list these in one answer."""
 
     def head(self, table: TableIdentifier) -> TableHead:
-        """Load the table's newest metadata. Raises NotFoundError when the table was dropped."""
+        """Load the table's newest metadata. Raises NotFoundError when the table was dropped: the catalog does not list it either."""
 
     def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
         """Return the manifests of a snapshot. The snapshot must be in the metadata that `head` loaded last."""
@@ -56,7 +56,7 @@ class IndexStore(Protocol):
     """Writes what is known of tables and their files. `TableReader` (core/insight/ports.py) reads it."""
 
     def add(self, table: TableIdentifier) -> None:
-        """Add a table as unread; it is paused if all tables were (`SwitchStore`). A table that is known already does not change."""
+        """Add a table as unread. It is paused when `SwitchStore` says so. A table that is known already does not change."""
 
     def save(self, index: TableIndex, version: str) -> str | None:
         """Replace the whole index value of a table, if it still has this version. Return its new version.
@@ -105,7 +105,9 @@ class SwitchStore(Protocol):
 
         The waiting tasks of a paused table have no turn before the table is resumed (`TaskStore.poll`).
 
-        When all tables were paused, a table that is added later is paused too, until all are resumed.
+        When all tables were paused, a table that is added later is paused too, until all are resumed. A table that was paused when it was
+        forgotten is paused again when it is found again, unless it was resumed meanwhile. This also holds for the tables of a catalog that
+        was removed.
         """
 
 

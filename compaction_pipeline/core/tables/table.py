@@ -138,6 +138,15 @@ class ManifestRef:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredCatalog:
+    """What the code of a deployment says about a catalog. `observe` is None when it says nothing about that."""
+
+    name: str
+    properties: Mapping[str, str]
+    observe: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogEntry:
     """A registered catalog. With `observe`, its tables are measured and planned but never compacted."""
 

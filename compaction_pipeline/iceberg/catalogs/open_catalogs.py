@@ -23,7 +23,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
-from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
@@ -68,11 +68,17 @@ class Catalogs:
         return opened[1]
 
     def load(self, table: TableIdentifier) -> Table:
-        """The table with its newest metadata."""
+        """The table with its newest metadata. Raises NotFoundError only when the catalog does not list the table either."""
         catalog = self.catalog(table.catalog)
         try:
             return _loaded(catalog, table)
         except NotFoundError as error:
+            # A proxy or a catalog that starts may answer "not found" for a moment. What is known of the table must not go for that.
+            if _is_listed(catalog, table):
+                raise StorageUnavailable(
+                    f"table {table}: its catalog lists it, or its namespace, and answers that it does not exist; "
+                    "try again later, and restore its metadata file if that is missing"
+                ) from error
             if len(table.namespace) == 1:
                 raise
             dotted = TableIdentifier(table.catalog, table.namespace[:1], ".".join((*table.namespace[1:], table.name)))
@@ -130,6 +136,15 @@ class Catalogs:
 def _loaded(catalog: Catalog, table: TableIdentifier) -> Table:
     with translated(f"table {table}"):
         return catalog.load_table(iceberg_identifier(table))
+
+
+def _is_listed(catalog: Catalog, table: TableIdentifier) -> bool:
+    """Whether the catalog lists the table, or lists its namespace and does not list the tables of that."""
+    with translated(f"catalog {table.catalog!r}"):
+        try:
+            return iceberg_identifier(table) in map(tuple, catalog.list_tables(table.namespace))
+        except NoSuchNamespaceError:
+            return table.namespace in _namespaces(table.catalog, catalog)
 
 
 def iceberg_identifier(table: TableIdentifier) -> Identifier:

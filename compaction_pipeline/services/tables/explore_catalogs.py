@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
-from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableIdentifier
 
 log = logging.getLogger(__name__)
 
@@ -43,23 +43,27 @@ class ExploreCatalogs:
         self._store_listing(entry.name, found)
         return found
 
-    def declare(self, entries: Iterable[CatalogEntry]) -> None:
-        """Register the catalogs that a deployment declares in its code. A registered one gets the declared properties.
+    def declare(self, catalogs: Iterable[DeclaredCatalog]) -> None:
+        """Register the catalogs that a deployment declares in its code.
 
-        This asks no catalog, so it works while one is down; `explore` lists the tables. A catalog that is not declared stays as it is.
+        A registered one gets the declared properties. Whether it is only observed changes only when the declaration says so. This asks no
+        catalog, so it works while one is down; `explore` lists the tables. A catalog that is not declared stays as it is.
         """
-        declared = tuple(entries)
+        declared = tuple(catalogs)
         registered = {entry.name: entry for entry in self._catalogs.entries()} if declared else {}
-        for entry in declared:
-            if entry.name not in registered:
+        for one in declared:
+            if one.name not in registered:
                 try:
-                    self._catalogs.add(entry)
+                    self._catalogs.add(CatalogEntry(one.name, one.properties, bool(one.observe)))
+                    continue
                 except ConfigError:
                     # Another process has registered the catalog since we looked.
-                    self._catalogs.replace(entry)
-            elif registered[entry.name] != entry:
-                log.info("catalog=%s gets the declared properties", entry.name)
-                self._catalogs.replace(entry)
+                    registered[one.name] = self._catalogs.entry(one.name)
+            known = registered[one.name]
+            wanted = CatalogEntry(one.name, one.properties, known.observe if one.observe is None else one.observe)
+            if wanted != known:
+                log.info("catalog=%s becomes as it is declared", one.name)
+                self._catalogs.replace(wanted)
 
     def explore(self, catalog: str | None = None) -> Exploration:
         """List one catalog, or all. When all are listed, a catalog that cannot be listed is reported, and the others are still listed."""

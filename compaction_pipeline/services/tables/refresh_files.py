@@ -162,6 +162,7 @@ class RefreshFiles:
         # index is outdated and read again.
         known = self._known(table)
         head = self._scan.head(table)
+        self._refuse_second_name(known, head)
         known = self._anew_if_recreated(known, head)
         if measures_differ(known.layout, head.layout):
             # Touch the nodes before the new layout is stored. When the process is killed in between, the nodes are measured again.
@@ -184,6 +185,34 @@ class RefreshFiles:
         except NotFoundError:
             self._index.add(table)
             return self._reader.state(table)
+
+    def _refuse_second_name(self, known: KnownTable, head: TableHead) -> None:
+        """Raise TableRefused at the first look at a table that is known under another name of its catalog already.
+
+        Catalogs that do not distinguish capitals load one table under many names, and some can register one under two names. Two indexes
+        of one table would be planned twice, and a pause of one name would not hold for the other. When the table was renamed, what is
+        known under its old name is forgotten.
+        """
+        loaded, uuid, location = known.index.loaded, head.table_uuid, head.layout.location
+        if loaded is not None and loaded.table_uuid == uuid:
+            return
+        for other in self._reader.with_uuid(head.table.catalog, uuid):
+            if other.table == head.table or other.layout is None or other.layout.location != location:
+                continue
+            if self._has_uuid(other.table, uuid):
+                raise TableRefused(
+                    f"{head.table} is the table {other.table} under another name: both have the uuid {uuid} and the location {location}; "
+                    f"use the name {other.table}"
+                )
+            log.info("table=%s has the name %s now: the old name is forgotten", other.table, head.table)
+            self._index.forget(other.table)
+
+    def _has_uuid(self, table: TableIdentifier, uuid: str) -> bool:
+        """Return whether the catalog has a table with this uuid under this name now."""
+        try:
+            return self._scan.head(table).table_uuid == uuid
+        except NotFoundError:
+            return False
 
     def _anew_if_recreated(self, known: KnownTable, head: TableHead) -> KnownTable:
         loaded = known.index.loaded

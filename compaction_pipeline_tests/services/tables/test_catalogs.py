@@ -10,7 +10,7 @@ import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.ports import TableScan
-from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableHead, TableIdentifier
 from compaction_pipeline.services.tables.check_catalog import CheckCatalog
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
@@ -104,7 +104,7 @@ def test_declared_catalogs_are_registered_and_changed_without_asking_them(stores
     explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, None))
     declared = [CatalogEntry("attic", {"uri": "a"}, observe=True), CatalogEntry("lake", {"token": "new"})]
     for _ in range(2):
-        explore.declare(declared)
+        explore.declare([DeclaredCatalog("attic", {"uri": "a"}, observe=True), DeclaredCatalog("lake", {"token": "new"})])
         assert list(stores.catalogs.entries()) == declared
         assert [state.table for state in stores.tables.states()] == [DEVICES, ORDERS]
     explore.declare([])
@@ -112,11 +112,29 @@ def test_declared_catalogs_are_registered_and_changed_without_asking_them(stores
 
 
 def test_a_catalog_that_two_processes_declare_at_once_is_registered_once(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = CatalogEntry("attic", {"token": "declared"})
+    entry = CatalogEntry("attic", {"token": "declared"}, observe=True)
     explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, None))
     listed = stores.catalogs.entries()
-    stores.catalogs.add(CatalogEntry("attic", {"token": "older"}))
+    stores.catalogs.add(CatalogEntry("attic", {"token": "older"}, observe=True))
     with monkeypatch.context() as patch:
         patch.setattr(stores.catalogs, "entries", lambda: listed)
-        explore.declare([entry])
+        explore.declare([DeclaredCatalog("attic", {"token": "declared"})])
     assert stores.catalogs.entry("attic") == entry
+
+
+def test_a_declaration_that_does_not_mention_observing_undoes_nothing_that_a_person_did(stores: Stores) -> None:
+    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, None))
+    silent = DeclaredCatalog("lake", {"token": "new"})
+    PauseTables(stores.switches).pause(ORDERS)
+    # A person removes the catalog, and adds it again to observe it only.
+    RemoveCatalog(stores.catalogs).remove("lake")
+    stores.catalogs.add(CatalogEntry("lake", {"token": "old"}, observe=True))
+    explore.declare([silent])
+    assert stores.catalogs.entry("lake") == CatalogEntry("lake", {"token": "new"}, observe=True)
+    explore.declare([DeclaredCatalog("lake", {"token": "new"}, observe=False)])
+    assert stores.catalogs.entry("lake").observe is False
+    RemoveCatalog(stores.catalogs).remove("lake")
+    explore.declare([silent])
+    stores.index.add(ORDERS)
+    stores.index.add(DEVICES)
+    assert (stores.tables.state(ORDERS).paused, stores.tables.state(DEVICES).paused) == (True, False)

@@ -18,11 +18,13 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.index import Complete
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 from compaction_pipeline_tests import builders
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.rest_catalog import rest_server, status
 from compaction_pipeline_tests.services.house import House
 
 
@@ -81,6 +83,59 @@ def test_a_dropped_table_is_forgotten(house: House) -> None:
     with pytest.raises(NotFoundError):
         house.services.refresh_files.refresh(table.identifier)
     assert not house.services.stores.tables.states()
+
+
+def test_one_answer_that_a_listed_table_does_not_exist_forgets_nothing(house: House) -> None:
+    table = house.fragmented()
+    services = house.services
+    with rest_server(house.lake.catalog) as server:
+        services.stores.catalogs.replace(CatalogEntry("lake", {"type": "rest", "uri": server.uri}))
+        assert services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+        services.pause_tables.pause(table.identifier)
+        before = indexed(house, table)
+        server.loads.append(status(404))
+        refresh = services.refresh_files.refresh(table.identifier)
+        assert refresh.problem is not None
+        assert "its catalog lists it" in refresh.problem
+        assert indexed(house, table) == before
+        assert services.stores.tables.state(table.identifier).paused
+        assert services.stores.tasks.paused() == 1
+        assert services.refresh_files.refresh(table.identifier).complete
+        server.loads.append(status(404))
+        house.lake.catalog.drop_table(("db", "t"))
+        with pytest.raises(NotFoundError):
+            services.refresh_files.refresh(table.identifier)
+        assert services.stores.tables.states() == ()
+
+
+def test_a_table_is_known_under_one_name_only(house: House) -> None:
+    table = house.fragmented("orders")
+    services, catalog = house.services, house.lake.catalog
+    services.refresh_files.refresh(table.identifier)
+    # A catalog that does not distinguish capitals would load the same table under this name.
+    catalog.register_table(("db", "Orders"), catalog.load_table(("db", "orders")).metadata_location)
+    second = replace(table.identifier, name="Orders")
+    services.pause_tables.pause(table.identifier)
+    refused = services.compact_table.compact(second, PlanRequest(force=True))
+    assert (refused.tasks, refused.plan.reason.code) == ((), PlanReasonCode.REFUSED)
+    assert "lake.db.Orders is the table lake.db.orders under another name" in refused.plan.reason.text
+    assert services.stores.files.files(second) == ()
+    assert services.refresh_files.refresh(table.identifier).complete
+    # When the first name is gone, the table has only the other one.
+    catalog.drop_table(("db", "orders"))
+    assert services.refresh_files.refresh(second).complete
+    assert [state.table for state in services.stores.tables.states()] == [second]
+
+
+def test_a_renamed_table_is_forgotten_under_its_old_name(house: House) -> None:
+    table = house.fragmented("orders")
+    services, catalog = house.services, house.lake.catalog
+    assert services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+    catalog.rename_table(("db", "orders"), ("db", "renamed"))
+    renamed = replace(table.identifier, name="renamed")
+    assert services.refresh_files.refresh(renamed).complete
+    assert [state.table for state in services.stores.tables.states()] == [renamed]
+    assert services.stores.tasks.tasks() == ()
 
 
 def test_a_first_read_goes_on_where_it_stopped_and_is_not_planned_meanwhile(house: House) -> None:

@@ -59,13 +59,16 @@ def waiting_since(each: JudgedNode) -> datetime | None:
     The small files of a node make a MINOR due, by the time of the table's own commits. Other work is due since a plan first found it. When
     work was done on the node meanwhile, its waiting begins anew: a node that writers always keep fragmented, and that is merged again
     and again, does not wait.
+
+    A state database of an older version does not tell since when a node has had its small files. After the upgrade such a node waits since
+    the first plan that finds its work due, or since its files change.
     """
     node, verdict = each.node, each.node.verdict
     if verdict is not None and is_judged(node) and verdict.reason.code in _NEVER_DUE:
         return None
     moments = []
     if enough_small_files(node.metrics, each.properties) is not None:
-        moments.append(node.small_since or node.first_seen)
+        moments.append(node.small_since)
     if verdict is not None and verdict.since is not None and (node.last_work is None or node.last_work < verdict.since):
         moments.append(verdict.since)
     known = [moment for moment in moments if moment is not None]

@@ -87,9 +87,11 @@ def test_waiting_begins_anew_when_work_is_done_on_the_node() -> None:
     assert waiting_since(judged_node(done_since)) is None
 
 
-def test_a_node_of_an_older_state_database_waits_since_it_was_first_seen() -> None:
-    assert waiting_since(judged_node(replace(small(1), first_seen=ago(hours=5)))) == ago(hours=5)
-    assert waiting_since(judged_node(small(1))) is None
+def test_a_node_of_an_older_state_database_waits_since_the_first_look_after_the_upgrade() -> None:
+    old = replace(small(1), first_seen=ago(days=90))
+    assert waiting_since(judged_node(old)) is None
+    found = verdict(old, PlanReasonCode.OVER_BUDGET, CompactionType.MINOR, ago(minutes=5))
+    assert waiting_since(judged_node(replace(old, verdict=found))) == ago(minutes=5)
 
 
 def test_a_commit_that_is_dated_in_the_future_waits_no_time() -> None:
