@@ -74,7 +74,7 @@ class Commands(TyperGroup):
         except CompactionError as error:
             code = exit_code_of(error)
             _tell(output, others, str(error), code, error.code)
-            _explain(output)
+            explain(output)
             sys.exit(code)
         except (Interrupted, KeyboardInterrupt) as error:
             _tell(output, others, str(error) or INTERRUPTED, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED)
@@ -82,7 +82,7 @@ class Commands(TyperGroup):
         except Exception as error:  # A fault of ours or of a library is one sentence too. --verbose shows the rest.
             message = f"{type(error).__name__}: {error} (run again with --verbose to see where)"
             _tell(output, others, message, ExitCode.FAILED, ErrorCode.UNEXPECTED)
-            _explain(output)
+            explain(output)
             sys.exit(ExitCode.FAILED)
 
     def _run(self, args: Sequence[str], output: Output, *rest: Any, **extra: Any) -> Any:
@@ -167,7 +167,8 @@ def last_words(given: Sequence[str]) -> str:
     return as_text(value or error_value(message, ExitCode.INTERRUPTED, ErrorCode.INTERRUPTED))
 
 
-def _explain(output: Output) -> None:
+def explain(output: Output) -> None:
+    """Show with --verbose where the error that is being handled came from."""
     if output.verbosity is Verbosity.VERBOSE:
         traceback.print_exc(file=sys.stderr)
 

@@ -126,15 +126,45 @@ def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore, shown:
 
 
 def error_answer(table: str, error: CompactionError, before: TableBefore) -> CompactionAnswer:
-    """`compact` ended with an error. Nothing was committed, unless the error says that the outcome is unknown."""
+    """`compact` ended with an error before it committed anything. The error may say that the outcome of an earlier commit is unknown."""
     return ended_answer(table, str(error), exit_code_of(error), error.code, before)
+
+
+def cut_off_answer(
+    table: TableIdentifier, error: CompactionError, tasks: int, records: Sequence[CompactionRecord], is_unread: bool, before: TableBefore
+) -> CompactionAnswer | None:
+    """An error ended `compact` after it had committed something, or while a commit was under way. None when neither was the case.
+
+    `records` are those that the command made, oldest first. `is_unread` is True when the command merged tasks, and the state database
+    could not be asked whether they were committed. The exit code is PARTLY_COMMITTED, or OUTCOME_UNKNOWN when a commit may have landed
+    that the answer cannot count.
+    """
+    committed = [record.record_id for record in records if record.committed_task_ids]
+    open_record = next((record.record_id for record in records if record.ended_at is None), None)
+    is_unknown = is_unread or open_record is not None or exit_code_of(error) is ExitCode.OUTCOME_UNKNOWN
+    if not committed and open_record is None and not is_unread:
+        return None
+    said = str(error)
+    if open_record is not None:
+        said += f"; whether commit {open_record} landed is unknown; run the command again: it reads the table to find out"
+    elif is_unread:
+        said += "; whether the merged tasks were committed is unknown; run the command again: it reads the table to find out"
+    elif not is_unknown:
+        said += f"; nothing more was committed after {', '.join(committed)}; run the command again"
+    plan = CompactionPlan((), PlanReason(PlanReasonCode.PLANNED, said))
+    answer = _counted(table, plan, tasks, records, before)
+    if is_unknown:
+        answer = replace(_without_figures_after(answer), exit_code=ExitCode.OUTCOME_UNKNOWN, reason_code=ErrorCode.OUTCOME_UNKNOWN)
+    else:
+        answer = replace(answer, exit_code=ExitCode.PARTLY_COMMITTED, reason_code=error.code)
+    return replace(answer, reason=said, error=said)
 
 
 def ended_answer(table: str | None, message: str, code: ExitCode, reason_code: ErrorCode, before: TableBefore) -> CompactionAnswer:
     """`compact` ended before it had an answer of its own. `message` says why."""
     unchanged = _unchanged(table, before, code, reason_code)
     if code is ExitCode.OUTCOME_UNKNOWN:
-        unchanged = replace(unchanged, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
+        unchanged = _without_figures_after(unchanged)
     return replace(unchanged, reason=message, error=message)
 
 
@@ -164,13 +194,23 @@ def interrupted_answer(
     table: TableIdentifier, message: str, tasks: int, records: Sequence[CompactionRecord], before: TableBefore
 ) -> CompactionAnswer:
     """`compact` was interrupted. The answer counts what it had planned and committed by then."""
+    answer = _counted(table, CompactionPlan((), PlanReason(PlanReasonCode.PLANNED, message)), tasks, records, before)
+    if records and records[-1].ended_at is None:
+        answer = _without_figures_after(answer)
+    return replace(answer, exit_code=ExitCode.INTERRUPTED, reason=message, error=message, reason_code=ErrorCode.INTERRUPTED)
+
+
+def _counted(
+    table: TableIdentifier, plan: CompactionPlan, tasks: int, records: Sequence[CompactionRecord], before: TableBefore
+) -> CompactionAnswer:
+    """The figures of a compaction that was ended early. `tasks` is how many tasks it had planned."""
     from compaction_pipeline.services.compact_table import Compaction
 
-    plan = CompactionPlan((), PlanReason(PlanReasonCode.PLANNED, message))
-    answer = answer_of(Compaction(table, plan, tuple(records)), before)
-    if records and records[-1].ended_at is None:
-        answer = replace(answer, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
-    return replace(answer, tasks=tasks, exit_code=ExitCode.INTERRUPTED, reason=message, error=message, reason_code=ErrorCode.INTERRUPTED)
+    return replace(answer_of(Compaction(table, plan, tuple(records)), before), tasks=tasks)
+
+
+def _without_figures_after(answer: CompactionAnswer) -> CompactionAnswer:
+    return replace(answer, snapshot_after=None, files_after=None, delete_files_after=None, bytes_after=None)
 
 
 def interrupted_in_words(records: Sequence[CompactionRecord], kept: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.cli.output import Output
 from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
@@ -23,8 +24,9 @@ class Following(CompactionListener):
     """
 
     def __init__(self, output: Output, progress: Progress, table: TableIdentifier, spark: str | None) -> None:
-        self._records: set[str] = set()
-        self._tasks: set[str] = set()
+        self._records: dict[RecordId, CompactionRecord] = {}
+        self._tasks: set[TaskId] = set()
+        self._merged: set[TaskId] = set()
         self._output = output
         self._progress = progress
         self._table = table
@@ -50,19 +52,27 @@ class Following(CompactionListener):
             # The task has retries left, so it will run again.
             self._line(f"{task.work.node}: attempt {task.attempt} of {task.max_attempts} failed, tried again: {reason}")
             return
+        if status is TaskStatus.PREPARED:
+            self._merged.add(task.task_id)
         self._ended += 1
         self._progress.advance(self._bar)
         how = "merged" if status is TaskStatus.PREPARED else f"failed: {reason}"
         self._line(f"task {self._ended} of {self._planned} {how} ({task.work.node})")
 
     def committed(self, record: CompactionRecord) -> None:
-        self._records.add(record.record_id)
+        self._records[record.record_id] = record
 
     def own(self, records: Iterable[CompactionRecord]) -> list[CompactionRecord]:
-        """The records that this compaction made, oldest first. A record is among them even if an interrupt came before
-        `committed` was called."""
-        own = [record for record in records if record.record_id in self._records or not self._tasks.isdisjoint(record.task_ids)]
-        return sorted(own, key=lambda record: record.created_at)
+        """The records that this compaction made, oldest first. `records` are those that the state database holds.
+
+        A record is among them even if an interrupt or an error came before `committed` was called.
+        """
+        own = {record.record_id: record for record in records if not self._tasks.isdisjoint(record.task_ids)}
+        return sorted({**own, **self._records}.values(), key=lambda record: record.created_at)
+
+    def has_uncommitted_merges(self) -> bool:
+        """True when a task was merged and `committed` has not told of its commit."""
+        return not self._merged.issubset(task_id for record in self._records.values() for task_id in record.task_ids)
 
     def is_earlier(self, record: CompactionRecord) -> bool:
         """True when this compaction planned none of the record's tasks. An interrupted command or a tick had merged them."""

@@ -20,7 +20,8 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Nothing. With `FILES_IN_USE` another process works on the table: run the command again later.",
     ),
     ExitCode.FAILED: (
-        "The command failed. It is certain that nothing was committed. `check` ends so when a check fails or a table cannot be read.",
+        "The command failed. It is certain that it committed nothing, unless the reason is `UNEXPECTED`. `check` ends so when a check "
+        "fails or a table cannot be read.",
         "Read the sentence. Most failures pass, so run the command again. For a failed check, do what its description says.",
     ),
     ExitCode.BAD_INPUT: (
@@ -28,7 +29,7 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Correct it as the sentence says.",
     ),
     ExitCode.PARTLY_COMMITTED: (
-        "Some tasks were committed; others failed or met a conflict.",
+        "Some tasks were committed; others failed or met a conflict, or an error ended the command after a commit.",
         "Run the command again: it plans what is left.",
     ),
     ExitCode.REFUSED: (
@@ -37,7 +38,8 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Read the reason. Trying again changes nothing.",
     ),
     ExitCode.OUTCOME_UNKNOWN: (
-        "Whether a commit landed is unknown: the catalog did not answer, or its answer does not tell.",
+        "Whether a commit landed is unknown: the catalog did not answer, its answer does not tell, or the state database failed during "
+        "the commit.",
         "Run the command again, or wait for a tick: the program reads the table and finds out whether the commit is there. Delete nothing.",
     ),
     ExitCode.INTERRUPTED: (

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 
 import typer
 from rich.console import RenderableType
 
-from compaction_pipeline.cli.app import GLOBAL_HELP, INTERRUPTED, Interrupted, command_group
+from compaction_pipeline.cli.app import GLOBAL_HELP, INTERRUPTED, Interrupted, command_group, explain
 from compaction_pipeline.cli.compaction_answer import (
     PAUSED,
     CompactionAnswer,
     TableBefore,
     answer_of,
+    cut_off_answer,
     dry_run_answer,
     error_answer,
     exit_code_of_plan,
@@ -155,11 +156,32 @@ def _compacted(
             if not session.output.as_json:
                 raise Interrupted(message) from None
             return interrupted_answer(table, message, following.tasks(records), records, before), []
+        except CompactionError as error:
+            ended = _cut_off(session, table, following, error, before)
+            if ended is None:
+                raise
+            return ended
     if not compaction.records:
         _must_be_valid(session, compaction.plan)
     answer = answer_of(compaction, before)
-    earlier = frozenset(record.record_id for record in compaction.records if following.is_earlier(record))
-    return answer, [*_records_rendered(compaction.records, earlier), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
+    return answer, [*_own_rendered(compaction.records, following), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
+
+
+def _cut_off(
+    session: Session, table: TableIdentifier, following: Following, error: CompactionError, before: TableBefore
+) -> tuple[CompactionAnswer, list[RenderableType]] | None:
+    """The answer of a compaction that an error ended after a commit, or during one; None when there was no commit."""
+    try:
+        records, is_unread = following.own(session.services.read_records.newest(table)), False
+    except CompactionError:
+        records, is_unread = following.own(()), following.has_uncommitted_merges()
+    answer = cut_off_answer(table, error, following.tasks(records), records, is_unread, before)
+    if answer is None:
+        return None
+    if not session.output.as_json:
+        session.output.error(answer.error or str(error), answer.exit_code, error.code)
+        explain(session.output)
+    return answer, _own_rendered(records, following)
 
 
 def _must_be_valid(session: Session, made: CompactionPlan) -> None:
@@ -184,10 +206,10 @@ def _before(session: Session, table: TableIdentifier) -> TableBefore:
     return TableBefore(overview.snapshot_id, overview.metrics, overview.paused)
 
 
-def _records_rendered(records: Sequence[CompactionRecord], earlier: Collection[str]) -> list[RenderableType]:
+def _own_rendered(records: Sequence[CompactionRecord], following: Following) -> list[RenderableType]:
     rendered: list[RenderableType] = []
     for record in records:
-        if record.record_id in earlier:
+        if following.is_earlier(record):
             rendered.append(
                 f"record {record.record_id} commits {count_text(len(record.task_ids), 'task')}, merged before this command began:"
             )
