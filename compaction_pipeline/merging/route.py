@@ -132,7 +132,7 @@ class PartitionSplit:
             encoded = _storage(of(batch)).dictionary_encode(null_encoding="encode")
             columns.append(encoded)
             codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
-            # The codes are numbered again, so that they stay small: there are as many as combinations of values that occur.
+            # The codes are numbered again, so that they stay small: each combination of values that occurs gets one number.
             codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
         for code in range(int(codes.max()) + 1 if len(codes) else 0):
             rows = np.flatnonzero(codes == code)

@@ -375,8 +375,10 @@ class CompactTable:
         return self._work_on_queue.drain(owner, queue=tasks[0].queue, first=ids, until=self.worked_off(ids), listener=done.listener)
 
     def worked_off(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:
-        """Return a function that says whether no worker has to be waited for: whether each of these tasks is merged, has ended, or has no
-        turn because its table was paused. The function does not ask twice about a task of which it knows that.
+        """Return a function that says whether the caller need not wait for workers any longer.
+
+        That is so when each of these tasks is merged, has ended, or has no turn because its table was paused. The function asks no more
+        about a task that it has found to be so.
         """
         left = list(task_ids)[::-1]
 

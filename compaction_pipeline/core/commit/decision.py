@@ -77,7 +77,7 @@ def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outputs
     converted = _converted(conversions)
     gone_later: tuple[LiveFile, ...] = ()
     if conversions:
-        # A REPLACE snapshot drops the other deletes that can go. After it only the deletes of the conversions are left to decide.
+        # A REPLACE snapshot drops the other deletes that nothing needs. Only the deletes of the conversions are left to decide after it.
         candidates = list(left.values()) if not (merges or drops) else [left[path] for path in converted if path in left]
         candidates = [delete for delete in candidates if delete.path not in head.duplicate_deletes]
         gone_later = dangling_deletes(candidates, data, paths_in, readable, converted)

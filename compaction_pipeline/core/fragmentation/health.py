@@ -16,7 +16,7 @@ class HealthStatus(str, Enum):
     DUE = "DUE"
     """Work is planned or runs."""
     WAITING = "WAITING"
-    """Something holds it back: its work cannot be done now, it is paused, or its files were not read yet or could not be read."""
+    """Something holds it back: its work cannot be done now or waits for a commit, it is paused, or its files are not read."""
     REFUSED = "REFUSED"
     """The program never compacts it as it is now."""
     FAILING = "FAILING"

@@ -246,7 +246,7 @@ def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[Node
 def _health_of_tasks(state: KnownTable, catalog: CatalogEntry, tasks: OpenTasks) -> Health:
     """Return the health of a table that has open tasks, and that nothing stops: DUE until all are merged, and then WAITING.
 
-    What the last plan found follows, unless it only says that these tasks hold the files, or that nothing else is to be done.
+    The reason names the tasks. The reason of the last plan is added when it says more than that these tasks have the work.
     """
     reason, text = state.planning.reason, open_tasks_text(tasks)
     said = SETTLED | ({*_IN_WORK} if tasks.are_all_merged else {PlanReasonCode.FILES_IN_USE})

@@ -1,4 +1,4 @@
-"""What use cases read about tables and nodes, whichever service wrote it, and the history that one of them keeps."""
+"""The ports of insight. `TableReader` reads what services have written about tables and nodes. `HistoryStore` keeps a history of files."""
 
 from __future__ import annotations
 

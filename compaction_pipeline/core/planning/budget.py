@@ -17,7 +17,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text
 
 LARGE_TASKS = 32
-"""The Pending and Executing tasks of a table may read at most as many bytes as this many tasks of full size.
+"""The bytes that the Pending and Executing tasks of a table may read, given as a number of tasks of full size.
 
 Tasks that were planned long ago meet conflicts more often. More tasks may be planned when they are small, because they end sooner.
 """

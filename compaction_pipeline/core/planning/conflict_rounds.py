@@ -16,7 +16,7 @@ Requests = Mapping[TableIdentifier, PlanRequest]
 
 
 def in_rounds(asked: Requests, work: Callable[[Requests], Requests]) -> None:
-    """Call `work` with what is asked, and again with each answer of it until the answer is empty or no round is left."""
+    """Call `work` with the requests `asked`, and then with its own answer, until an answer is empty or no round is left."""
     requests = asked
     for _ in range(1 + CONFLICT_ROUNDS):
         requests = work(requests)

@@ -2,7 +2,8 @@
 
 A conversion keeps a data file and gives it one new position-delete file. This file replaces equality deletes, or several position
 deletes. A delete is converted only when the plan merges or converts every data file that it reaches, because only then can the delete
-file go. Data files that share a converted delete form one group, even when their nodes differ. A plan takes all tasks of a group, or none.
+file be dropped. Data files that share a converted delete form one group, even when their nodes differ. A plan takes all tasks of a
+group, or none.
 
 A fragment (a small data file) is not converted: if it got a position delete of its own, the next plan would merge it to get rid of that
 delete. So it is merged at once, alone, as a task of the group. Every other data file is a segment.

@@ -34,7 +34,7 @@ class MergeBin:
 
 @dataclass(slots=True)
 class NodeView:
-    """A node's files, and what decides about them.
+    """A node's files, with the figures and properties that decide about them.
 
     `available` are the data files that a plan may take. `fragments` are the small ones among them; `undersized` are those that are
     larger, but too small to be left alone. `node_bytes` is the size of all data files of the node. `spread` and `table_rows` are as in

@@ -182,7 +182,7 @@ class Planning:
                 type=self._decisions[node].type or _FULL,
                 action=TaskAction.DROP_DELETES,
                 inputs=(),
-                # The commit decides again which delete files go. The list only says what the task is about.
+                # The commit decides again which delete files it drops. The list only says what the task is about.
                 deletes=tuple(dangling),
                 output_spec_id=node.spec_id,
                 target_size_bytes=self._properties.target_size_bytes,

@@ -91,7 +91,7 @@ def _encoded(text: str) -> str:
 
 
 def _readable(text: str) -> str:
-    """A text of which only those characters are encoded that have a meaning in a key, or in Dagster.
+    """A text in which a character is encoded only when it has a meaning in a key or in Dagster.
 
     Dagster refuses control characters and "...". Its pages separate keys by commas, and cut spaces off their ends.
     """

@@ -60,7 +60,7 @@ class TableProperties:
 
     @property
     def oversized_bytes(self) -> int:
-        """A FULL splits a file of more than this many bytes: 1.8 × the target size. Its halves are nearer to the target than it is."""
+        """A FULL splits a file of more than this many bytes: 1.8 × the target size. Each half is nearer to the target than the file."""
         return self.target_size_bytes * 9 // 5
 
     @property

@@ -73,7 +73,7 @@ class Catalogs:
         try:
             return _loaded(catalog, table)
         except NotFoundError as error:
-            # A proxy or a catalog that starts may answer "not found" for a moment. What is known of the table must not go for that.
+            # A proxy or a catalog that starts may answer "not found" for a moment. The program must not forget the table for that.
             if _is_listed(catalog, table):
                 raise StorageUnavailable(
                     f"table {table}: its catalog lists it, or its namespace, and answers that it does not exist; "

@@ -1,6 +1,6 @@
 """Reads and writes the frame of an Avro file (Avro spec: "Object Container Files"): its header and its blocks, whole or not at all.
 
-PyIceberg does not notice that a file was cut: it reads it as a shorter file. Here it is a ValueError.
+PyIceberg does not notice that a file was cut: it reads the rest as a shorter file. Here a cut file is a ValueError.
 """
 
 from __future__ import annotations

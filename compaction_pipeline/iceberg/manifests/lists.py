@@ -1,9 +1,9 @@
 """Reads and writes manifest lists, whole or not at all.
 
-PyIceberg does not notice that an Avro file was cut: it reads it as a shorter file. The counts of a manifest stand in its manifest list, but
-nothing says how much a manifest list should hold. If a list was cut, the next rewrite would lose a manifest, with every row in it. So the
-frame of the file is checked first. fastavro reads the values. A list that is written is read again before it goes to storage, and must hold
-what it should: the bounds of partitions in it decide what a filtered scan reads.
+PyIceberg does not notice that an Avro file was cut: it reads what is left as a shorter file. The counts of a manifest stand in its manifest
+list, but nothing says how much a manifest list should hold. If a list was cut, the next rewrite would lose a manifest, with every row in
+it. So the frame of the file is checked first. fastavro reads the values. A list that is written is read again before it goes to storage,
+and must hold what it should: the bounds of partitions in it decide what a filtered scan reads.
 """
 
 from __future__ import annotations

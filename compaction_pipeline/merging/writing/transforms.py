@@ -35,7 +35,7 @@ _UNITS: dict[type[Any], str] = {YearTransform: "Y", MonthTransform: "M", DayTran
 
 
 def column_path(schema: Schema, number: int) -> tuple[int, ...] | None:
-    """The path of places that leads to a primitive field, through structs only. None if there is no such path."""
+    """The places of the fields that lead through structs to a primitive field. None if it lies inside a list or map, or does not exist."""
 
     def search(fields: tuple[Any, ...]) -> tuple[int, ...] | None:
         for index, field in enumerate(fields):

@@ -12,7 +12,7 @@ from compaction_pipeline.core.leases.ports import Clock
 
 
 class WatchFiles:
-    """One verb: watch. A sensor notes the figures, and whoever shows them reads the history."""
+    """One verb: watch. A sensor notes the figures, and the pages with pictures read the history."""
 
     def __init__(self, history: HistoryStore, records: RecordStore, clock: Clock) -> None:
         self._history = history

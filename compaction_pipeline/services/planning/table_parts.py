@@ -1,4 +1,4 @@
-"""Which files of a table a plan reads, and in which parts: a million files need not be in memory at once."""
+"""Chooses the files that a plan of a table reads. It reads them in parts, so that a million files need not be in memory at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW_NODES = 500
 """Up to this many nodes are looked up one by one. For more nodes the whole table is read through, which costs less."""
 
 Part = tuple[TableFiles, Collection[TableNode] | None]
-"""Files, and the nodes that they decide. None means every node that holds one of the files."""
+"""Files, and the nodes that a plan decides from them. None means every node that holds one of the files."""
 
 
 class TableParts:
@@ -44,7 +44,7 @@ class TableParts:
         """
         read = admitted.read
         if self._files.has_global_deletes(table, read.loaded.layout.unpartitioned_spec_ids):
-            # Whether such a delete may go depends on the data files of every node.
+            # Whether such a delete may be dropped depends on the data files of every node.
             yield read.files_of(table, self._files.files(table)), None
             return
         part: list[TableNode] = []

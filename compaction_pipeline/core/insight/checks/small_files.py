@@ -23,9 +23,9 @@ _QUEUED = (PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
 def small_files_left(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:
     """Fail each node with enough small files for a MINOR that a plan could have taken by now. The node with the most comes first.
 
-    A plan could not take them yet while tasks of the node are open, while other tasks of the table use up its quota, or within
-    `planning_time` after the node got so many files, was merged, or was seen first. It need not take them when a merge would gain nothing.
-    A node whose work failed fails at once.
+    The check waits while tasks of the node are open, and while other tasks of the table use up its quota. It also waits for
+    `planning_time` after the node got so many files, was merged, or was seen first. A node whose merge would gain nothing passes. A node
+    whose work failed fails at once.
     """
     judged, failing = 0, []
     for each in nodes:

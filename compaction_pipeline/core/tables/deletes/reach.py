@@ -136,7 +136,7 @@ class DeleteReach:
         return own.any_of(data) or table.any_of(data)
 
     def reached_by_position_delete(self, delete: LiveFile) -> Sequence[LiveFile]:
-        """Return the data files of which a position delete may hold positions."""
+        """Return the data files whose rows a position delete may name."""
         return self._reached.get(delete.path, ())
 
     def of_all(self, node: TableNode, inputs: Sequence[LiveFile]) -> tuple[LiveFile, ...]:
