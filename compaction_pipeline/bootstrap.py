@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.read_tasks import ReadTasks
     from compaction_pipeline.services.insight.watch_files import WatchFiles
     from compaction_pipeline.services.planning.plan_tables import PlanTables
+    from compaction_pipeline.services.queue.keep_queue import KeepQueue
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
     from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
     from compaction_pipeline.services.tables.check_catalog import CheckCatalog
@@ -217,7 +218,16 @@ class Services:
     def serve_tasks(self) -> ServeTasks:
         from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 
-        return ServeTasks(self._stores.tables, self._stores.tasks, self._committer, self.plan_tables.note_denied, self.clock)
+        stores, retry_after = self._stores, timedelta(seconds=self.settings.retry_interval_seconds)
+        return ServeTasks(stores.tables, stores.tasks, self._committer, self.plan_tables.note_denied, self.clock, retry_after)
+
+    @cached_property
+    def keep_queue(self) -> KeepQueue:
+        from compaction_pipeline.services.queue.keep_queue import KeepQueue
+
+        stores, settings = self._stores, self.settings
+        timeout, retry_after = timedelta(seconds=settings.task_timeout_seconds), timedelta(seconds=settings.retry_interval_seconds)
+        return KeepQueue(stores.tables, stores.files, stores.tasks, self.clock, timeout, retry_after)
 
     @cached_property
     def work_on_queue(self) -> WorkOnQueue:
@@ -284,7 +294,7 @@ class Services:
             self.compact_table,
             self.refresh_files,
             self.plan_tables,
-            self.serve_tasks,
+            self.keep_queue,
             self.work_on_queue,
             self.commit_tables,
             self.clock,

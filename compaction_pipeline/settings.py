@@ -69,6 +69,19 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="One process hands at most this many tasks to Spark at a time.",
     )
+    retry_interval_seconds: float = Field(
+        default=60,
+        ge=0,
+        le=86_400,
+        description="A task whose attempt failed is tried again after this many seconds, as often as "
+        "`self-optimizing.execute.num-retries` of its table allows. `compact` and a launched partition try their own tasks again at once.",
+    )
+    task_timeout_seconds: float = Field(
+        default=3_600,
+        ge=1,
+        le=604_800,
+        description="An attempt that takes longer than this many seconds has failed, although its process is alive.",
+    )
     linger_seconds: float = Field(
         default=20, ge=0, le=86_400, description="`compact_job` ends when its queue has been empty for this many seconds."
     )

@@ -19,11 +19,11 @@ from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.planning.table_planning import TablePlanning
-from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
+from compaction_pipeline.core.queue.attempts import AfterAttempt, Tries, after_attempt, lost_text, timed_out_text
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
-from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
+from compaction_pipeline.core.queue.transitions import allowed
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
@@ -385,21 +385,19 @@ class FakeTaskStore:
             for task in tasks:
                 allowed(TaskStatus.INIT, TaskStatus.PENDING if task.status is TaskStatus.INIT else task.status)
             known = self._state.tasks
-            if any(task_id not in known or known[task_id].status is not TaskStatus.PENDING for task_id in replaces):
+            if any(task_id not in known or not _waits(known[task_id]) for task_id in replaces):
                 return False
             tables = {task.table for task in tasks}
             taken = {
                 file.path
                 for task in known.values()
-                if task.status in OPEN and task.table in tables and task.task_id not in replaces
+                if not task.is_final and task.table in tables and task.task_id not in replaces
                 for file in task.work.inputs
             }
             if any(file.path in taken for task in tasks for file in task.work.inputs):
                 return False
             for task_id in replaces:
-                self._move(
-                    known[task_id], TaskStatus.CANCELED, end_reason=EndReason.REPLACED, reason="replaced by a newer plan", ended_at=now
-                )
+                self.cancel([task_id], EndReason.REPLACED, "replaced by a newer plan", now)
             for task in tasks:
                 known[task.task_id] = replace(task, status=TaskStatus.PENDING)
             return True
@@ -456,51 +454,87 @@ class FakeTaskStore:
                     self._state.tasks[task.task_id] = replace(task, lease_expires_at=now + lease)
             return tuple(attempt_id for attempt_id in attempt_ids if attempt_id in held)
 
-    def complete(self, result: MergeResult, now: datetime) -> TaskStatus:
+    def complete(self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0)) -> TaskStatus:
         with self._state.lock:
             task = self._state.tasks.get(result.task_id)
             if task is not None and task.attempt_id == result.attempt_id and task.result == result:
                 return task.status
             if task is None or task.status is not TaskStatus.EXECUTING or task.attempt_id != result.attempt_id:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r}; its report changes nothing")
-            after = after_attempt(task.attempt, task.max_attempts, result.end_reason)
-            if after is TaskStatus.PREPARED:
-                self._move(task, after, result=result, owner=None, lease_expires_at=None)
+            after = self._after(task, result.end_reason, now, retry_after)
+            if after.status is TaskStatus.PREPARED:
+                self._move(task, after.status, result=result, owner=None, lease_expires_at=None, losses=after.tries.losses, prepared_at=now)
+                self._close_attempt(task, result.end_reason, result.error, now)
             else:
-                self._end_attempt(task, after, result.end_reason, result.error, now)
-            self._close_attempt(task, result.end_reason, result.error, now)
-            return after
+                self._leave_attempt(task, after, result.end_reason, result.error, now)
+            return after.status
+
+    def _after(self, task: CompactionTask, end_reason: EndReason, now: datetime, retry_after: timedelta) -> AfterAttempt:
+        return after_attempt(Tries(task.failures, task.losses), task.max_attempts, end_reason, now, retry_after)
 
     def release_expired(self, now: datetime) -> Sequence[str]:
         with self._state.lock:
-            executing = [task for _, task in sorted(self._state.tasks.items()) if task.status is TaskStatus.EXECUTING]
-            expired = [task for task in executing if task.lease_expires_at is None or task.lease_expires_at <= now]
+            expired = [task for task in self._executing() if task.lease_expires_at is None or task.lease_expires_at <= now]
             for task in expired:
-                reason = f"attempt {task.attempt} of {task.max_attempts} was lost: {task.owner} did not renew its lease"
-                self._end_attempt(task, after_lost_attempt(task.attempt, task.max_attempts), EndReason.LOST, reason, now)
-                self._close_attempt(task, EndReason.LOST, reason, now)
+                after = self._after(task, EndReason.LOST, now, timedelta(0))
+                self._leave_attempt(task, after, EndReason.LOST, lost_text(task.attempt, task.owner, after), now)
             return tuple(task.task_id for task in expired)
+
+    def end_overdue(self, now: datetime, timeout: timedelta, retry_after: timedelta) -> Sequence[str]:
+        with self._state.lock:
+            overdue = [task for task in self._executing() if task.started_at is not None and task.started_at <= now - timeout]
+            for task in overdue:
+                after = self._after(task, EndReason.TIMED_OUT, now, retry_after)
+                self._leave_attempt(task, after, EndReason.TIMED_OUT, timed_out_text(task.attempt, task.owner, timeout), now)
+            return tuple(task.task_id for task in overdue)
+
+    def _executing(self) -> Sequence[CompactionTask]:
+        return [task for _, task in sorted(self._state.tasks.items()) if task.status is TaskStatus.EXECUTING]
+
+    def waiting_for_retry(self, due: datetime, limit: int) -> Sequence[CompactionTask]:
+        found = [task for task in self._state.tasks.values() if task.waits_for_retry and task.retry_at is not None and task.retry_at <= due]
+        return tuple(sorted(found, key=lambda task: (task.retry_at, task.task_id))[:limit])
+
+    def count_waiting_for_retry(self) -> int:
+        return sum(task.waits_for_retry for task in self._state.tasks.values())
+
+    def retry(self, task_ids: Sequence[str]) -> Sequence[str]:
+        with self._state.lock:
+            known = self._state.tasks
+            put_back = [task_id for task_id in task_ids if task_id in known and known[task_id].waits_for_retry]
+            for task_id in put_back:
+                self._move(known[task_id], TaskStatus.PENDING, retry_at=None)
+            return tuple(put_back)
 
     def fail(self, task_id: str, end_reason: EndReason, reason: str, now: datetime) -> None:
         task = self.task(task_id)
         if task.status is TaskStatus.PENDING:
             raise IllegalTransition(f"task {task_id!r} is PENDING and cannot become FAILED")
-        self._move(task, TaskStatus.FAILED, end_reason=end_reason, reason=reason, owner=None, lease_expires_at=None, ended_at=now)
+        self._move(
+            task,
+            TaskStatus.FAILED,
+            end_reason=end_reason,
+            reason=reason,
+            owner=None,
+            lease_expires_at=None,
+            ended_at=now,
+            failed_at=now,
+        )
         self._close_attempt(task, end_reason, reason, now)
 
     def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime) -> Sequence[str]:
         canceled = []
         for task_id in task_ids:
             task = self._state.tasks.get(task_id)
-            if task is not None and task.status is TaskStatus.PENDING:
-                self._move(task, TaskStatus.CANCELED, end_reason=end_reason, reason=reason, ended_at=now)
+            if task is not None and _waits(task):
+                self._move(task, TaskStatus.CANCELED, end_reason=end_reason, reason=reason, ended_at=now, retry_at=None)
                 canceled.append(task_id)
         return tuple(canceled)
 
     def claim(self, table: TableIdentifier, record_id: str, task_ids: Sequence[str] | None = None) -> Sequence[CompactionTask]:
         with self._state.lock:
             tasks = [task for task in self._state.tasks.values() if task.table == table]
-            waiting = {task.work.group for task in tasks if task.status in (TaskStatus.PENDING, TaskStatus.EXECUTING)} - {""}
+            waiting = {task.work.group for task in tasks if task.is_to_be_merged} - {""}
             claimed = [
                 replace(task, record_id=record_id)
                 for task in tasks
@@ -522,7 +556,7 @@ class FakeTaskStore:
         for task in moving:
             allowed(task.status, TaskStatus.COMMITTED)
         for task in moving:
-            self._move(task, TaskStatus.COMMITTED, ended_at=now)
+            self._move(task, TaskStatus.COMMITTED, ended_at=now, committed_at=now)
 
     def task(self, task_id: str) -> CompactionTask:
         if task_id not in self._state.tasks:
@@ -545,7 +579,7 @@ class FakeTaskStore:
         return tuple(found[:limit])
 
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
-        under_way = self.tasks(table, (TaskStatus.PENDING, TaskStatus.EXECUTING))
+        under_way = [task for task in self.tasks(table) if task.is_to_be_merged]
         return PlannedWork(len(under_way), sum(task.work.input_bytes for task in under_way))
 
     def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
@@ -563,20 +597,27 @@ class FakeTaskStore:
         return Counter(task.status for task in self._state.tasks.values())
 
     def open_tasks(self, table: TableIdentifier | None = None) -> Mapping[TableIdentifier, OpenTasks]:
-        paused = "paused"
+        paused, statuses = "paused", (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
         counts = Counter(
             (task.table, paused if task.status is TaskStatus.PENDING and self._is_paused(task) else task.status)
-            for task in self.tasks(table, OPEN)
+            for task in self.tasks(table)
+            if not task.is_final
         )
-        return {found: OpenTasks(*(counts[found, what] for what in (*OPEN, paused))) for found in {found for found, _ in counts}}
+        order = (*statuses, paused, TaskStatus.FAILED)
+        return {found: OpenTasks(*(counts[found, what] for what in order)) for found in {found for found, _ in counts}}
 
     def in_use(self, table: TableIdentifier) -> InUse:
         tasks = [task for task in self._state.tasks.values() if task.table == table]
         pending = [task for task in tasks if task.status is TaskStatus.PENDING]
         running = [task for task in tasks if task.status in (TaskStatus.EXECUTING, TaskStatus.PREPARED)]
+        failed = [task for task in tasks if task.waits_for_retry]
+        exclusive = {task.work.node for task in (*running, *failed) if task.work.type is not CompactionType.MINOR}
         return InUse(
-            paths=frozenset(file.path for task in running for file in task.work.inputs),
-            exclusive_nodes=frozenset(task.work.node for task in running if task.work.type is not CompactionType.MINOR),
+            paths=frozenset(file.path for task in (*running, *failed) for file in task.work.inputs),
+            exclusive_nodes=frozenset(exclusive),
+            failed={file.path: task.task_id for task in failed for file in task.work.inputs},
+            failed_groups={task.task_id: task.work.group for task in failed if task.work.group},
+            failed_nodes=frozenset(exclusive - {task.work.node for task in running if task.work.type is not CompactionType.MINOR}),
             pending={file.path: task.task_id for task in pending for file in task.work.inputs},
             pending_groups={task.task_id: task.work.group for task in pending if task.work.group},
         )
@@ -585,21 +626,35 @@ class FakeTaskStore:
         return tuple(self._state.attempts.get(task_id, ()))
 
     def expire(self, before: datetime) -> int:
-        ended = [task for task in self._state.tasks.values() if task.status in FINAL and task.ended_at and task.ended_at < before]
+        ended = [task for task in self._state.tasks.values() if task.is_final and task.ended_at and task.ended_at < before]
         for task in ended:
             del self._state.tasks[task.task_id]
             self._state.attempts.pop(task.task_id, None)
         return len(ended)
 
     def _move(self, task: CompactionTask, after: TaskStatus, **changes: object) -> CompactionTask:
-        allowed(task.status, after)
+        allowed(task.status, after, for_good=task.status is TaskStatus.FAILED and task.is_final)
         moved = replace(task, status=after, **changes)  # type: ignore[arg-type]
         self._state.tasks[task.task_id] = moved
         return moved
 
-    def _end_attempt(self, task: CompactionTask, after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime) -> None:
-        ended_at = now if after in FINAL else None
-        self._move(task, after, end_reason=end_reason, reason=reason, attempt_id=None, owner=None, lease_expires_at=None, ended_at=ended_at)
+    def _leave_attempt(self, task: CompactionTask, after: AfterAttempt, end_reason: EndReason, reason: str | None, now: datetime) -> None:
+        tries, is_failed = after.tries, after.status is TaskStatus.FAILED
+        self._move(
+            task,
+            after.status,
+            end_reason=end_reason,
+            reason=reason,
+            attempt_id=None,
+            owner=None,
+            lease_expires_at=None,
+            failures=tries.failures,
+            losses=tries.losses,
+            retry_at=after.retry_at,
+            failed_at=now if is_failed or tries.failures > task.failures else task.failed_at,
+            ended_at=now if is_failed and after.retry_at is None else None,
+        )
+        self._close_attempt(task, end_reason, reason, now)
 
     def _close_attempt(self, task: CompactionTask, end_reason: EndReason, reason: str | None, now: datetime) -> None:
         attempts = self._state.attempts.get(task.task_id, [])
@@ -673,6 +728,11 @@ class FakeLeaseStore:
         with self._state.lock:
             if name in self._state.leases and self._state.leases[name][0] == owner:
                 del self._state.leases[name]
+
+
+def _waits(task: CompactionTask) -> bool:
+    """Whether a plan may replace the task: it is Pending, or FAILED and waits to be tried again."""
+    return task.status is TaskStatus.PENDING or task.waits_for_retry
 
 
 def _is_ended(record: CompactionRecord) -> bool:

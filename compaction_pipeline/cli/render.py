@@ -20,6 +20,7 @@ from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
+from compaction_pipeline.core.queue.attempts import attempt_text
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
 from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -212,7 +213,7 @@ def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[s
             _node(task.work.node),
             task.work.type.value,
             task.status.value,
-            f"{task.attempt}/{task.max_attempts}",
+            attempt_text(task),
             str(len(task.work.inputs)),
             bytes_text(task.work.input_bytes),
             escape(task.owner or ""),

@@ -12,6 +12,7 @@ from datetime import datetime
 import dagster as dg
 
 from compaction_pipeline.core.insight.overview import NodeOverview, worst_first
+from compaction_pipeline.core.queue.attempts import attempt_text
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.defs.metadata import clipped, megabytes, table_of, unbroken
@@ -136,7 +137,7 @@ def executing_tasks(tasks: Sequence[CompactionTask], now: datetime) -> dg.Metada
                 "type": task.work.type.value,
                 "files": len(task.work.inputs),
                 "input_mb": megabytes(task.work.input_bytes),
-                "attempt": f"{task.attempt} of {task.max_attempts}",
+                "attempt": attempt_text(task),
                 "running_seconds": round((now - task.started_at).total_seconds(), 1) if task.started_at else None,
                 "owner": task.owner,
             }

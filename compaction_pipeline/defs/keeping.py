@@ -17,13 +17,15 @@ from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
     name="keeper_sensor",
     minimum_interval_seconds=SETTINGS.keeper_interval_seconds,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Returns tasks to the queue when their run is gone, and reads the tables of commits that were cut off, to settle them.",
+    description="Returns tasks to the queue when their run is gone or their retry is due, and reads the tables of commits that were cut "
+    "off, to settle them.",
 )
 @abandoned_when_dagster_ends
 def keeper_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
     kept = compaction.services().tick_tables.keep()
     returned, settled = count_text(len(kept.returned), "lost attempt"), count_text(len(kept.settled), "commit")
-    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled")
+    retried = f", {count_text(len(kept.retried), 'failed task')} put back" if kept.retried else ""
+    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}")
 
 
 @dg.sensor(

@@ -18,6 +18,7 @@ from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.checks.every_check import CheckResult
+from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -110,8 +111,9 @@ class RunReport(CompactionListener):
         """An attempt ended. The run's log gets a line. The reason of a task that is not tried again comes at the end of the run."""
         progress, result = self._progress.task_ended(task, status), task.result
         name = self._names[task.task_id] = f"{task.table} {task.work.node} task={task.task_id}"
-        if result is not None and result.error is not None and status is TaskStatus.PENDING:
-            self._context.log.warning(f"{name}: attempt {task.attempt} of {task.max_attempts} failed, tried again: {result.error}")
+        if result is not None and result.error is not None and is_tried_again(task):
+            when = "tried again" if status is TaskStatus.PENDING else "tried again later"
+            self._context.log.warning(f"{name}: attempt {task.failures + 1} of {task.max_attempts} failed, {when}: {result.error}")
         elif result is not None and result.error is not None:
             self._progress.line(f"{name} {status.value}: the end of this run says why; {progress}")
         elif result is not None:
@@ -243,7 +245,7 @@ class RunReport(CompactionListener):
 
     def _open_tasks(self) -> int:
         queue = self._services.read_tasks.queue_counts()
-        return queue.pending + queue.executing
+        return queue.pending + queue.executing + queue.retrying
 
     def _add_partitions(self, events: list[dg.AssetMaterialization]) -> None:
         """Make partitions of the keys that are not partitions yet. Otherwise nobody would ever see their events."""

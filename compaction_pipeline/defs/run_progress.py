@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
+from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.progress import progress_text
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
@@ -70,7 +72,7 @@ class RunProgress:
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> str:
         """Count the end of an attempt, and return how far the run is."""
         self._running.pop(task.task_id, None)
-        if status is not TaskStatus.PENDING:
+        if not is_tried_again(replace(task, status=status)):
             self._done += 1
         if status is TaskStatus.PREPARED:
             self._merged_bytes += task.work.input_bytes

@@ -321,12 +321,13 @@ class CompactTable:
         return held_in_words(last, f"merging {count_text(len(held), 'task')} of {table}") + "; run again after that"
 
     def _drain_left(self, table: TableIdentifier, request: PlanRequest, done: _Done) -> dict[TaskId, str]:
-        """Merge the waiting tasks that another process planned. Return why tasks failed, by task id.
+        """Merge the waiting tasks that another process planned, also those that failed and wait to be tried again. Return why tasks failed,
+        by task id.
 
         A tick may never come, and this compaction cannot plan the files of these tasks. The process that planned them waits for their
         end, whichever worker merges them.
         """
-        waiting = self._tasks.tasks(table, (TaskStatus.PENDING,))
+        waiting = [task for task in self._tasks.tasks(table, (TaskStatus.PENDING, TaskStatus.FAILED)) if not task.is_final]
         asked = [task for task in waiting if request.nodes is None or task.work.node in request.nodes]
         groups = {task.work.group for task in asked if task.work.group}
         left = [task for task in waiting if task in asked or task.work.group in groups]
@@ -347,6 +348,8 @@ class CompactTable:
         owner, ids = self._new_owner(), [task.task_id for task in tasks]
         failed: dict[TaskId, str] = {}
         while True:
+            # Another worker may have failed some of them. Whoever asked for this compaction waits, so they are tried again at once.
+            self._tasks.retry(ids)
             try:
                 drained = self._drain(owner, tasks, done)
                 # A task to which the store denied access is canceled.
@@ -364,15 +367,30 @@ class CompactTable:
             self._sleep(BUSY_WAIT_SECONDS)
         ended = [self._tasks.task(task_id) for task_id in ids]
         # A failed task with a record was merged, and a commit of another process rejected it. That is a conflict, not a failure.
-        failures = [task for task in ended if task.status is TaskStatus.FAILED and task.record_id is None]
+        failures = [task for task in ended if task.status is TaskStatus.FAILED and task.is_final and task.record_id is None]
         return {**failed, **{task.task_id: task.reason or "" for task in failures}}
 
     def _drain(self, owner: str, tasks: Sequence[CompactionTask], done: _Done) -> Drained:
         """Merge these tasks, and beside them the tasks of others if `done` says so."""
         ids = [task.task_id for task in tasks]
         if not done.help_others:
-            return self._work_on_queue.drain(owner, task_ids=ids, listener=done.listener)
-        return self._work_on_queue.drain(owner, queue=tasks[0].queue, first=ids, until=self.worked_off(ids), listener=done.listener)
+            return self._work_on_queue.drain(owner, task_ids=ids, retry=self._retry, listener=done.listener)
+        return self._work_on_queue.drain(
+            owner,
+            queue=tasks[0].queue,
+            first=ids,
+            until=self.worked_off(ids),
+            meanwhile=lambda: self._retry_all(ids),
+            retry=self._retry,
+            listener=done.listener,
+        )
+
+    def _retry(self, task_id: TaskId) -> bool:
+        """Put a task back into the queue that failed and would wait. Return whether it waited."""
+        return bool(self._tasks.retry([task_id]))
+
+    def _retry_all(self, task_ids: Sequence[TaskId]) -> None:
+        self._tasks.retry(task_ids)
 
     def worked_off(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:
         """Return a function that says whether the caller need not wait for workers any longer.
@@ -391,7 +409,9 @@ class CompactTable:
 
     def _needs_worker(self, task: CompactionTask) -> bool:
         """Return whether a worker merges the task, or may take it now."""
-        return task.status is TaskStatus.EXECUTING or (task.status is TaskStatus.PENDING and not self._tables.state(task.table).paused)
+        if not task.is_to_be_merged:
+            return False
+        return task.status is TaskStatus.EXECUTING or not self._tables.state(task.table).paused
 
     def give_up_paused(self, task_ids: Iterable[TaskId]) -> dict[TaskId, str]:
         """Cancel those of these tasks that wait for the end of a pause, and return the reason by task id.
@@ -400,7 +420,7 @@ class CompactTable:
         """
         given_up: dict[TaskId, str] = {}
         for task in map(self._tasks.task, task_ids):
-            if task.status is TaskStatus.PENDING and not self._needs_worker(task):
+            if task.is_to_be_merged and not self._needs_worker(task):
                 reason = f"a person paused {task.table} before this task began; `compaction-pipeline resume {task.table}` ends the pause"
                 canceled = self._tasks.cancel([task.task_id], EndReason.GIVEN_UP, reason, self._clock())
                 given_up.update(dict.fromkeys(canceled, reason))

@@ -29,7 +29,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
-from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+from compaction_pipeline.services.queue.keep_queue import KeepQueue, KeptQueue
 from compaction_pipeline.services.queue.work_on_queue import Drained, WorkOnQueue
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
@@ -53,10 +53,12 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What `keep` did: the tasks that it took from dead workers, and the records that it settled."""
+    """What `keep` did: the tasks that it took from dead or endless attempts, the records that it settled, and the failed tasks that it put
+    back into the queue."""
 
     returned: tuple[str, ...] = ()
     settled: tuple[CompactionRecord, ...] = ()
+    retried: tuple[str, ...] = ()
 
 
 class TickTables:
@@ -69,7 +71,7 @@ class TickTables:
         compact_table: CompactTable,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,
-        serve_tasks: ServeTasks,
+        keep_queue: KeepQueue,
         work_on_queue: WorkOnQueue,
         commit_tables: CommitTables,
         clock: Clock,
@@ -80,19 +82,30 @@ class TickTables:
         self._compact_table = compact_table
         self._refresh_files = refresh_files
         self._plan_tables = plan_tables
-        self._serve_tasks = serve_tasks
+        self._keep_queue = keep_queue
         self._work_on_queue = work_on_queue
         self._commit_tables = commit_tables
         self._clock = clock
         self._new_owner = new_owner
 
     def keep(self) -> Kept:
-        """End attempts whose lease has ended, and settle commits that were cut off, so that dead processes hold nothing.
+        """Keep the queue going (`KeepQueue`), and settle commits that were cut off, so that dead processes hold nothing.
 
         `snapshot_sensor`, `keeper_sensor`, `failure_sensor`, `compact_job` and `commit_job` do this first.
         """
-        returned = self._serve_tasks.release_expired()
-        return Kept(tuple(returned), tuple(self._commit_tables.settle()))
+        kept = self._kept_queue()
+        return Kept((*kept.lost, *kept.timed_out), tuple(self._commit_tables.settle()), kept.put_back)
+
+    def _kept_queue(self) -> KeptQueue:
+        """Keep the queue, and judge the tables anew whose tasks turned out to be outdated. Their nodes may be due for other work."""
+        kept = self._keep_queue.keep()
+        for table in kept.to_judge:
+            try:
+                self._plan_tables.judge(table)
+            except CompactionError as error:
+                # The next plan of the table judges its nodes too.
+                log.warning("table=%s not judged: %s", table, error)
+        return kept
 
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
         """Refresh tables in order, from `cursor` on, until the budget is used up. When one table fails, the others go on."""
@@ -187,7 +200,11 @@ class TickTables:
             failed.update(self._compact_table.give_up_paused(ids))
             # Another worker may have taken a task of this request. A failed task with a record is a conflict, and is planned again.
             ended = (self._tasks.task(task_id) for task_id in ids)
-            lost = {task.task_id: task.reason or "" for task in ended if task.status is TaskStatus.FAILED and task.record_id is None}
+            lost = {
+                task.task_id: task.reason or ""
+                for task in ended
+                if task.status is TaskStatus.FAILED and task.is_final and task.record_id is None
+            }
             failed.update({task_id: reason for task_id, reason in lost.items() if task_id not in failed})
             return {} if until() else self._to_plan_again(asked, own, records)
 
@@ -240,7 +257,9 @@ class TickTables:
             if failures or (looked_at is not None and self._clock() - looked_at < COMMIT_LOOK):
                 return
             looked_at = self._clock()
-            self._serve_tasks.release_expired()
+            self._kept_queue()
+            # A caller waits for the tasks of `first`. Those that another worker failed are tried again at once.
+            self._tasks.retry(first)
             try:
                 for record in self.commit_due(run_id):
                     records.append(record)
@@ -256,6 +275,7 @@ class TickTables:
             until=lambda: bool(failures) or until(),
             linger=linger,
             meanwhile=keep_and_commit,
+            retry=lambda task_id: bool(self._tasks.retry([task_id])),
             listener=listener,
         )
         looked_at = None

@@ -178,6 +178,8 @@ live_file = Table(
     sqlite_with_rowid=False,
 )
 
+_RETRIED = text("retry_at IS NOT NULL")
+
 task = Table(
     "compaction_task",
     metadata,
@@ -205,12 +207,23 @@ task = Table(
     Column("input_bytes", BigInteger, nullable=False, server_default="0"),
     # A copy of `paused` of the task's table. Polls read it, so that waiting tasks of paused tables do not slow them down.
     Column("paused", Boolean, nullable=False, server_default=false()),
+    # How many attempts used up a retry, and how many were lost in a row.
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("losses", Integer, nullable=False, server_default="0"),
+    Column("waiting_since", Moment),
+    Column("failed_at", Moment),
+    # It is set while a FAILED task waits to be tried again, and only then. Such a task is open.
+    Column("retry_at", Moment),
+    Column("prepared_at", Moment),
+    Column("committed_at", Moment),
     # A poll takes the first Pending task by priority and age. With this index, ended tasks do not slow it down.
     Index("compaction_task_poll", "status", "paused", "priority", "created_at", "task_id"),
     # Plans and commits ask for the open tasks of one table.
     Index("compaction_task_identifier", "identifier", "status"),
     # The settling of a commit finds its tasks by record.
     Index("compaction_task_record", "record_id"),
+    # Every few seconds the keeper asks which FAILED tasks are due. Tasks that are FAILED for good are not in this index.
+    Index("compaction_task_retry", "retry_at", "task_id", sqlite_where=_RETRIED, postgresql_where=_RETRIED),
 )
 
 task_input = Table(

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine, delete, exists, or_, select, true, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.table_rows import unknown
+from compaction_pipeline.storage.task_rows import IS_OPEN
 
 _ALL_PAUSED = "all tables paused"
 """The switch that says that a person has paused all tables. While it is on, each new table is paused."""
@@ -89,9 +89,9 @@ class SqlSwitchStore:
 
 
 def _switch_tasks(connection: Connection, identifiers: Sequence[str], paused: bool) -> None:
-    """Let polls leave out the open tasks of these tables, or find them again. Executing tasks may wait again after a failed attempt."""
+    """Let polls leave out the open tasks of these tables, or find them again. Executing and failed tasks may be Pending again later."""
     columns = schema.task.c
-    theirs = columns.identifier.in_(identifiers) & columns.status.in_(OPEN)
+    theirs = columns.identifier.in_(identifiers) & IS_OPEN
     connection.execute(select(columns.task_id).where(theirs).order_by(columns.task_id).with_for_update())
     connection.execute(update(schema.task).where(theirs).values(paused=paused))
 

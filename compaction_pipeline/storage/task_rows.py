@@ -11,9 +11,10 @@ from sqlalchemy import Connection, Row, Select, false, insert, select, update
 
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
 from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.queue.attempts import AfterAttempt
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
-from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
+from compaction_pipeline.core.queue.transitions import OPEN, allowed
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches
 
@@ -31,25 +32,46 @@ _MOVING = (
     "reason",
     "result",
     "record_id",
+    "failures",
+    "losses",
+    "waiting_since",
+    "failed_at",
+    "retry_at",
+    "prepared_at",
+    "committed_at",
 )
 """The fields of a task that change after it was planned. Each has a column with the field's name in CompactionTask."""
 
 
+_NOT_FOR_GOOD = (_task.status != TaskStatus.FAILED) | _task.retry_at.is_not(None)
+# The status comes first in both conditions, so that the index on table and status finds the few open tasks among many that have ended.
+TO_BE_MERGED = _task.status.in_((TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.FAILED)) & _NOT_FOR_GOOD
+"""The tasks that are still to be merged. `CompactionTask.is_to_be_merged` says the same of a task."""
+IS_OPEN = _task.status.in_((*OPEN, TaskStatus.FAILED)) & _NOT_FOR_GOOD
+"""The tasks that have not ended."""
+
+
 class Overtaken(CompactionError):
-    """A task that a plan replaces is no longer Pending, or another task has taken a file of the plan.
+    """A task that a plan replaces has begun or ended, or another task has taken a file of the plan.
 
     The transaction must be rolled back.
     """
 
 
 def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: datetime) -> None:
-    """Cancel the Pending tasks that a plan replaces. Raises Overtaken when one of them is no longer Pending."""
+    """Cancel the waiting tasks that a plan replaces. Raises Overtaken when one of them no longer waits."""
     rows = {row.task_id: row for row in locked_rows(connection, replaces)}
     for task_id in replaces:
         row = rows.get(task_id)
-        values = {"end_reason": EndReason.REPLACED, "reason": "replaced by a newer plan", "ended_at": now}
-        if row is None or row.status is not TaskStatus.PENDING or not move(connection, row, TaskStatus.CANCELED, values):
-            raise Overtaken(f"task {task_id} is no longer Pending")
+        if row is None or not cancel_waiting(connection, row, EndReason.REPLACED, "replaced by a newer plan", now):
+            raise Overtaken(f"task {task_id} no longer waits")
+
+
+def cancel_waiting(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str, now: datetime) -> bool:
+    """Cancel a task that is Pending, or FAILED and waits to be tried again. False and no change when it is neither, or has changed."""
+    if row.status is not TaskStatus.PENDING and (row.status is not TaskStatus.FAILED or row.retry_at is None):
+        return False
+    return move(connection, row, TaskStatus.CANCELED, {"end_reason": end_reason, "reason": reason, "ended_at": now, "retry_at": None})
 
 
 def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask], paused: Collection[str]) -> None:
@@ -86,6 +108,12 @@ def _planned(task: CompactionTask) -> dict[str, object]:
         reason=None,
         result=None,
         record_id=None,
+        failures=0,
+        losses=0,
+        failed_at=None,
+        retry_at=None,
+        prepared_at=None,
+        committed_at=None,
     )
     return {
         "task_id": task.task_id,
@@ -100,6 +128,7 @@ def _planned(task: CompactionTask) -> dict[str, object]:
         "input_bytes": task.work.input_bytes,
         "status": TaskStatus.PENDING,
         "attempt": 0,
+        "waiting_since": task.waiting_since,
     }
 
 
@@ -108,7 +137,7 @@ def open_inputs(identifier: str) -> Select[Any]:
     return (
         select(schema.task_input.c.path, _task.task_id, _task.status)
         .join(schema.task, _task.task_id == schema.task_input.c.task_id)
-        .where(_task.identifier == identifier, _task.status.in_(OPEN))
+        .where(_task.identifier == identifier, IS_OPEN)
     )
 
 
@@ -118,7 +147,15 @@ def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[
     Tasks of paused tables have no turn. The query looks up the highest priority first and then the oldest task with it. Both steps follow
     the index. Sorting all Pending tasks would make polls slower as the queue grows.
     """
-    columns = (_task.task_id, _task.identifier, _task.status, _task.priority, _task.created_at, _task.attempt, _task.attempt_id)
+    columns = (
+        _task.task_id,
+        _task.identifier,
+        _task.status,
+        _task.priority,
+        _task.created_at,
+        _task.attempt,
+        _task.attempt_id,
+    )
 
     def first(batch: Sequence[TaskId] | None) -> Select[Any]:
         wanted = (_task.status == TaskStatus.PENDING) & (_task.paused == false())
@@ -141,8 +178,11 @@ def next_of(candidates: Sequence[Row[Any]]) -> Row[Any]:
 
 def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:
     """Change a task's status by compare-and-set. False when its status or attempt has changed since `row` was read."""
-    allowed(row.status, after)
+    waits_for_retry = row.status is TaskStatus.FAILED and row.retry_at is not None
+    allowed(row.status, after, for_good=row.status is TaskStatus.FAILED and not waits_for_retry)
     as_read = _task.attempt_id.is_(None) if row.attempt_id is None else _task.attempt_id == row.attempt_id
+    if waits_for_retry:
+        as_read &= _task.retry_at == row.retry_at
     changed = update(schema.task).where(_task.task_id == row.task_id, _task.status == row.status, as_read)
     return connection.execute(changed.values(status=after, **values)).rowcount == 1
 
@@ -154,11 +194,27 @@ def must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: 
 
 
 def leave_attempt(
-    connection: Connection, row: Row[Any], after: TaskStatus, end_reason: EndReason, reason: str | None, now: datetime
+    connection: Connection, row: Row[Any], after: AfterAttempt, end_reason: EndReason, reason: str | None, now: datetime
 ) -> bool:
-    """Move a task away from an attempt that failed or was lost. False when the task has changed since `row` was read."""
-    values: dict[str, object] = {"end_reason": end_reason, "reason": reason, "attempt_id": None, "owner": None, "lease_expires_at": None}
-    return move(connection, row, after, {**values, "ended_at": now if after in FINAL else None})
+    """Move a task away from an attempt that did not merge it, and end the attempt. False when the task has changed since `row` was read."""
+    values: dict[str, object] = {
+        "end_reason": end_reason,
+        "reason": reason,
+        "attempt_id": None,
+        "owner": None,
+        "lease_expires_at": None,
+        "failures": after.tries.failures,
+        "losses": after.tries.losses,
+        "retry_at": after.retry_at,
+    }
+    if after.tries.failures > row.failures:
+        values["failed_at"] = now
+    if after.status is TaskStatus.FAILED:
+        values |= {"failed_at": now, "ended_at": now if after.retry_at is None else None}
+    if not move(connection, row, after.status, values):
+        return False
+    write_attempt_end(connection, row, end_reason, reason, now)
+    return True
 
 
 def write_attempt_end(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:

@@ -7,26 +7,30 @@ read, and the UPDATE repeats that status and the attempt in its WHERE. So a call
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, and_, case, delete, func, insert, select, true, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, delete, func, insert, select, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.leases.timeouts import expires_at
-from compaction_pipeline.core.queue.attempts import after_attempt, after_lost_attempt
+from compaction_pipeline.core.queue.attempts import Tries, after_attempt, lost_text, timed_out_text
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
-from compaction_pipeline.core.queue.transitions import FINAL, OPEN, allowed
+from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import lock, reading, writing
+from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.switches import paused_among
 from compaction_pipeline.storage.task_rows import (
+    IS_OPEN,
+    TO_BE_MERGED,
     Overtaken,
     cancel_replaced,
+    cancel_waiting,
     first_pending,
     insert_tasks,
     leave_attempt,
@@ -75,24 +79,30 @@ class SqlTaskStore:
     def in_use(self, table: TableIdentifier) -> InUse:
         with reading(self._engine) as connection:
             rows = connection.execute(open_inputs(str(table))).all()
-            nodes = connection.execute(
-                select(_task.exclusive_node).where(
-                    _task.identifier == str(table),
-                    _task.exclusive_node.is_not(None),
-                    _task.status.in_((TaskStatus.EXECUTING, TaskStatus.PREPARED)),
+            held = connection.execute(
+                select(_task.status, _task.exclusive_node).where(
+                    _task.identifier == str(table), IS_OPEN, _task.status != TaskStatus.PENDING, _task.exclusive_node.is_not(None)
                 )
-            ).scalars()
+            ).all()
             groups = connection.execute(
-                select(_task.task_id, _task.group_name).where(
-                    _task.identifier == str(table), _task.status == TaskStatus.PENDING, _task.group_name != ""
+                select(_task.task_id, _task.status, _task.group_name).where(
+                    _task.identifier == str(table),
+                    TO_BE_MERGED,
+                    _task.status != TaskStatus.EXECUTING,
+                    _task.group_name != "",
                 )
-            )
-            return InUse(
-                paths=frozenset(row.path for row in rows if row.status is not TaskStatus.PENDING),
-                exclusive_nodes=frozenset(nodes),
-                pending={row.path: row.task_id for row in rows if row.status is TaskStatus.PENDING},
-                pending_groups={row.task_id: row.group_name for row in groups},
-            )
+            ).all()
+        running = {row.exclusive_node for row in held if row.status is not TaskStatus.FAILED}
+        exclusive = frozenset(row.exclusive_node for row in held)
+        return InUse(
+            paths=frozenset(row.path for row in rows if row.status is not TaskStatus.PENDING),
+            exclusive_nodes=exclusive,
+            pending={row.path: row.task_id for row in rows if row.status is TaskStatus.PENDING},
+            pending_groups={row.task_id: row.group_name for row in groups if row.status is TaskStatus.PENDING},
+            failed={row.path: row.task_id for row in rows if row.status is TaskStatus.FAILED},
+            failed_groups={row.task_id: row.group_name for row in groups if row.status is TaskStatus.FAILED},
+            failed_nodes=exclusive - running,
+        )
 
     # ---- attempts ----
 
@@ -149,7 +159,7 @@ class SqlTaskStore:
                     held.append(attempt_id)
         return tuple(attempt_id for attempt_id in attempt_ids if attempt_id in held)
 
-    def complete(self, result: MergeResult, now: datetime) -> TaskStatus:
+    def complete(self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0)) -> TaskStatus:
         with writing(self._engine) as connection:
             row = locked_row(connection, result.task_id)
             if row is not None and row.attempt_id == result.attempt_id and row.result == result:
@@ -161,31 +171,64 @@ class SqlTaskStore:
                 raise StaleAttempt(
                     f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r} ({now_held}); its report changes nothing"
                 )
-            after = after_attempt(row.attempt, row.max_attempts, result.end_reason)
-            if after is TaskStatus.PREPARED:
-                moved = move(connection, row, after, {"result": result, "owner": None, "lease_expires_at": None})
+            after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, result.end_reason, now, retry_after)
+            if after.status is TaskStatus.PREPARED:
+                merged = {"result": result, "owner": None, "lease_expires_at": None, "losses": after.tries.losses, "prepared_at": now}
+                moved = move(connection, row, after.status, merged)
+                if moved:
+                    write_attempt_end(connection, row, result.end_reason, result.error, now)
             else:
                 moved = leave_attempt(connection, row, after, result.end_reason, result.error, now)
             if not moved:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
-            write_attempt_end(connection, row, result.end_reason, result.error, now)
-            return after
+            return after.status
 
     def release_expired(self, now: datetime) -> Sequence[TaskId]:
-        expired = select(schema.task).where(
-            _task.status == TaskStatus.EXECUTING, (_task.lease_expires_at <= now) | _task.lease_expires_at.is_(None)
-        )
+        def leave(connection: Connection, row: Row[Any]) -> bool:
+            after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, EndReason.LOST, now, timedelta(0))
+            return leave_attempt(connection, row, after, EndReason.LOST, lost_text(row.attempt, row.owner, after), now)
+
+        return self._taken_from_workers((_task.lease_expires_at <= now) | _task.lease_expires_at.is_(None), leave)
+
+    def end_overdue(self, now: datetime, timeout: timedelta, retry_after: timedelta) -> Sequence[TaskId]:
+        def leave(connection: Connection, row: Row[Any]) -> bool:
+            after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, EndReason.TIMED_OUT, now, retry_after)
+            return leave_attempt(connection, row, after, EndReason.TIMED_OUT, timed_out_text(row.attempt, row.owner, timeout), now)
+
+        return self._taken_from_workers(_task.started_at <= now - timeout, leave)
+
+    def _taken_from_workers(self, late: ColumnElement[bool], leave: Callable[[Connection, Row[Any]], bool]) -> Sequence[TaskId]:
+        """Take Executing tasks from their attempts by `leave`, and return the ids of those that it took."""
+        found = select(schema.task).where(_task.status == TaskStatus.EXECUTING, late)
         with reading(self._engine) as connection:
-            if connection.execute(expired.limit(1)).first() is None:
+            # Mostly there is none. Then the write lock is left to others.
+            if connection.execute(found.limit(1)).first() is None:
                 return ()
-        released = []
         with writing(self._engine) as connection:
-            for row in connection.execute(expired.order_by(_task.task_id).with_for_update(skip_locked=True)).all():
-                reason = f"attempt {row.attempt} of {row.max_attempts} was lost: {row.owner} did not renew its lease"
-                if leave_attempt(connection, row, after_lost_attempt(row.attempt, row.max_attempts), EndReason.LOST, reason, now):
-                    write_attempt_end(connection, row, EndReason.LOST, reason, now)
-                    released.append(row.task_id)
-        return tuple(released)
+            rows = connection.execute(found.order_by(_task.task_id).with_for_update(skip_locked=True)).all()
+            return tuple(row.task_id for row in rows if leave(connection, row))
+
+    def waiting_for_retry(self, due: datetime, limit: int) -> Sequence[CompactionTask]:
+        query = select(schema.task).where(_task.retry_at <= due, _task.retry_at.is_not(None), _task.status == TaskStatus.FAILED)
+        with reading(self._engine) as connection:
+            return tuple(map(task_of_row, connection.execute(query.order_by(_task.retry_at, _task.task_id).limit(limit))))
+
+    def retry(self, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
+        waits = (_task.status == TaskStatus.FAILED) & _task.retry_at.is_not(None)
+        with reading(self._engine) as connection:
+            queries = [select(_task.task_id).where(_task.task_id.in_(batch), waits) for batch in batches(task_ids)]
+            found = [task_id for query in queries for task_id in connection.execute(query).scalars()]
+        if not found:
+            return ()
+        with writing(self._engine) as connection:
+            put_back = {
+                row.task_id
+                for row in locked_rows(connection, found)
+                if row.status is TaskStatus.FAILED
+                and row.retry_at is not None
+                and move(connection, row, TaskStatus.PENDING, {"retry_at": None})
+            }
+        return tuple(task_id for task_id in task_ids if task_id in put_back)
 
     def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]:
         columns = schema.attempt.c
@@ -205,22 +248,21 @@ class SqlTaskStore:
                 raise IllegalTransition(
                     f"task {task_id!r} is PENDING and cannot become FAILED: only an attempt or a commit fails; cancel it"
                 )
-            ended = {"end_reason": end_reason, "reason": reason, "owner": None, "lease_expires_at": None, "ended_at": now}
+            ended = {"end_reason": end_reason, "reason": reason, "owner": None, "lease_expires_at": None, "ended_at": now, "failed_at": now}
             must_move(connection, row, TaskStatus.FAILED, ended)
             write_attempt_end(connection, row, end_reason, reason, now)
 
     def cancel(self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime) -> Sequence[TaskId]:
         canceled = []
-        ended = {"end_reason": end_reason, "reason": reason, "ended_at": now}
         with writing(self._engine) as connection:
             for row in locked_rows(connection, task_ids):
-                if row.status is TaskStatus.PENDING and move(connection, row, TaskStatus.CANCELED, ended):
+                if cancel_waiting(connection, row, end_reason, reason, now):
                     canceled.append(row.task_id)
         return tuple(task_id for task_id in task_ids if task_id in canceled)
 
     def expire(self, before: datetime) -> int:
         with writing(self._engine) as connection:
-            ended = delete(schema.task).where(_task.status.in_(FINAL), _task.ended_at < before)
+            ended = delete(schema.task).where(_task.status.in_((*FINAL, TaskStatus.FAILED)), _task.ended_at < before)
             return connection.execute(ended).rowcount
 
     # ---- commits ----
@@ -229,9 +271,7 @@ class SqlTaskStore:
         with writing(self._engine) as connection:
             lock(connection, f"tasks {table}")
             unfinished = connection.execute(
-                select(_task.group_name).where(
-                    _task.identifier == str(table), _task.status.in_((TaskStatus.PENDING, TaskStatus.EXECUTING)), _task.group_name != ""
-                )
+                select(_task.group_name).where(_task.identifier == str(table), TO_BE_MERGED, _task.group_name != "")
             ).scalars()
             waiting = frozenset(unfinished)
             prepared = select(schema.task).where(
@@ -263,7 +303,7 @@ class SqlTaskStore:
             for row in rows:
                 # A commit that is settled after a crash may have marked some of its tasks before the crash.
                 if row.status is not TaskStatus.COMMITTED:
-                    must_move(connection, row, TaskStatus.COMMITTED, {"ended_at": now})
+                    must_move(connection, row, TaskStatus.COMMITTED, {"ended_at": now, "committed_at": now})
 
     # ---- questions ----
 
@@ -291,8 +331,7 @@ class SqlTaskStore:
             return tuple(map(task_of_row, connection.execute(query)))
 
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
-        under_way = _task.status.in_((TaskStatus.PENDING, TaskStatus.EXECUTING))
-        query = select(func.count(), func.sum(_task.input_bytes)).where(_task.identifier == str(table), under_way)
+        query = select(func.count(), func.sum(_task.input_bytes)).where(_task.identifier == str(table), TO_BE_MERGED)
         with reading(self._engine) as connection:
             tasks, size = connection.execute(query).one()
         return PlannedWork(tasks, int(size or 0))
@@ -337,14 +376,22 @@ class SqlTaskStore:
                 number_of(_task.status == TaskStatus.EXECUTING).label("merging"),
                 number_of(_task.status == TaskStatus.PREPARED).label("merged"),
                 number_of(and_(pending, _task.paused.is_(True))).label("paused"),
+                number_of(_task.status == TaskStatus.FAILED).label("failed"),
             )
-            .where(_task.status.in_(OPEN))
+            .where(IS_OPEN)
             .group_by(_task.identifier)
         )
         if table is not None:
             query = query.where(_task.identifier == str(table))
         with reading(self._engine) as connection:
             return {
-                TableIdentifier.parse(row.identifier): OpenTasks(int(row.waiting), int(row.merging), int(row.merged), int(row.paused))
+                TableIdentifier.parse(row.identifier): OpenTasks(
+                    int(row.waiting), int(row.merging), int(row.merged), int(row.paused), int(row.failed)
+                )
                 for row in connection.execute(query)
             }
+
+    def count_waiting_for_retry(self) -> int:
+        query = select(func.count()).where(_task.status == TaskStatus.FAILED, _task.retry_at.is_not(None))
+        with reading(self._engine) as connection:
+            return connection.execute(query).scalar_one()

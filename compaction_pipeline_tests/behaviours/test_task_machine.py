@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
+from compaction_pipeline.core.queue.attempts import Tries, after_attempt
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
@@ -22,6 +23,8 @@ from compaction_pipeline_tests.fakes import fake_stores
 
 _GROUPS = ("", "", "g")
 _MAX_ATTEMPTS = 2
+RETRY = timedelta(seconds=45)
+TIMEOUT = timedelta(seconds=90)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,17 @@ class Expected:
     held: CompactionTask | None = None
     expires: datetime | None = None
     record: str | None = None
+    tries: Tries = Tries()
+    began: datetime | None = None
+    retry_at: datetime | None = None
+
+    @property
+    def is_to_be_merged(self) -> bool:
+        return self.status in (TaskStatus.PENDING, TaskStatus.EXECUTING) or self.retry_at is not None
+
+    @property
+    def waits(self) -> bool:
+        return self.status is TaskStatus.PENDING or self.retry_at is not None
 
 
 class TaskMachine(RuleBasedStateMachine):
@@ -78,9 +92,10 @@ class TaskMachine(RuleBasedStateMachine):
         in_use = self.stores.tasks.in_use(TABLE)
         free = f"{task_id}-a" not in in_use.paths and in_use.pending.get(f"{task_id}-a", task_id) == task_id
         done = self.stores.tasks.insert([newer], [task_id], self.now)
-        assert done == (before.status is TaskStatus.PENDING and free)
+        mine = in_use.failed.get(f"{task_id}-a") == task_id
+        assert done == (before.waits and (free or mine))
         if done:
-            self.expected[task_id] = replace(before, status=TaskStatus.CANCELED)
+            self.expected[task_id] = replace(before, status=TaskStatus.CANCELED, retry_at=None)
             self.expected[newer.task_id] = Expected(number, "")
 
     @rule(lease=st.sampled_from((LEASE, LEASE / 2)))
@@ -94,7 +109,7 @@ class TaskMachine(RuleBasedStateMachine):
             assert task.attempt_id not in {each.attempt_id for each in self.polled}
             self.polled.append(task)
             self.expected[task.task_id] = replace(
-                before, status=TaskStatus.EXECUTING, attempt=task.attempt, held=task, expires=self.now + lease
+                before, status=TaskStatus.EXECUTING, attempt=task.attempt, held=task, expires=self.now + lease, began=self.now
             )
 
     @rule(seconds=st.sampled_from((1, 30, 60)))
@@ -111,21 +126,27 @@ class TaskMachine(RuleBasedStateMachine):
             self.expected[task.task_id] = replace(self.expected[task.task_id], expires=self.now + LEASE)
 
     @precondition(lambda self: self.polled)
-    @rule(data=st.data(), works=st.booleans())
-    def complete(self, data: st.DataObject, works: bool) -> None:
+    @rule(
+        data=st.data(),
+        end=st.sampled_from((EndReason.MERGED, EndReason.FAILED, EndReason.INTERRUPTED)),
+        retry_after=st.sampled_from((timedelta(0), RETRY)),
+    )
+    def complete(self, data: st.DataObject, end: EndReason, retry_after: timedelta) -> None:
         task = data.draw(st.sampled_from(self.polled))
         before = self.expected[task.task_id]
-        result = prepared(task) if works else failed(task)
+        works = end is EndReason.MERGED
+        result = prepared(task) if works else replace(failed(task), end_reason=end)
         if not self._holds(task):
             again = works and before.held is task and self.stores.tasks.task(task.task_id).result == result
             if again:
-                assert self.stores.tasks.complete(result, self.now) is before.status
+                assert self.stores.tasks.complete(result, self.now, retry_after) is before.status
             else:
                 with pytest.raises(StaleAttempt):
-                    self.stores.tasks.complete(result, self.now)
+                    self.stores.tasks.complete(result, self.now, retry_after)
             return
-        after = self._after_lost(before) if not works else replace(before, status=TaskStatus.PREPARED, expires=None)
-        assert self.stores.tasks.complete(result, self.now) is after.status
+        after = self._after(before, end, retry_after)
+        after = replace(after, held=before.held) if works else after
+        assert self.stores.tasks.complete(result, self.now, retry_after) is after.status
         self.expected[task.task_id] = after
 
     @rule()
@@ -133,7 +154,36 @@ class TaskMachine(RuleBasedStateMachine):
         late = [task_id for task_id, each in sorted(self.expected.items()) if each.expires is not None and each.expires <= self.now]
         assert list(self.stores.tasks.release_expired(self.now)) == late
         for task_id in late:
-            self.expected[task_id] = self._after_lost(self.expected[task_id])
+            self.expected[task_id] = self._after(self.expected[task_id], EndReason.LOST, RETRY)
+
+    @rule()
+    def end_overdue(self) -> None:
+        overdue = [
+            task_id
+            for task_id, each in sorted(self.expected.items())
+            if each.status is TaskStatus.EXECUTING and each.began is not None and each.began <= self.now - TIMEOUT
+        ]
+        assert list(self.stores.tasks.end_overdue(self.now, TIMEOUT, RETRY)) == overdue
+        for task_id in overdue:
+            self.expected[task_id] = self._after(self.expected[task_id], EndReason.TIMED_OUT, RETRY)
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        asked = data.draw(st.lists(st.sampled_from(sorted(self.expected)), unique=True))
+        waiting = [task_id for task_id in asked if self.expected[task_id].retry_at is not None]
+        assert list(self.stores.tasks.retry(asked)) == waiting
+        for task_id in waiting:
+            self.expected[task_id] = replace(self.expected[task_id], status=TaskStatus.PENDING, retry_at=None)
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        task_id = data.draw(st.sampled_from(sorted(self.expected)))
+        before = self.expected[task_id]
+        assert bool(self.stores.tasks.cancel([task_id], EndReason.GIVEN_UP, "asked", self.now)) is before.waits
+        if before.waits:
+            self.expected[task_id] = replace(before, status=TaskStatus.CANCELED, retry_at=None)
 
     @precondition(lambda self: self.expected)
     @rule(data=st.data())
@@ -149,8 +199,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     @rule()
     def claim(self) -> None:
-        under_way = (TaskStatus.PENDING, TaskStatus.EXECUTING)
-        waiting = {each.group for each in self.expected.values() if each.status in under_way} - {""}
+        waiting = {each.group for each in self.expected.values() if each.is_to_be_merged} - {""}
         free = [
             task_id
             for task_id, each in sorted(self.expected.items())
@@ -179,24 +228,31 @@ class TaskMachine(RuleBasedStateMachine):
     def the_store_says_what_the_model_says(self) -> None:
         if not hasattr(self, "stores"):
             return
-        found = {task.task_id: (task.status, task.attempt, task.lease_expires_at, task.record_id) for task in self.stores.tasks.tasks()}
-        assert found == {task_id: (each.status, each.attempt, each.expires, each.record) for task_id, each in self.expected.items()}
+        found = {
+            task.task_id: (task.status, task.attempt, task.lease_expires_at, task.record_id, task.retry_at, task.failures, task.losses)
+            for task in self.stores.tasks.tasks()
+        }
+        assert found == {
+            task_id: (each.status, each.attempt, each.expires, each.record, each.retry_at, each.tries.failures, each.tries.losses)
+            for task_id, each in self.expected.items()
+        }
+        due = [task_id for task_id, each in self.expected.items() if each.retry_at is not None and each.retry_at <= self.now]
+        assert {task.task_id for task in self.stores.tasks.waiting_for_retry(self.now, 1_000)} == set(due)
 
     @invariant()
     def a_data_file_is_in_one_open_task(self) -> None:
         if not hasattr(self, "stores"):
             return
-        statuses = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
-        paths = [file.path for task in self.stores.tasks.tasks(TABLE, statuses) for file in task.work.inputs]
+        paths = [file.path for task in self.stores.tasks.tasks(TABLE) if not task.is_final for file in task.work.inputs]
         assert len(paths) == len(set(paths))
 
     def _holds(self, task: CompactionTask) -> bool:
         now = self.expected[task.task_id]
         return now.status is TaskStatus.EXECUTING and now.held is task
 
-    def _after_lost(self, before: Expected) -> Expected:
-        status = TaskStatus.PENDING if before.attempt < _MAX_ATTEMPTS else TaskStatus.FAILED
-        return replace(before, status=status, held=None, expires=None)
+    def _after(self, before: Expected, end: EndReason, retry_after: timedelta) -> Expected:
+        after = after_attempt(before.tries, _MAX_ATTEMPTS, end, self.now, retry_after)
+        return replace(before, status=after.status, held=None, expires=None, tries=after.tries, retry_at=after.retry_at)
 
 
 class FakeMachine(TaskMachine):

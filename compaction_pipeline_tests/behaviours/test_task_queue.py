@@ -65,6 +65,7 @@ class Served:
     now: datetime = NOW
     denied: list[tuple[TableIdentifier, str]] = field(default_factory=list)
     may_note: bool = True
+    retry_after: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
         for table in (TABLE, OTHER):
@@ -75,6 +76,7 @@ class Served:
             self.catalog,  # type: ignore[arg-type]
             self.note_denied,
             lambda: self.now,
+            self.retry_after,
         )
         self.queue: TaskQueue = self.service
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 
 import pytest
 
 from compaction_pipeline.core.errors import IllegalTransition, NotFoundError, StaleAttempt
+from compaction_pipeline.core.queue.attempts import MOST_LOSSES
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
@@ -18,6 +20,7 @@ from compaction_pipeline_tests.builders import NOW, TABLE, node
 
 LATER = NOW + timedelta(seconds=30)
 EXPIRED = NOW + LEASE
+RETRY = timedelta(seconds=60)
 
 
 def poll(stores: Stores, **changes: object) -> CompactionTask:
@@ -141,14 +144,154 @@ def test_a_renewed_lease_is_not_released(stores: Stores) -> None:
     assert stores.tasks.release_expired(LATER + LEASE) == ("t1",)
 
 
-def test_lost_attempts_count_against_the_retries(stores: Stores) -> None:
+def test_lost_attempts_use_up_no_retry_but_five_in_a_row_fail_the_task(stores: Stores) -> None:
     stores.tasks.insert([example("t1", max_attempts=1)], [], NOW)
-    poll(stores)
-    stores.tasks.release_expired(EXPIRED)
+    for losses in range(1, MOST_LOSSES + 1):
+        poll(stores)
+        assert stores.tasks.release_expired(EXPIRED) == ("t1",)
+        task = stores.tasks.task("t1")
+        assert "did not renew" in str(task.reason)
+        assert (task.failures, task.losses, task.attempt) == (0, losses, losses)
+        assert task.status is (TaskStatus.PENDING if losses < MOST_LOSSES else TaskStatus.FAILED)
+    assert (task.ended_at, task.failed_at, task.retry_at, task.is_final) == (EXPIRED, EXPIRED, None, True)
+    assert "5 times in a row" in str(task.reason)
+    assert {attempt.end_reason for attempt in stores.tasks.attempts("t1")} == {EndReason.LOST}
+
+
+def test_a_failed_task_waits_until_it_is_put_back(stores: Stores) -> None:
+    stores.tasks.insert([example("t1", max_attempts=2), example("t2")], [], NOW)
+    first = poll(stores, task_ids=["t1"])
+    assert stores.tasks.complete(failed(first, "footer unreadable"), LATER, RETRY) is TaskStatus.FAILED
     task = stores.tasks.task("t1")
-    assert (task.status, task.ended_at) == (TaskStatus.FAILED, EXPIRED)
-    assert "did not renew" in str(task.reason)
-    assert stores.tasks.attempts("t1")[0].end_reason is EndReason.LOST
+    assert (task.reason, task.failed_at, task.retry_at, task.ended_at) == ("footer unreadable", LATER, LATER + RETRY, None)
+    assert (task.attempt, task.failures, task.attempt_id, task.owner, task.lease_expires_at) == (1, 1, None, None, None)
+    with pytest.raises(StaleAttempt):
+        stores.tasks.complete(prepared(first), LATER)
+    assert stores.tasks.poll(None, "me", NOW, LEASE, ["t1"]) is None
+    assert stores.tasks.release_expired(LATER + RETRY) == ()
+    assert stores.tasks.expire(LATER + RETRY) == 0
+    assert stores.tasks.count_waiting_for_retry() == 1
+    assert stores.tasks.waiting_for_retry(LATER + RETRY - timedelta(seconds=1), 9) == ()
+    assert stores.tasks.waiting_for_retry(LATER + RETRY, 9) == (task,)
+    assert stores.tasks.retry(["t2", "unknown", "t1"]) == ("t1",)
+    assert stores.tasks.retry(["t1"]) == ()
+    back = stores.tasks.task("t1")
+    assert (back.status, back.retry_at, back.failed_at, back.reason) == (TaskStatus.PENDING, None, LATER, "footer unreadable")
+    second = poll(stores, task_ids=["t1"])
+    assert (second.attempt, second.failures) == (2, 1)
+    assert stores.tasks.complete(failed(second), LATER, RETRY) is TaskStatus.FAILED
+    assert stores.tasks.task("t1").is_final
+    assert stores.tasks.count_waiting_for_retry() == 0
+    assert stores.tasks.retry(["t1"]) == ()
+    assert stores.tasks.cancel(["t1"], EndReason.GIVEN_UP, "asked", LATER) == ()
+
+
+def waiting(stores: Stores, *tasks: CompactionTask) -> None:
+    """Insert tasks, and let the first attempt of each fail. They wait to be tried again."""
+    assert stores.tasks.insert(tasks, [], NOW)
+    for task in tasks:
+        polled = poll(stores, task_ids=[task.task_id])
+        assert stores.tasks.complete(failed(polled), NOW, RETRY) is TaskStatus.FAILED
+
+
+def test_those_that_failed_first_are_put_back_first(stores: Stores) -> None:
+    stores.tasks.insert([example(name) for name in "abc"], [], NOW)
+    for number, name in enumerate("cab"):
+        stores.tasks.complete(failed(poll(stores, task_ids=[name])), NOW + timedelta(seconds=number), RETRY)
+    assert [task.task_id for task in stores.tasks.waiting_for_retry(NOW + 2 * RETRY, 2)] == ["c", "a"]
+
+
+def test_a_waiting_failed_task_holds_its_files_its_node_and_its_group(stores: Stores) -> None:
+    waiting(
+        stores,
+        example("a", kind=CompactionType.FULL, node=node(1)),
+        example("b", kind=CompactionType.MAJOR, node=node(2)),
+        example("c", group="g"),
+    )
+    stores.tasks.insert([example("d", kind=CompactionType.MAJOR, node=node(2)), example("e", group="g")], [], NOW)
+    for name in "de":
+        stores.tasks.complete(prepared(poll(stores, task_ids=[name])), NOW)
+    in_use = stores.tasks.in_use(TABLE)
+    assert in_use == InUse(
+        frozenset({f"{name}-{end}" for name in "abcde" for end in "ab"}),
+        frozenset({node(1), node(2)}),
+        failed={f"{name}-{end}": name for name in "abc" for end in "ab"},
+        failed_groups={"c": "g"},
+        failed_nodes=frozenset({node(1)}),
+    )
+    assert in_use.for_person() == replace(
+        in_use,
+        paths=frozenset({"d-a", "d-b", "e-a", "e-b"}),
+        exclusive_nodes=frozenset({node(2)}),
+        pending=in_use.failed,
+        pending_groups={"c": "g"},
+    )
+    assert stores.tasks.planned_work(TABLE) == PlannedWork(3, 3 * example("x").work.input_bytes)
+    assert not stores.tasks.insert([example("f", files=("a-a",))], [], NOW)
+    assert [task.task_id for task in stores.tasks.claim(TABLE, "r1")] == ["d"]
+
+
+def test_a_plan_of_a_person_replaces_a_waiting_failed_task(stores: Stores) -> None:
+    waiting(stores, example("a", files=("1", "2")), example("b", files=("3",)))
+    assert stores.tasks.insert([example("c", files=("1", "4"))], ["a"], LATER)
+    task = stores.tasks.task("a")
+    assert (task.status, task.end_reason, task.retry_at, task.ended_at) == (TaskStatus.CANCELED, EndReason.REPLACED, None, LATER)
+    stores.tasks.retry(["b"])
+    poll(stores, task_ids=["b"])
+    assert not stores.tasks.insert([example("d", files=("3", "5"))], ["b"], LATER)
+
+
+def test_a_waiting_failed_task_is_canceled_like_a_pending_one(stores: Stores) -> None:
+    waiting(stores, example("a"))
+    assert stores.tasks.cancel(["a"], EndReason.OUTDATED, "a file is gone", LATER) == ("a",)
+    task = stores.tasks.task("a")
+    assert (task.status, task.end_reason, task.reason, task.ended_at, task.retry_at) == (
+        TaskStatus.CANCELED,
+        EndReason.OUTDATED,
+        "a file is gone",
+        LATER,
+        None,
+    )
+    assert stores.tasks.waiting_for_retry(NOW + RETRY, 9) == ()
+
+
+def test_an_attempt_that_takes_too_long_fails_although_its_lease_is_renewed(stores: Stores) -> None:
+    timeout = timedelta(hours=1)
+    stores.tasks.insert([example("t1", max_attempts=2), example("t2")], [], NOW)
+    slow = poll(stores, task_ids=["t1"])
+    end = NOW + timeout
+    stores.tasks.poll(None, "me", end - LEASE, LEASE, ["t2"])
+    stores.tasks.renew([slow.current_attempt_id], end, LEASE)
+    assert stores.tasks.end_overdue(end - timedelta(seconds=1), timeout, RETRY) == ()
+    assert stores.tasks.end_overdue(end, timeout, RETRY) == ("t1",)
+    task = stores.tasks.task("t1")
+    assert (task.status, task.retry_at, task.failures, task.end_reason) == (TaskStatus.FAILED, end + RETRY, 1, EndReason.TIMED_OUT)
+    assert "longer than 1 h" in str(task.reason)
+    assert "COMPACTION_TASK_TIMEOUT_SECONDS" in str(task.reason)
+    assert stores.tasks.attempts("t1")[0].end_reason is EndReason.TIMED_OUT
+    assert stores.tasks.renew([slow.current_attempt_id], end, LEASE) == ()
+    with pytest.raises(StaleAttempt):
+        stores.tasks.complete(prepared(slow), end)
+    stores.tasks.retry(["t1"])
+    stores.tasks.poll(None, "me", end, LEASE, ["t1"])
+    assert stores.tasks.end_overdue(end + timeout, timeout, RETRY) == ("t1", "t2")
+    assert stores.tasks.task("t1").is_final
+
+
+def test_an_attempt_that_was_given_back_counts_as_nothing(stores: Stores) -> None:
+    stores.tasks.insert([example("t1", max_attempts=1)], [], NOW)
+    for _ in range(3):
+        given_back = replace(failed(poll(stores), "interrupted"), end_reason=EndReason.INTERRUPTED)
+        assert stores.tasks.complete(given_back, LATER, RETRY) is TaskStatus.PENDING
+    assert (stores.tasks.task("t1").failures, stores.tasks.task("t1").failed_at) == (0, None)
+
+
+def test_a_task_keeps_the_times_of_its_life(stores: Stores) -> None:
+    prepare(stores, example("a", waiting_since=NOW - timedelta(hours=1)))
+    stores.tasks.commit(["a"], EXPIRED)
+    task = stores.tasks.task("a")
+    assert (task.waiting_since, task.created_at, task.started_at) == (NOW - timedelta(hours=1), NOW, NOW)
+    assert (task.prepared_at, task.committed_at, task.ended_at) == (LATER, EXPIRED, EXPIRED)
 
 
 def test_a_plan_replaces_pending_tasks_or_changes_nothing(stores: Stores) -> None:
@@ -339,6 +482,21 @@ def test_waiting_tasks_of_a_paused_table_have_no_turn_until_it_is_resumed(stores
     stores.switches.pause(TABLE, False)
     assert stores.tasks.paused() == 0
     assert [poll(stores).task_id for _ in range(2)] == ["after", "before"]
+
+
+def test_a_failed_task_that_waits_is_paused_and_resumed_with_its_table(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    waiting(stores, example("t1"))
+    assert stores.tasks.open_tasks() == {TABLE: OpenTasks(failed=1)}
+    stores.switches.pause(TABLE, True)
+    assert stores.tasks.retry(["t1"]) == ("t1",)
+    assert (stores.tasks.paused(), stores.tasks.poll(None, "me", LATER, LEASE)) == (1, None)
+    stores.switches.pause(TABLE, False)
+    stores.tasks.complete(failed(poll(stores)), LATER, RETRY)
+    stores.switches.pause(TABLE, True)
+    stores.switches.pause(TABLE, False)
+    stores.tasks.retry(["t1"])
+    assert poll(stores).task_id == "t1"
 
 
 def test_a_task_that_runs_when_its_table_is_paused_is_finished(stores: Stores) -> None:

@@ -439,7 +439,7 @@ def test_an_unparsable_spark_address_is_bad_input_and_costs_no_attempt(desk: Des
     assert result.stderr.splitlines()[-1].startswith("error: COMPACTION_SPARK_MASTER is 'bogus://x' but must be local[*], ")
     assert result.stderr.splitlines()[:-1] == [f"{TABLE}: 2 tasks planned", "starting Spark at bogus://x"]
     assert desk.json("status")["queue"] | {"canceled": 0} == dict.fromkeys(
-        ("pending", "paused", "executing", "prepared", "committed", "failed", "canceled"), 0
+        ("pending", "paused", "executing", "prepared", "committed", "failed", "canceled", "retrying"), 0
     )
     assert desk.json("compact", TABLE)["committed"] == 2
 

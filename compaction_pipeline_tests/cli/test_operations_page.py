@@ -141,7 +141,10 @@ ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
 
 END_REASONS: Mapping[EndReason, tuple[str, str]] = {
     EndReason.MERGED: ("The attempt merged its files, and they were proved.", "Nothing."),
-    EndReason.FAILED: ("The attempt failed. The task is tried again, as often as the table allows.", "Read the sentence beside it."),
+    EndReason.FAILED: (
+        "The attempt failed. The task is tried again after `COMPACTION_RETRY_INTERVAL_SECONDS`, as often as the table allows.",
+        "Read the sentence beside it.",
+    ),
     EndReason.REFUSED: (
         "The files break a rule of the format, or are not supported. No further attempt can merge them.",
         "Mend the files as the sentence says.",
@@ -162,14 +165,22 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
     ),
     EndReason.LOST: (
         "The process that merged gave no sign of life for a minute.",
-        "Nothing. The task goes back to the queue. When this was the last attempt, the task becomes FAILED.",
+        "Nothing. The task goes back to the queue, and this uses up no retry. A task that was lost five times in a row becomes FAILED.",
+    ),
+    EndReason.TIMED_OUT: (
+        "The attempt took longer than `COMPACTION_TASK_TIMEOUT_SECONDS`. The task is tried again as after any failure.",
+        "Find out why the merge is slow, or give it more time.",
     ),
     EndReason.INTERRUPTED: (
         "The process that merged was told to end.",
-        "Nothing. The task goes back to the queue. When this was the last attempt, the task becomes FAILED.",
+        "Nothing. The task goes back to the queue, and this uses up no retry.",
     ),
     EndReason.CONFLICT: ("The table changed, and the commit left this task out.", "Nothing; its node is planned again."),
     EndReason.REPLACED: ("A newer plan took the task's files.", "Nothing."),
+    EndReason.OUTDATED: (
+        "A data file of the failed task was gone from the table when the task was to be tried again. The task is canceled.",
+        "Nothing; its node is planned again.",
+    ),
     EndReason.GIVEN_UP: ("The process that planned the task ended before anybody began it.", "Nothing; its node is planned again."),
 }
 

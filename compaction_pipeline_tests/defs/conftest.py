@@ -50,6 +50,8 @@ def lake(pristine: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setenv("COMPACTION_HOME", str(stands / "home"))
     monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "in-process")
     monkeypatch.setenv("COMPACTION_LINGER_SECONDS", "0")
+    # A task that failed is tried again in the same run, so that a test sees its end.
+    monkeypatch.setenv("COMPACTION_RETRY_INTERVAL_SECONDS", "0")
     return Lake(stands / "lake", first_id=_ROWS_WRITTEN)
 
 

@@ -376,6 +376,20 @@ def test_a_failing_task_fails_the_run_after_the_others_were_committed(
     assert [task.status for task in services.stores.tasks.tasks(statuses=(TaskStatus.FAILED,))] == [TaskStatus.FAILED]
 
 
+def test_a_task_that_is_tried_again_later_is_a_warning_and_fails_no_run(
+    lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COMPACTION_RETRY_INTERVAL_SECONDS", "60")
+    services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    lake.corrupt_a_file(1)
+    assert run(instance, "compact_job").success
+    assert "attempt 1 of 4 failed, tried again later: " in capsys.readouterr().err
+    (task,) = services.stores.tasks.tasks(statuses=(TaskStatus.FAILED,))
+    assert (task.waits_for_retry, task.failures) == (True, 1)
+    assert services.read_tasks.queue_counts().retrying == 1
+
+
 def test_commit_job_commits_every_due_table_in_one_run(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
     services.compact_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)

@@ -16,11 +16,16 @@ from compaction_pipeline_tests.opened import OpenedServices
 class House:
     """Services over a lake. `now` is the clock, and a sleep moves it."""
 
-    def __init__(self, folder: Path, observe: bool = False, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, observe: bool = False, properties: Mapping[str, str] | None = None, retry_interval_seconds: float = 0
+    ) -> None:
+        """Mostly a task that failed is tried again at once, because the clock stands still while a test drains the queue."""
         self.now = datetime.now(timezone.utc)
         self.lake = Lake(folder, properties=properties)
         self.services = OpenedServices(
-            Settings(home=folder / "home", merge_engine="in-process"), clock=lambda: self.now, sleep=lambda seconds: self.pass_time(seconds)
+            Settings(home=folder / "home", merge_engine="in-process", retry_interval_seconds=retry_interval_seconds),
+            clock=lambda: self.now,
+            sleep=lambda seconds: self.pass_time(seconds),
         )
         self.services.stores.catalogs.add(CatalogEntry("lake", self.lake.properties, observe))
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Boolean, Engine, Table, bindparam, insert, inspect, select, text
+from sqlalchemy import Boolean, Engine, bindparam, text
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord, RecordStatus
 from compaction_pipeline.core.commit.table_commits import TableCommits
@@ -18,20 +18,18 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReaso
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.planning.table_planning import TablePlanning
-from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.index import Complete, Empty, Failed, Reading, Refused, TableIndex, WholeRead
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
 from compaction_pipeline.services.insight.read_tables import ReadTables
-from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.columns import Moment
-from compaction_pipeline.storage.engine import open_state, reading, writing
+from compaction_pipeline.storage.engine import open_state, writing
 from compaction_pipeline.storage.files import SqlFileStore
 from compaction_pipeline.storage.migrations import migrate
 from compaction_pipeline.storage.stores import open_stores
-from compaction_pipeline.storage.tasks import SqlTaskStore
-from compaction_pipeline_tests.behaviours.example_tasks import example, prepared
+from compaction_pipeline_tests.behaviours.example_tasks import example, failed, prepared
 from compaction_pipeline_tests.builders import LOADED, NOW, data
 
 LATER = NOW + timedelta(hours=1)
@@ -127,33 +125,73 @@ def old_state(url: str) -> Engine:
     return engine
 
 
-def at_work(engine: Engine, folder: Path) -> None:
+NEW_FIELDS = ("failures", "losses", "waiting_since", "failed_at", "retry_at", "prepared_at", "committed_at")
+"""The fields of a task that versions before 0013 did not know."""
+
+
+def old_task(engine: Engine, task: CompactionTask, ends: Sequence[EndReason | None] = ()) -> None:
+    """Insert a task as version 0006 did, with attempts that ended so. None stands for an attempt that still runs."""
+    planned = json.loads(TypeAdapter(CompactionTask).dump_json(task))
+    row: dict[str, object] = {
+        "task_id": task.task_id,
+        "identifier": str(task.table),
+        "queue": task.queue,
+        "priority": task.priority,
+        "created_at": task.created_at,
+        "group_name": task.work.group,
+        "planned": json.dumps({name: value for name, value in planned.items() if name not in NEW_FIELDS}),
+        "max_attempts": task.max_attempts,
+        "status": task.status.value,
+        "attempt": len(ends),
+        "attempt_id": task.attempt_id,
+        "owner": task.owner,
+        "lease_expires_at": task.lease_expires_at,
+        "started_at": task.started_at,
+        "ended_at": task.ended_at,
+        "end_reason": task.end_reason.value if task.end_reason else None,
+        "reason": task.reason,
+        "result": TypeAdapter(MergeResult).dump_json(task.result).decode() if task.result else None,
+        "record_id": task.record_id,
+        "input_bytes": task.work.input_bytes,
+    }
+    attempts = [
+        {
+            "task_id": task.task_id,
+            "number": number,
+            "attempt_id": task.attempt_id if number == len(ends) and task.attempt_id else f"{task.task_id}-{number}",
+            "owner": "me",
+            "started_at": NOW,
+            "ended_at": NOW + timedelta(minutes=number) if end else None,
+            "end_reason": end.value if end else None,
+        }
+        for number, end in enumerate(ends, 1)
+    ]
+    inputs = [{"task_id": task.task_id, "ordinal": number, "path": file.path} for number, file in enumerate(task.work.inputs)]
+    with writing(engine) as connection:
+        for name, rows in (("task", [row]), ("attempt", attempts), ("task_input", inputs)):
+            for values in rows:
+                statement = text(f"INSERT INTO compaction_{name} ({', '.join(values)}) VALUES (:{', :'.join(values)})")
+                moments = [bindparam(column, type_=Moment()) for column, value in values.items() if isinstance(value, datetime)]
+                connection.execute(statement.bindparams(*moments), values)
+
+
+def at_work(engine: Engine) -> None:
     """Insert a Pending, an Executing, a Prepared and a claimed task, and the record of the claim. Version 0007 does not change them."""
     table = named("whole")
     SqlCatalogStore(engine).add(CatalogEntry("lake", {}))
     SqlFileStore(engine).apply(table, [], {"m1": [data("f")]})
-    newest = open_state(f"sqlite:///{folder / 'newest.db'}")
-    migrate(newest)
-    tasks = SqlTaskStore(newest)
-    assert tasks.insert([example(name, table=table) for name in ("claimed", "executing", "pending", "prepared")], [], NOW)
-    for name in ("claimed", "prepared"):
-        polled = tasks.poll(None, "me", NOW, timedelta(minutes=1), [name])
-        assert polled is not None
-        tasks.complete(prepared(polled), NOW)
-    tasks.poll(None, "me", NOW, timedelta(minutes=1), ["executing"])
-    tasks.claim(table, RecordId("r1"), ["claimed"])
-    for rows in (schema.task, schema.task_input, schema.attempt):
-        copy(rows, newest, engine)
+    old_task(engine, example("pending", table=table), [EndReason.FAILED, EndReason.LOST, EndReason.DIGEST_MISMATCH])
+    for name, record_id in (("claimed", RecordId("r1")), ("prepared", None)):
+        task = example(name, table=table, status=TaskStatus.PREPARED, attempt_id=f"{name}-1", record_id=record_id)
+        old_task(engine, replace(task, result=prepared(task)), [EndReason.MERGED])
+    executing = example("executing", table=table, status=TaskStatus.EXECUTING, attempt_id="executing-2", owner="me", started_at=NOW)
+    old_task(engine, replace(executing, lease_expires_at=NOW + timedelta(minutes=1)), [EndReason.INTERRUPTED, None])
+    failed = example("failed", table=table, status=TaskStatus.FAILED, end_reason=EndReason.FAILED, reason="no footer", ended_at=NOW)
+    old_task(engine, failed, [EndReason.FAILED] * 4)
+    old_task(
+        engine, example("committed", table=table, status=TaskStatus.COMMITTED, ended_at=NOW + timedelta(minutes=5)), [EndReason.MERGED]
+    )
     save_record(engine, CompactionRecord(RecordId("r1"), table, RecordStatus.OPEN, NOW, (TaskId("claimed"),)))
-
-
-def copy(table: Table, source: Engine, target: Engine) -> None:
-    """Copy the rows of a table to an older database, without the columns that it does not have."""
-    older = {column["name"] for column in inspect(target).get_columns(table.name)}
-    with reading(source) as connection:
-        rows = connection.execute(select(*(column for column in table.c if column.name in older))).mappings().all()
-    with writing(target) as connection:
-        connection.execute(insert(table), [dict(row) for row in rows])
 
 
 def save_record(engine: Engine, record: CompactionRecord) -> None:
@@ -204,13 +242,15 @@ def test_the_overviews_show_the_same_after_the_upgrade(state_url: str) -> None:
     assert [name for name, (_, reason) in shown.items() if not reason.startswith(SHOWN[name][1])] == []
 
 
-def test_open_work_goes_on_after_the_upgrade(state_url: str, tmp_path: Path) -> None:
-    at_work(old_state(state_url), tmp_path)
+def test_open_work_goes_on_after_the_upgrade(state_url: str) -> None:
+    at_work(old_state(state_url))
     stores = open_stores(state_url, upgrade=True)
     table = named("whole")
     assert {task.task_id: task.status for task in stores.tasks.tasks(table)} == {
         "claimed": TaskStatus.PREPARED,
+        "committed": TaskStatus.COMMITTED,
         "executing": TaskStatus.EXECUTING,
+        "failed": TaskStatus.FAILED,
         "pending": TaskStatus.PENDING,
         "prepared": TaskStatus.PREPARED,
     }
@@ -222,3 +262,36 @@ def test_open_work_goes_on_after_the_upgrade(state_url: str, tmp_path: Path) -> 
     assert stores.tables.state(table).whole is None
     assert stores.tables.seen()[table] is None
     assert stores.tasks.task("claimed").status is TaskStatus.COMMITTED
+
+
+def test_open_tasks_keep_their_failures_and_get_their_lost_attempts_back(state_url: str) -> None:
+    at_work(old_state(state_url))
+    tasks = open_stores(state_url, upgrade=True).tasks
+    counted = {task.task_id: (task.failures, task.losses, task.attempt) for task in tasks.tasks()}
+    assert counted == {
+        "claimed": (0, 0, 1),
+        "committed": (0, 0, 1),
+        "executing": (0, 0, 2),
+        "failed": (4, 0, 4),
+        "pending": (2, 0, 3),
+        "prepared": (0, 0, 1),
+    }
+    minute = timedelta(minutes=1)
+    assert {task.waiting_since for task in tasks.tasks()} == {NOW}
+    assert (tasks.task("pending").failed_at, tasks.task("failed").failed_at) == (NOW + 3 * minute, NOW + 4 * minute)
+    assert (tasks.task("prepared").prepared_at, tasks.task("prepared").committed_at) == (NOW + minute, None)
+    assert (tasks.task("committed").prepared_at, tasks.task("committed").committed_at) == (NOW + minute, NOW + 5 * minute)
+    assert tasks.task("failed").is_final
+    assert tasks.count_waiting_for_retry() == 0
+
+
+def test_attempts_of_an_older_state_go_on_after_the_upgrade(state_url: str) -> None:
+    at_work(old_state(state_url))
+    tasks, later = open_stores(state_url, upgrade=True).tasks, NOW + timedelta(seconds=30)
+    executing = tasks.task("executing")
+    assert tasks.renew([executing.current_attempt_id], later, timedelta(minutes=1)) == (executing.attempt_id,)
+    assert tasks.complete(failed(executing), later, timedelta(minutes=1)) is TaskStatus.FAILED
+    assert tasks.retry(["executing", "failed"]) == ("executing",)
+    pending = tasks.poll(None, "me", later, timedelta(minutes=1), ["pending"])
+    assert pending is not None
+    assert (pending.attempt, pending.failures) == (4, 2)

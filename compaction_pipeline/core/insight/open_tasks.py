@@ -19,6 +19,8 @@ def open_tasks_text(tasks: OpenTasks) -> str:
         parts.append("1 task is being merged" if tasks.merging == 1 else f"{tasks.merging:,} tasks are being merged")
     if tasks.paused:
         parts.append("1 task waits for `resume`" if tasks.paused == 1 else f"{tasks.paused:,} tasks wait for `resume`")
+    if tasks.failed:
+        parts.append("1 failed task is tried again later" if tasks.failed == 1 else f"{tasks.failed:,} failed tasks are tried again later")
     if tasks.merged:
         parts.append(waits_for_commit(tasks.merged))
     return ", ".join(parts) or "no task is open"

@@ -38,6 +38,7 @@ def tasks_of_plan(
             max_attempts=max_attempts(properties),
             memory_bytes=properties.task_memory_bytes,
             created_at=now,
+            waiting_since=now,
             # The planner's names of groups are unique only within one plan.
             work=replace(work, group=f"{plan_id}/{work.group}") if work.group else work,
             snapshot_properties=snapshot_properties,

@@ -1,9 +1,9 @@
-"""What the open tasks of a table hold, and how much work they are. A task is open until it is COMMITTED, FAILED or CANCELED."""
+"""What the open tasks of a table hold, and how much work they are. A task is open until it has ended (`CompactionTask.is_final`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.tables.node import TableNode
@@ -13,21 +13,40 @@ from compaction_pipeline.core.tables.node import TableNode
 class InUse:
     """What a new plan of a table must not take, and what it may take only by replacing Pending tasks.
 
-    `paths` are the data files of Executing and Prepared tasks, `exclusive_nodes` the nodes on which a MAJOR or FULL runs: a plan takes
-    none of them. `pending` maps the data files of Pending tasks to their task ids: a plan may take such a file when it replaces the
-    task. `pending_groups` maps the Pending tasks that are in a group to the group's name: all Pending tasks of a group are replaced
-    together.
+    `paths` are the data files of Executing and Prepared tasks and of FAILED tasks that wait to be tried again. `exclusive_nodes` are the
+    nodes on which a MAJOR or FULL runs, or waits to be tried again. A plan takes none of them. `pending` maps the data files of Pending
+    tasks to their task ids: a plan may take such a file when it replaces the task. `pending_groups` maps the Pending tasks that are in a
+    group to the group's name: all Pending tasks of a group are replaced together.
+
+    `failed` and `failed_groups` say the same about FAILED tasks that wait. `failed_nodes` are the exclusive nodes on which nothing runs:
+    the FAILED tasks alone make them exclusive.
     """
 
     paths: frozenset[str] = frozenset()
     exclusive_nodes: frozenset[TableNode] = frozenset()
     pending: Mapping[str, TaskId] = field(default_factory=dict)
     pending_groups: Mapping[TaskId, str] = field(default_factory=dict)
+    failed: Mapping[str, TaskId] = field(default_factory=dict)
+    failed_groups: Mapping[TaskId, str] = field(default_factory=dict)
+    failed_nodes: frozenset[TableNode] = frozenset()
+
+    def for_person(self) -> InUse:
+        """Return the same for the plan of a person, which may replace FAILED tasks that wait as it may replace Pending ones."""
+        return replace(
+            self,
+            paths=self.paths - self.failed.keys(),
+            exclusive_nodes=self.exclusive_nodes - self.failed_nodes,
+            pending={**self.pending, **self.failed},
+            pending_groups={**self.pending_groups, **self.failed_groups},
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """How many tasks of one table are Pending or Executing, and how many bytes of data files they read."""
+    """How many tasks of one table are still to be merged, and how many bytes of data files they read.
+
+    Such a task is Pending or Executing, or it is FAILED and waits to be tried again.
+    """
 
     tasks: int = 0
     input_bytes: int = 0
@@ -50,20 +69,21 @@ class OpenTasks:
     """How many tasks of one table have not ended.
 
     `waiting` tasks are Pending, and `merging` ones are Executing. `merged` ones are Prepared: they wait for the table's commit, or are in
-    it. `paused` ones are Pending too, but have no turn before their table is resumed.
+    it. `paused` ones are Pending too, but have no turn before their table is resumed. `failed` ones wait to be tried again.
     """
 
     waiting: int = 0
     merging: int = 0
     merged: int = 0
     paused: int = 0
+    failed: int = 0
 
     @property
     def are_any(self) -> bool:
         """Whether the table has an open task."""
-        return bool(self.waiting or self.merging or self.merged or self.paused)
+        return bool(self.waiting or self.merging or self.merged or self.paused or self.failed)
 
     @property
     def are_all_merged(self) -> bool:
         """Whether only the commit is left to do. It is False for a table without open tasks."""
-        return bool(self.merged) and not self.waiting and not self.merging and not self.paused
+        return bool(self.merged) and not self.waiting and not self.merging and not self.paused and not self.failed

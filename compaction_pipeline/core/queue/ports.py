@@ -59,8 +59,9 @@ class TaskQueue(Protocol):
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
         """Report how an attempt ended, and return the status that its task has now. `task` is the one of the assignment.
 
-        The status is PREPARED after a merge. After a failure it is PENDING while retries are left, else FAILED; it is CANCELED when the
-        store of the table's files refuses access, provided that the reason could be stored on the table. Raises StaleAttempt when the
+        The status is PREPARED after a merge. After a failure it is FAILED; `core.queue.attempts.is_tried_again` says whether the task waits
+        to be tried again. It is PENDING when that is due at once. It is CANCELED when the store of the table's files refuses access,
+        provided that the reason could be stored on the table. Raises StaleAttempt when the
         attempt no longer holds its task: the files that it wrote are deleted then, even when the task itself is gone. Raises
         StorageUnavailable when the report may or may not have arrived: the worker does not repeat it then, because the lease of the attempt
         decides.
@@ -105,7 +106,8 @@ class TaskStore(Protocol):
     def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime) -> bool:
         """In one transaction, cancel the tasks `replaces` and insert `tasks` as Pending. Return True.
 
-        Returns False and changes nothing when one of `replaces` is no longer Pending.
+        `replaces` may name FAILED tasks that wait to be tried again. Returns False and changes nothing when one of `replaces` neither is
+        Pending nor waits so.
         """
 
     def poll(
@@ -122,28 +124,40 @@ class TaskStore(Protocol):
     def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
         """Renew the leases of these attempts, and return those that still hold their task."""
 
-    def complete(self, result: MergeResult, now: datetime) -> TaskStatus:
+    def complete(self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0)) -> TaskStatus:
         """Store the result of an attempt, and return the new status of its task, as `core.queue.attempts` decides.
 
-        Raises StaleAttempt when the attempt no longer holds its task.
+        A task that failed is tried again after `retry_after`. Raises StaleAttempt when the attempt no longer holds its task.
         """
 
     def release_expired(self, now: datetime) -> Sequence[TaskId]:
         """End the attempts whose lease has ended, and return the ids of their tasks.
 
-        Such a task becomes PENDING again, or FAILED when its attempts are used up.
+        Such a task becomes PENDING again, or FAILED when it was lost too often in a row.
         """
+
+    def end_overdue(self, now: datetime, timeout: timedelta, retry_after: timedelta) -> Sequence[TaskId]:
+        """End the attempts that began `timeout` ago or earlier, whatever their lease is, and return the ids of their tasks.
+
+        Such a task is tried again after `retry_after`, as after any failure.
+        """
+
+    def waiting_for_retry(self, due: datetime, limit: int) -> Sequence[CompactionTask]:
+        """Return the FAILED tasks whose `retry_at` is not after `due`, those that waited longest first, at most `limit` of them."""
+
+    def retry(self, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
+        """Set those of these tasks that are FAILED and wait to be tried again to PENDING, and return them."""
 
     def fail(self, task_id: TaskId, end_reason: EndReason, reason: str, now: datetime) -> None:
         """Set an Executing or Prepared task to FAILED, for example after a conflict or when its table is gone."""
 
     def cancel(self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime) -> Sequence[TaskId]:
-        """Set those of these tasks that are Pending to CANCELED, and return them."""
+        """Set those of these tasks to CANCELED that are Pending, or FAILED and wait to be tried again. Return them."""
 
     def claim(self, table: TableIdentifier, record_id: RecordId, task_ids: Sequence[TaskId] | None = None) -> Sequence[CompactionTask]:
         """Put `record_id` on the Prepared tasks that have no record, and return these tasks. `task_ids` limits the choice to these.
 
-        The tasks of a group are claimed only when no task of the group is Pending or Executing.
+        The tasks of a group are claimed only when no task of the group is still to be merged.
         """
 
     def unclaim(self, record_id: RecordId) -> None:
@@ -170,8 +184,11 @@ class TaskStore(Protocol):
     def paused(self) -> int:
         """Return how many Pending tasks have no turn, because their tables are paused."""
 
+    def count_waiting_for_retry(self) -> int:
+        """Return how many FAILED tasks wait to be tried again."""
+
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
-        """Return how much work of a table is Pending or Executing."""
+        """Return how much work of a table is still to be merged: it is Pending, Executing, or waits to be tried again."""
 
     def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
         """Return how much work is Prepared, for every table that has any."""

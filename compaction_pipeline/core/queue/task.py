@@ -39,7 +39,8 @@ class TaskAction(str, Enum):
 class TaskStatus(str, Enum):
     """The states of a task. `core.queue.transitions` says which may follow which.
 
-    INIT exists only inside the transaction that inserts a plan. COMMITTED, FAILED and CANCELED are final.
+    INIT exists only inside the transaction that inserts a plan. COMMITTED and CANCELED are final. FAILED is final unless the task has a
+    `retry_at`.
     """
 
     INIT = "INIT"
@@ -68,6 +69,8 @@ class EndReason(str, Enum):
     DIGEST_MISMATCH = "DIGEST_MISMATCH"
     # The holder did not renew the lease of the attempt.
     LOST = "LOST"
+    # The attempt took longer than an attempt may take, although its holder renewed the lease.
+    TIMED_OUT = "TIMED_OUT"
     # The process was told to end.
     INTERRUPTED = "INTERRUPTED"
 
@@ -77,6 +80,8 @@ class EndReason(str, Enum):
     CONFLICT = "CONFLICT"
     # A newer plan took the task's files.
     REPLACED = "REPLACED"
+    # A data file of the task was no longer part of the table when the task was to be tried again. The node is judged again.
+    OUTDATED = "OUTDATED"
     # The process that planned the task ended before anybody began it.
     GIVEN_UP = "GIVEN_UP"
 
@@ -161,6 +166,9 @@ class CompactionTask:
     `snapshot_id`, `sequence_number` and `schema_id` are those of the one snapshot that the plan was made from. A merged file gets this
     sequence number as its data sequence number. `attempt` is the number of the last attempt, from 1; it is 0 before the first.
     `owner` holds the current attempt until `lease_expires_at`. `end_reason` and `reason` say why the task, or its last attempt, ended.
+    `failures` and `losses` count ends of attempts, as `core.queue.attempts` says. `waiting_since` is when the task began to wait for a
+    worker; None means `created_at`. `started_at` and `failed_at` are those of the last attempt that began and of the last one that failed.
+    A FAILED task with a `retry_at` waits: it is tried again from that time on. `ended_at` is set once the task has ended.
     `result` is that of the attempt that merged the task. `record_id` is the record of the commit that claimed the task.
     `snapshot_properties` go into the summaries of the snapshots with which the task is committed, whoever commits it.
     """
@@ -190,6 +198,30 @@ class CompactionTask:
     result: MergeResult | None = None
     record_id: RecordId | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    failures: int = 0
+    losses: int = 0
+    waiting_since: datetime | None = None
+    failed_at: datetime | None = None
+    retry_at: datetime | None = None
+    prepared_at: datetime | None = None
+    committed_at: datetime | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the task has ended and never changes again."""
+        if self.status is TaskStatus.FAILED:
+            return self.retry_at is None
+        return self.status in (TaskStatus.COMMITTED, TaskStatus.CANCELED)
+
+    @property
+    def waits_for_retry(self) -> bool:
+        """Whether the last attempt failed and the task waits to be tried again. It still holds its files."""
+        return self.status is TaskStatus.FAILED and self.retry_at is not None
+
+    @property
+    def is_to_be_merged(self) -> bool:
+        """Whether the task waits for a worker, is being merged, or waits to be tried again."""
+        return self.status in (TaskStatus.PENDING, TaskStatus.EXECUTING) or self.waits_for_retry
 
     @property
     def current_attempt_id(self) -> AttemptId:

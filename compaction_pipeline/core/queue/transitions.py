@@ -1,6 +1,7 @@
 """The one table of allowed changes of a task's status.
 
-COMMITTED, FAILED and CANCELED are final. `storage` writes a status only after `allowed` has accepted the change.
+COMMITTED and CANCELED are final. FAILED is final too, unless the task has a `retry_at`: then it only waits to be tried again.
+`CompactionTask.is_final` says which. `storage` writes a status only after `allowed` has accepted the change.
 """
 
 from __future__ import annotations
@@ -18,23 +19,30 @@ ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
         # A Pending task is CANCELED when a newer plan takes its files, when the process that planned it ends, or when the store denied
         # access to its newest attempt while attempts are left.
         TaskStatus.PENDING: frozenset({TaskStatus.EXECUTING, TaskStatus.CANCELED}),
-        # A task becomes PENDING again when its attempt is lost or fails. A report of that attempt is then refused as stale.
+        # A task becomes PENDING again when its attempt is lost or given back, and FAILED when it fails. A report of that attempt is then
+        # refused as stale.
         TaskStatus.EXECUTING: frozenset({TaskStatus.PREPARED, TaskStatus.FAILED, TaskStatus.PENDING}),
         # A Prepared task is FAILED when the commit finds a conflict, or when the table is gone.
         TaskStatus.PREPARED: frozenset({TaskStatus.COMMITTED, TaskStatus.FAILED}),
         TaskStatus.COMMITTED: frozenset(),
-        TaskStatus.FAILED: frozenset(),
+        # A FAILED task that waits is put back into the queue. It is CANCELED when its files are gone from the table, or when a person's
+        # plan takes them.
+        TaskStatus.FAILED: frozenset({TaskStatus.PENDING, TaskStatus.CANCELED}),
         TaskStatus.CANCELED: frozenset(),
     }
 )
 FINAL = frozenset(status for status, following in ALLOWED.items() if not following)
-"""The states that a task never leaves."""
+"""The states that a task never leaves. A task that is FAILED for good never leaves its state either."""
 OPEN = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED)
-"""The states of a task that has not ended. The input files of such a task are in use."""
+"""The states of a task that has not ended. A task that is FAILED, but waits to be tried again, has not ended either."""
 
 
-def allowed(before: TaskStatus, after: TaskStatus) -> None:
-    """Accept a change of a task's status. Raises IllegalTransition, which names the allowed changes, for any other change."""
-    if after not in ALLOWED[before]:
-        possible = " or ".join(sorted(status.value for status in ALLOWED[before])) or "nothing else, as this status is final"
+def allowed(before: TaskStatus, after: TaskStatus, *, for_good: bool = False) -> None:
+    """Accept a change of a task's status. Raises IllegalTransition, which names the allowed changes, for any other change.
+
+    `for_good` is True for a FAILED task that does not wait to be tried again: it never changes.
+    """
+    following = frozenset[TaskStatus]() if for_good else ALLOWED[before]
+    if after not in following:
+        possible = " or ".join(sorted(status.value for status in following)) or "nothing else, as this status is final"
         raise IllegalTransition(f"a task that is {before.value} cannot become {after.value}; it may become {possible}")

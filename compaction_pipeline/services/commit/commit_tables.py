@@ -280,7 +280,11 @@ class CommitTables:
     def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[TaskId, str]:
         """Return why tasks of the same plans were never merged, by task id. The record shows them, so that nobody misses them."""
         plans = {task.plan_id for task in tasks}
-        failed = [task for task in self._tasks.tasks(table, (TaskStatus.FAILED,)) if task.plan_id in plans and task.record_id is None]
+        failed = [
+            task
+            for task in self._tasks.tasks(table, (TaskStatus.FAILED,))
+            if task.plan_id in plans and task.is_final and task.record_id is None
+        ]
         return {task.task_id: task.reason or "" for task in reversed(failed)}
 
     def _closed(self, record: CompactionRecord) -> Commit:

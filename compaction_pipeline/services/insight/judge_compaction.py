@@ -71,7 +71,7 @@ class JudgeCompaction:
             now=self._clock(),
             tables=found,
             nodes=tuple(nodes),
-            open_nodes=frozenset((task.table, task.work.node) for task in open_or_failed if task.status is not TaskStatus.FAILED),
+            open_nodes=frozenset((task.table, task.work.node) for task in open_or_failed if not task.is_final),
             unmerged=tuple((task, self._tasks.attempts(task.task_id)) for task in tried),
             merged=self._tasks_of(tables, (TaskStatus.COMMITTED,), LATEST_TASKS),
             prepared=tuple((task, self._prepared_at(task)) for task in prepared),

@@ -25,7 +25,7 @@ from compaction_pipeline.core.insight.overview import (
 from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport, OwnAssets, assign_assets
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.bloom_filters import not_honoured
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -90,7 +90,7 @@ class ReadTables:
             write_properties_not_honoured=_not_honoured(state),
             nodes=nodes,
             files=self._sorted_files(table) if with_files else (),
-            tasks=tuple(self._tasks.tasks(table, statuses=OPEN)),
+            tasks=tuple(task for task in self._tasks.tasks(table, statuses=(*OPEN, TaskStatus.FAILED)) if not task.is_final),
             records=tuple(self._records.records(table, limit=SHOWN)),
         )
 

@@ -17,7 +17,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 class QueueCounts:
     """How many tasks have each status. Finished tasks count as long as the state database keeps them.
 
-    `pending` counts the tasks that a worker may take. `paused` counts those that wait until their tables are resumed.
+    `pending` counts the tasks that a worker may take. `paused` counts those that wait until their tables are resumed. `retrying` counts
+    those that failed and wait to be tried again, and `failed` those that are not tried again.
     """
 
     pending: int = 0
@@ -27,21 +28,22 @@ class QueueCounts:
     committed: int = 0
     failed: int = 0
     canceled: int = 0
+    retrying: int = 0
 
     @property
     def open(self) -> int:
         """Tasks that have not ended."""
-        return self.pending + self.paused + self.executing + self.prepared
+        return self.pending + self.paused + self.executing + self.prepared + self.retrying
 
     @property
     def open_tasks(self) -> OpenTasks:
         """The same tasks by what they wait for."""
-        return OpenTasks(self.pending, self.executing, self.prepared, self.paused)
+        return OpenTasks(self.pending, self.executing, self.prepared, self.paused, self.retrying)
 
 
 def queue_counts(tasks: TaskStore) -> QueueCounts:
     """The counts of a task store."""
-    counts, paused = tasks.counts(), tasks.paused()
+    counts, paused, retrying = tasks.counts(), tasks.paused(), tasks.count_waiting_for_retry()
     return QueueCounts(
         # The two counts are read one after the other, and tasks may end between them.
         pending=max(0, counts.get(TaskStatus.PENDING, 0) - paused),
@@ -49,8 +51,10 @@ def queue_counts(tasks: TaskStore) -> QueueCounts:
         executing=counts.get(TaskStatus.EXECUTING, 0),
         prepared=counts.get(TaskStatus.PREPARED, 0),
         committed=counts.get(TaskStatus.COMMITTED, 0),
-        failed=counts.get(TaskStatus.FAILED, 0),
+        # A task may be put back between the two questions.
+        failed=max(0, counts.get(TaskStatus.FAILED, 0) - retrying),
         canceled=counts.get(TaskStatus.CANCELED, 0),
+        retrying=retrying,
     )
 
 

@@ -94,6 +94,8 @@ class DecidePlan:
         # The files in use are read before the indexed files. When a task is committed in between, its commit marks the index as outdated
         # before it frees the files, so this plan is refused.
         in_use = self._tasks.in_use(table)
+        if by_person:
+            in_use = in_use.for_person()
         nodes = self._reader.nodes(table, request.nodes)
         tasks = self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED))
         now = self._clock()
@@ -118,7 +120,7 @@ class DecidePlan:
             if not nodes or (idle and are_told(nodes, failing)):
                 reason = what_waits(nodes) or known.planning.reason or UNCHANGED
                 return Decision(CompactionPlan((), reason), admitted)
-        worked = {task.work.node for task in tasks if task.status in OPEN}
+        worked = {task.work.node for task in tasks if not task.is_final}
         for files, decided in self._parts.parts(table, admitted, nodes, worked, planning, force=request.force):
             younger = next((file for file in files.files if file.data_sequence_number > read.sequence_number), None)
             if younger is not None and read.is_same_read(self._reader.state(table).whole):

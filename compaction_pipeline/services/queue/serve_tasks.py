@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from threading import Lock
 
@@ -18,6 +18,7 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -47,13 +48,18 @@ class ServeTasks:
         committer: Committer,
         note_denied: Callable[[TableIdentifier, str], bool],
         clock: Clock,
+        retry_after: timedelta,
     ) -> None:
-        """`note_denied` shows on a table why its storage denied access to a merge. It returns False when it cannot show that now."""
+        """`note_denied` shows on a table why its storage denied access to a merge. It returns False when it cannot show that now.
+
+        A task whose attempt failed is tried again after `retry_after`.
+        """
         self._tables = tables
         self._tasks = tasks
         self._committer = committer
         self._note_denied = note_denied
         self._clock = clock
+        self._retry_after = retry_after
         # The key has the owner too, so that a new worker asks again: the table may have been recreated, or its catalog registered again.
         self._known_access: dict[tuple[str, TableIdentifier], _Access] = {}
         self._gone: set[str] = set()
@@ -90,13 +96,13 @@ class ServeTasks:
 
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
         try:
-            status = self._tasks.complete(result, self._clock())
+            status = self._tasks.complete(result, self._clock(), self._retry_after)
         except StaleAttempt:
             # The task went to another worker while this attempt ran, so no commit ever takes the files of this attempt.
             self._discard(task, result)
             raise
-        if result.end_reason is EndReason.NO_ACCESS and status is TaskStatus.PENDING:
-            return self._put_aside(task, result)
+        if result.end_reason is EndReason.NO_ACCESS and is_tried_again(replace(task, result=result, status=status)):
+            return self._put_aside(task, result, status)
         return status
 
     def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
@@ -112,7 +118,7 @@ class ServeTasks:
             # still writes belong to nobody.
             try:
                 ended = MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=reason)
-                status = self._tasks.complete(ended, self._clock())
+                status = self._tasks.complete(ended, self._clock(), self._retry_after)
                 log.info("table=%s task=%s attempt=%s %s, now %s", task.table, task.task_id, task.attempt_id, reason, status.value)
             except CompactionError as failure:
                 log.warning("table=%s task=%s attempt=%s not given back: %s", task.table, task.task_id, task.attempt_id, failure)
@@ -138,7 +144,7 @@ class ServeTasks:
             problem = str(error)
         result = MergeResult(task.task_id, task.current_attempt_id, error=problem)
         try:
-            return EndedAttempt(task, result, self._tasks.complete(result, self._clock()))
+            return EndedAttempt(task, result, self._tasks.complete(result, self._clock(), self._retry_after))
         except StorageUnavailable as error:
             log.warning("table=%s task=%s attempt=%s not reported: %s", task.table, task.task_id, task.attempt_id, error)
             return EndedAttempt(task, result, None)
@@ -160,11 +166,11 @@ class ServeTasks:
         self._known_access = {**recent, (owner, table): access}
         return access
 
-    def _put_aside(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
-        """Cancel a task to whose files the store denied access, and return its status.
+    def _put_aside(self, task: CompactionTask, result: MergeResult, status: TaskStatus) -> TaskStatus:
+        """Cancel a waiting task to whose files the store denied access, and return its status. It has `status` now.
 
         More attempts gain nothing before somebody mends the right or the key. The table shows the reason, and it is planned again
-        after that. A table that cannot show the reason now would be planned again at once, so its task stays Pending. The task is tried
+        after that. A table that cannot show the reason now would be planned again at once, so its task goes on waiting. The task is tried
         again until the reason is shown, or until its attempts are used up.
         """
         reason = result.error or "the storage denies access"
@@ -176,7 +182,7 @@ class ServeTasks:
             # A table that was forgotten meanwhile, or a state database that did not answer, ends no other table's work.
             log.warning("table=%s task=%s not put aside: %s", task.table, task.task_id, error)
             canceled = ()
-        return TaskStatus.CANCELED if canceled else TaskStatus.PENDING
+        return TaskStatus.CANCELED if canceled else status
 
     def _discard(self, task: CompactionTask, result: MergeResult) -> None:
         # The task in the state database may be gone, so the table comes from the worker. A recreated table has another uuid.

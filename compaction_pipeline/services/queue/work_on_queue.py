@@ -18,6 +18,7 @@ from compaction_pipeline.core.errors import CompactionError, StaleAttempt, Stora
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports import MergeEngine, TaskListener, TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
@@ -34,7 +35,8 @@ _POLLED_AMONG = 1_000
 class Drained:
     """What a drain did.
 
-    `prepared` are the ids of merged tasks, `failed` has the reasons of failed attempts by task id, and `polled` counts the attempts.
+    `prepared` are the ids of merged tasks, `failed` has the reasons of failed attempts by task id, and `polled` counts the attempts. A task
+    that failed, but will be tried again in a while, is in neither.
     """
 
     prepared: list[TaskId] = field(default_factory=list)
@@ -44,12 +46,17 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How an attempt ended. `status` is the one that the task got from the report; it is None when the report changed nothing."""
+    """How an attempt ended. `status` is the one that the task has after the report; it is None when the report changed nothing."""
 
     task: CompactionTask
     result: MergeResult
     status: TaskStatus | None
     reason: str | None = None
+
+    @property
+    def is_tried_again(self) -> bool:
+        """Whether the task runs again: it waits for a worker now, or will do so in a while."""
+        return self.status is not None and is_tried_again(replace(self.task, result=self.result, status=self.status))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ class _Asked:
     until: Callable[[], bool]
     linger: timedelta
     meanwhile: Callable[[], None]
+    retry: Callable[[TaskId], bool]
     listener: TaskListener
 
 
@@ -113,15 +121,24 @@ class _Drain:
         """Count an attempt that ended, and tell the listener. This runs in the caller's thread."""
         done, task_id = self.done, ended.task.task_id
         done.polled += 1
-        if ended.status not in (TaskStatus.PENDING, None):
+        waits_for_retry = ended.is_tried_again and ended.status is TaskStatus.FAILED
+        if ended.status is not None and not ended.is_tried_again:
             self._ids.pop(task_id, None)
-        if ended.reason is not None:
+        if waits_for_retry:
+            done.failed.pop(task_id, None)
+        elif ended.reason is not None:
             done.failed[task_id] = ended.reason
         elif ended.status is not None:
             done.failed.pop(task_id, None)
             done.prepared.append(task_id)
         if ended.status is not None:
             self.asked.listener.task_ended(replace(ended.task, result=ended.result, status=ended.status), ended.status)
+
+    def retried(self, ended: _Ended) -> _Ended:
+        """Put a task of the drain's own back into the queue when it failed and would wait. Whoever drains it waits for its end."""
+        if ended.status is not TaskStatus.FAILED or not ended.is_tried_again or ended.task.task_id not in self._ids:
+            return ended
+        return replace(ended, status=TaskStatus.PENDING) if self.asked.retry(ended.task.task_id) else ended
 
     @property
     def idle(self) -> bool:
@@ -169,20 +186,21 @@ class WorkOnQueue:
         until: Callable[[], bool] = lambda: False,
         linger: timedelta = timedelta(0),
         meanwhile: Callable[[], None] = lambda: None,
+        retry: Callable[[TaskId], bool] = lambda task_id: False,
         listener: TaskListener | None = None,
     ) -> Drained:
         """Merge waiting tasks of all tables. Each slot takes the next task as soon as it is free.
 
         The drain ends when the queue has been empty for `linger`, or when `until()` is true; merges that have begun are finished first.
         `task_ids` limits the drain to these tasks, and `queue` to the tasks of one queue. The tasks of `first` belong to the drain
-        whatever their queue is, and slots take others only while none of them waits. When an attempt fails and its task has retries
-        left, the same drain takes the task again. The caller's thread calls `meanwhile` again and again beside the merges, and tells
-        `listener` how attempts begin and end.
+        whatever their queue is, and slots take others only while none of them waits. When an attempt of a task that was named fails and
+        the task has retries left, the slot calls `retry`, which puts the task back into the queue at once and returns whether it did. The
+        caller's thread calls `meanwhile` again and again beside the merges, and tells `listener` how attempts begin and end.
 
         When the engine does not start, its error is raised, and no task loses an attempt. After an error or an interrupt, all attempts
         of this `owner` are given back at once, and the owner can take no further task.
         """
-        asked = _Asked(owner, queue, task_ids, first, until, linger, meanwhile, listener or _Nobody())
+        asked = _Asked(owner, queue, task_ids, first, until, linger, meanwhile, retry, listener or _Nobody())
         drain = _Drain(asked, self._task_slots)
         try:
             if self._task_slots == 1:
@@ -202,7 +220,7 @@ class WorkOnQueue:
             taken = self._take(drain, 0)
             if taken is not None:
                 asked.listener.task_began(taken.task)
-                drain.tell(self._work(taken))
+                drain.tell(drain.retried(self._work(taken)))
             asked.meanwhile()
             if drain.lingered(self._clock(), idle=taken is None):
                 return
@@ -265,7 +283,7 @@ class WorkOnQueue:
                     drain.closed.wait(IDLE_WAIT_SECONDS)
                 else:
                     drain.events.put(_Began(taken.task))
-                    drain.events.put(self._work(taken))
+                    drain.events.put(drain.retried(self._work(taken)))
         except BaseException as error:
             drain.events.put(error)
 

@@ -36,8 +36,6 @@ _LOG = logging.getLogger(__name__)
 RECORD_TTL = timedelta(days=30)
 """Records and tasks that have ended are kept for this long by default, so that a person can look into last month's events."""
 
-_ENDED = (TaskStatus.COMMITTED, TaskStatus.FAILED, TaskStatus.CANCELED)
-
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
@@ -137,7 +135,7 @@ class MaintainTables:
         # When the table was recreated, the old one may live on under another name, in the same folder. Files of its tasks must stay.
         uuid = self._scan.head(table).table_uuid
         ours = {task.task_id: task for task in tasks if task.table_uuid == uuid}
-        ended = {task_id: task for task_id, task in ours.items() if task.status in _ENDED}
+        ended = {task_id: task for task_id, task in ours.items() if task.is_final}
         commits = {record.record_id: record for record in records if not ours.keys().isdisjoint(record.task_ids)}
         found = self._committer.leftovers(table, list(ended), list(commits)) if ended or commits else ()
         if not found:

@@ -166,10 +166,10 @@ def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_w
             raise StorageUnavailable("the catalog vends nothing")
         return file_io(table)
 
-    def silent(store: Any, result: MergeResult, now: datetime) -> TaskStatus:
+    def silent(store: Any, result: MergeResult, now: datetime, retry_after: timedelta) -> TaskStatus:
         if result.error is not None:
             raise StorageUnavailable("the state database did not answer")
-        return complete(store, result, now)
+        return complete(store, result, now, retry_after)
 
     monkeypatch.setattr(services.committer, "file_io", refused)
     monkeypatch.setattr(type(services.stores.tasks), "complete", silent)

@@ -1,0 +1,94 @@
+"""Keeps the queue going: takes tasks from dead and from endless attempts, and puts tasks back that failed a while ago.
+
+Every step is one compare-and-set in the store, so any number of processes may do this at the same time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.retries import retries
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason
+from compaction_pipeline.core.tables.ports import FileStore
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+log = logging.getLogger(__name__)
+
+MOST_RETRIES = 1_000
+"""One call puts back at most this many tasks, so that it stays short. The next call is a few seconds away."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptQueue:
+    """What one call did. `to_judge` are the tables of `outdated` tasks: their nodes must be judged anew."""
+
+    lost: tuple[TaskId, ...] = ()
+    timed_out: tuple[TaskId, ...] = ()
+    put_back: tuple[TaskId, ...] = ()
+    outdated: tuple[TaskId, ...] = ()
+    to_judge: tuple[TableIdentifier, ...] = ()
+
+
+class KeepQueue:
+    """One verb: keep."""
+
+    def __init__(
+        self, tables: TableReader, files: FileStore, tasks: TaskStore, clock: Clock, task_timeout: timedelta, retry_after: timedelta
+    ) -> None:
+        """`task_timeout` is the longest time that an attempt may take, and `retry_after` the time from a failure to the next attempt."""
+        self._tables = tables
+        self._files = files
+        self._tasks = tasks
+        self._clock = clock
+        self._task_timeout = task_timeout
+        self._retry_after = retry_after
+
+    def keep(self) -> KeptQueue:
+        """Return lost attempts, end endless ones, and put back the FAILED tasks whose time has come. Raises StorageUnavailable."""
+        now = self._clock()
+        lost = self._tasks.release_expired(now)
+        timed_out = self._tasks.end_overdue(now, self._task_timeout, self._retry_after)
+        due: dict[TableIdentifier, list[CompactionTask]] = defaultdict(list)
+        for task in self._tasks.waiting_for_retry(now, MOST_RETRIES):
+            due[task.table].append(task)
+        put_back: list[TaskId] = []
+        outdated: dict[TaskId, TableIdentifier] = {}
+        for table, tasks in due.items():
+            live = self._live_paths(table, tasks)
+            if live is None:
+                # The table is being read, or it changed just now. The next call asks again.
+                continue
+            decided = retries(tasks, live)
+            put_back += self._tasks.retry(decided.put_back)
+            outdated.update(dict.fromkeys(self._canceled(decided.outdated), table))
+        if lost or timed_out or put_back or outdated:
+            counts = (len(lost), len(timed_out), len(put_back), len(outdated))
+            log.info("%d lost attempt(s), %d endless attempt(s), %d task(s) put back, %d outdated task(s)", *counts)
+        return KeptQueue(tuple(lost), tuple(timed_out), tuple(put_back), tuple(outdated), tuple(dict.fromkeys(outdated.values())))
+
+    def _live_paths(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> frozenset[str] | None:
+        """Return the live data files of the nodes of these tasks. Return None when the index is not one whole snapshot now."""
+        try:
+            read = self._tables.state(table).whole
+            if read is None:
+                return None
+            files = self._files.files(table, {task.work.node for task in tasks})
+            # The files are read between two looks at the index, as for a plan. They are those of one snapshot when both show the same.
+            again = self._tables.state(table).whole
+            is_same = again is not None and again.read_id == read.read_id
+            return frozenset(file.path for file in files if file.is_data) if is_same else None
+        except NotFoundError:
+            return None
+
+    def _canceled(self, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
+        reason = "a data file of the task is no longer part of the table; the node is planned again"
+        return self._tasks.cancel(task_ids, EndReason.OUTDATED, reason, self._clock()) if task_ids else ()
