@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import time
 import uuid
@@ -21,12 +22,13 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.leases.holders import owner_of
-from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.queue.ports import MergeEngine, TaskQueue
 from compaction_pipeline.core.tables.ports import TableScan
 from compaction_pipeline.process import heartbeat, undisturbed
 
 if TYPE_CHECKING:
     from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+    from compaction_pipeline.services.access.keep_tokens import KeepTokens
     from compaction_pipeline.services.check_tables import CheckTables
     from compaction_pipeline.services.commit.commit_tables import CommitTables
     from compaction_pipeline.services.compact_table import CompactTable
@@ -39,8 +41,10 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.watch_files import WatchFiles
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.queue.keep_queue import KeepQueue
+    from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
     from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
+    from compaction_pipeline.services.run_ticks import RunTicks
     from compaction_pipeline.services.tables.check_catalog import CheckCatalog
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
@@ -104,6 +108,13 @@ class Services:
     def new_owner(self) -> str:
         """The owner of a new lease or attempt. It names the holder for others that wait, and is different each time."""
         return owner_of(self.holder, new_id())
+
+    @property
+    def version(self) -> str:
+        """The version of this program."""
+        from importlib.metadata import version
+
+        return version("compaction-pipeline")
 
     @cached_property
     def _stores(self) -> Stores:
@@ -230,19 +241,32 @@ class Services:
         return KeepQueue(stores.tables, stores.files, stores.tasks, self.clock, timeout, retry_after)
 
     @cached_property
+    def serve_optimizers(self) -> ServeOptimizers:
+        from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
+
+        stores = self._stores
+        return ServeOptimizers(stores.optimizers, stores.tables, stores.tasks, self.serve_tasks, self.clock, new_id, self.version)
+
+    @cached_property
+    def keep_tokens(self) -> KeepTokens:
+        from compaction_pipeline.services.access.keep_tokens import KeepTokens
+
+        return KeepTokens(self._stores.tokens, self.clock, secrets.token_hex)
+
+    @cached_property
     def work_on_queue(self) -> WorkOnQueue:
+        # With the engine in this process, it merges one task at a time.
+        return self.worker(self.serve_tasks, 1 if self.settings.merge_engine == "in-process" else self.settings.task_slots)
+
+    def worker(self, queue: TaskQueue, slots: int) -> WorkOnQueue:
+        """A worker that takes tasks from this queue and merges so many at a time. It needs no state database of its own."""
         from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 
-        return WorkOnQueue(
-            self.serve_tasks,
-            self._engine,
-            self.clock,
-            heartbeat,
-            # This process merges one task at a time.
-            1 if self.settings.merge_engine == "in-process" else self.settings.task_slots,
-            self.on_step,
-            lambda seconds: self.sleep(seconds),
-        )
+        return WorkOnQueue(queue, self._engine, self.clock, heartbeat, slots, self.on_step, lambda seconds: self.sleep(seconds))
+
+    def start_engine(self) -> None:
+        """Start the merge engine, or find it running. Raises ConfigError, StorageUnavailable."""
+        self._engine.ready()
 
     @cached_property
     def commit_tables(self) -> CommitTables:
@@ -299,6 +323,21 @@ class Services:
             self.commit_tables,
             self.clock,
             self.new_owner,
+        )
+
+    @cached_property
+    def run_ticks(self) -> RunTicks:
+        from compaction_pipeline.services.run_ticks import RunTicks
+
+        return RunTicks(
+            self.tick_tables,
+            self.plan_tables,
+            self.explore_catalogs,
+            self.serve_optimizers,
+            self._stores.leases,
+            self.clock,
+            self.new_owner,
+            timedelta(seconds=self.settings.catalog_interval_seconds),
         )
 
     @cached_property

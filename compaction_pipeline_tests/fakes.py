@@ -36,6 +36,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.fake_workers import FakeOptimizerStore, FakeTokenStore
 
 
 @dataclass
@@ -100,6 +101,8 @@ def fake_stores() -> Stores:
         FakeLeaseStore(state),
         FakeHistoryStore(),
         FakeNodeKeyStore(state),
+        FakeOptimizerStore(),
+        FakeTokenStore(),
     )
 
 

@@ -41,6 +41,14 @@ def log_to_stderr(verbosity: Verbosity) -> None:
         logging.getLogger().addFilter(_is_news)
 
 
+def log_service(verbosity: Verbosity) -> None:
+    """Let the log of a command that runs for long tell what happens: from COMPACTION_LOG_LEVEL on, by default INFO."""
+    if verbosity is Verbosity.NORMAL:
+        from compaction_pipeline.settings import load_settings
+
+        logging.getLogger("compaction_pipeline").setLevel(load_settings().log_level)
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     """False for the stack that Py4J logs when an interrupt comes during a call of Java. The command's own answer tells of the interrupt."""
     return record.msg != "KeyboardInterrupt while sending command."

@@ -50,6 +50,12 @@ def _state() -> typer.Typer:
     return commands
 
 
+def _service() -> typer.Typer:
+    from compaction_pipeline.cli.commands.service import commands
+
+    return commands
+
+
 COMMANDS.update(
     {
         "catalog": _catalog,
@@ -61,6 +67,9 @@ COMMANDS.update(
         "record": _record,
         "pause": _table,
         "resume": _table,
+        "serve": _service,
+        "optimizer": _service,
+        "token": _service,
         "state": _state,
         "doctor": _state,
     }

@@ -8,18 +8,16 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime, timedelta
-from enum import Enum, IntEnum
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
 from compaction_pipeline.core.errors import ErrorCode
-from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.insight.plain import plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -101,25 +99,6 @@ def error_value(message: str, exit_code: int, reason_code: ErrorCode) -> dict[st
 def as_text(value: object) -> str:
     """One JSON value, as it is written to stdout."""
     return json.dumps(plain(value), ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n"
-
-
-def plain(value: object) -> object:
-    """A value of the core in the form of JSON: names as texts, times in ISO 8601, durations in ms."""
-    if isinstance(value, (TableIdentifier, TableNode)):
-        return str(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return round(value.total_seconds() * 1000)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
-    return value
 
 
 def _one_line(text: str) -> str:

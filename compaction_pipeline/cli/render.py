@@ -13,6 +13,7 @@ from rich.text import Text
 
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
 from compaction_pipeline.cli.masking import masked_properties
+from compaction_pipeline.core.access.token import Token
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
@@ -57,6 +58,15 @@ def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
     for entry in entries:
         properties = "\n".join(f"{key}={value}" for key, value in sorted(masked_properties(entry.properties).items()))
         table.add_row(escape(entry.name), "observed only" if entry.observe else "compacted", escape(properties))
+    return table
+
+
+def tokens_table(tokens: Iterable[Token]) -> Table:
+    """Each token's id, role, name, and whether it is still accepted."""
+    table = _table("tokens", "id", "role", "name", "issued", "revoked")
+    for token in tokens:
+        revoked = "–" if token.revoked_at is None else time_text(token.revoked_at)
+        table.add_row(token.token_id, token.role.value, escape(token.name), time_text(token.created_at), revoked)
     return table
 
 

@@ -34,7 +34,7 @@ from compaction_pipeline.core.errors import (
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import advice, needs_a_person, storage_failure
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
@@ -54,7 +54,6 @@ from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, CommitStep, SnapshotChange, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of
 from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, outputs_are_live, prepared_output
-from compaction_pipeline.merging.writing.names import data_folder
 
 _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "wasb.", "client.", "file.", "py-io-impl", "pyarrow.")
 

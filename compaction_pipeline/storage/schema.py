@@ -11,8 +11,10 @@ from collections.abc import Mapping
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text, true
 
+from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
+from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.figures import NodeMetrics
@@ -287,4 +289,41 @@ lease = Table(
     Column("name", String, primary_key=True),
     Column("owner", String, nullable=False),
     Column("expires_at", Moment, nullable=False),
+)
+
+optimizer = Table(
+    "compaction_optimizer",
+    metadata,
+    Column("optimizer_id", String, primary_key=True),
+    Column("group", String, nullable=False),
+    Column("host", String, nullable=False),
+    Column("process", String, nullable=False),
+    Column("version", String, nullable=False),
+    Column("parallelism", Integer, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("touched_at", Moment, nullable=False),
+    Column("state", Member(OptimizerState), nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("resource_id", String, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("poll_id", String, nullable=False),
+    Column("polled", Json(tuple[str, ...]), nullable=False),
+    # The keeper asks every few seconds for the live ones that are silent.
+    Index("compaction_optimizer_state", "state", "touched_at"),
+)
+
+token = Table(
+    "compaction_token",
+    metadata,
+    Column("token_id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("role", Member(Role), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("salt", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("revoked_at", Moment),
+    Column("parent_id", String),
+    Column("optimizer_id", String),
+    # Revoking a token revokes those of the optimizers that registered with it.
+    Index("compaction_token_parent", "parent_id"),
 )

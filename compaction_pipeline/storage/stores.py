@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.planning.ports import PlanningStore
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports import OptimizerStore, TaskStore
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, SwitchStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.commits import SqlCommitsStore
@@ -20,11 +21,13 @@ from compaction_pipeline.storage.index import SqlIndexStore
 from compaction_pipeline.storage.leases import SqlLeaseStore
 from compaction_pipeline.storage.migrations import migrate
 from compaction_pipeline.storage.node_keys import SqlNodeKeyStore
+from compaction_pipeline.storage.optimizers import SqlOptimizerStore
 from compaction_pipeline.storage.planning import SqlPlanningStore
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline.storage.switches import SqlSwitchStore
 from compaction_pipeline.storage.tables import SqlTableReader
 from compaction_pipeline.storage.tasks import SqlTaskStore
+from compaction_pipeline.storage.tokens import SqlTokenStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Stores:
     leases: LeaseStore
     history: HistoryStore
     node_keys: NodeKeyStore
+    optimizers: OptimizerStore
+    tokens: TokenStore
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
 
@@ -69,6 +74,8 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlLeaseStore(engine),
         SqlHistoryStore(engine),
         SqlNodeKeyStore(engine),
+        SqlOptimizerStore(engine),
+        SqlTokenStore(engine),
         engine.dispose,
         upgraded,
     )

@@ -11,9 +11,9 @@ from rich.console import RenderableType
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode
-from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import checks_table, failures_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 if TYPE_CHECKING:

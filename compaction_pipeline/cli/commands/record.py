@@ -6,11 +6,11 @@ import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.commands.table import node_value, table_value
-from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import nodes_table, queue_line, record_table, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text

@@ -8,10 +8,10 @@ import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
-from compaction_pipeline.cli.output import plain
 from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
+from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.properties import PROPERTIES, TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text

@@ -1,4 +1,4 @@
-"""What use cases need to have tasks merged: a queue to take them from, an engine that merges, and the store that holds them."""
+"""What use cases need to have tasks merged: a queue to take them from, an engine that merges, and the stores of tasks and optimizers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
@@ -75,6 +76,16 @@ class TaskQueue(Protocol):
 
         What cannot be given back now is logged; its lease ends by itself.
         """
+
+
+class ServedQueue(TaskQueue, Protocol):
+    """The server's side of a `TaskQueue`. It also tells what a worker holds."""
+
+    def held(self, owner: str) -> Sequence[CompactionTask]:
+        """Return the Executing tasks that this worker holds."""
+
+    def assigned(self, task: CompactionTask) -> Assignment | EndedAttempt:
+        """Return again the assignment of a task that a worker holds. When its table cannot be opened, the attempt has failed."""
 
 
 class TaskListener(Protocol):
@@ -204,3 +215,31 @@ class TaskStore(Protocol):
 
     def expire(self, before: datetime) -> int:
         """Remove the tasks that ended before this time, and return how many they were."""
+
+
+class OptimizerStore(Protocol):
+    """The registered optimizers."""
+
+    def add(self, optimizer: Optimizer) -> None:
+        """Store a new optimizer."""
+
+    def optimizer(self, optimizer_id: str) -> Optimizer | None:
+        """Return an optimizer; None when none has this id."""
+
+    def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
+        """Return all optimizers, or those that are live, the oldest first."""
+
+    def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
+        """Note that a live optimizer is there, and return it. Return None when it is not live or not known."""
+
+    def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
+        """Note which attempts the last poll of an optimizer got."""
+
+    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str) -> bool:
+        """Set the state of an optimizer that is in one of `states`. Return False when it is in none of them, or not known."""
+
+    def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
+        """Set the live optimizers that were last heard of at this time or before to LOST, and return their ids."""
+
+    def expire(self, before: datetime) -> int:
+        """Remove the optimizers that are no longer live and were last heard of before this time. Return how many they were."""

@@ -94,6 +94,15 @@ class TableLayout:
     properties: Mapping[str, str]
 
 
+def data_folder(location: str, properties: Mapping[str, str]) -> str:
+    """Return the folder of a table's data files, without a slash at its end.
+
+    `write.data.path` names it, or `write.folder-storage.path` in old tables; otherwise it is `data` below the table's location.
+    """
+    named = properties.get("write.data.path") or properties.get("write.folder-storage.path")
+    return (named or f"{location.rstrip('/')}/data").rstrip("/")
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotSummary:
     """One snapshot of a table: its parent, its operation and its summary."""

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote_plus
 
 from compaction_pipeline.core.tables.node import Partition
-
-
-def data_folder(location: str, properties: Mapping[str, str]) -> str:
-    """The folder of a table's data files, without a slash at its end.
-
-    `write.data.path` names it, or `write.folder-storage.path` in old tables; otherwise it is `data` below the table's location.
-    """
-    named = properties.get("write.data.path") or properties.get("write.folder-storage.path")
-    return (named or f"{location.rstrip('/')}/data").rstrip("/")
 
 
 @dataclass(frozen=True)

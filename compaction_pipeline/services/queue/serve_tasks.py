@@ -91,6 +91,12 @@ class ServeTasks:
                 log.warning("table=%s task=%s attempt=%s not handed out: %s", task.table, task.task_id, task.attempt_id, error)
         return None
 
+    def held(self, owner: str) -> Sequence[CompactionTask]:
+        return tuple(task for task in self._tasks.tasks(statuses=(TaskStatus.EXECUTING,)) if task.owner == owner)
+
+    def assigned(self, task: CompactionTask) -> Assignment | EndedAttempt:
+        return self._assigned(task, self._access(task.owner or "", task.table))
+
     def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
         return self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
@@ -109,7 +115,7 @@ class ServeTasks:
         with self._claiming:
             self._gone.add(owner)
         try:
-            held = [task for task in self._tasks.tasks(statuses=(TaskStatus.EXECUTING,)) if task.owner == owner]
+            held = self.held(owner)
         except CompactionError as failure:
             log.warning("owner=%s its attempts were not given back, their leases end: %s", owner, failure)
             return

@@ -1,0 +1,46 @@
+"""Puts the routes together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+
+from fastapi import FastAPI
+
+from compaction_pipeline.api.body_limit import BodyLimit
+from compaction_pipeline.api.health import health_routes
+from compaction_pipeline.api.insight import insight_routes
+from compaction_pipeline.api.metrics import metrics_route
+from compaction_pipeline.api.optimizers import optimizer_routes
+from compaction_pipeline.api.problems import answer_with_problems
+from compaction_pipeline.api.security import Guard
+from compaction_pipeline.bootstrap import Services
+
+VERSION_PREFIX = "/api/v1"
+
+
+def http_app(services: Services, beside: AbstractContextManager[object] | None = None) -> FastAPI:
+    """The application over these services. `beside` is entered when it starts and left when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        with beside or nullcontext():
+            yield
+
+    app = FastAPI(
+        title="compaction-pipeline",
+        version=services.version,
+        description="Merges the small files of Apache Iceberg tables. `api/ROUTES.md` explains every route.",
+        lifespan=lifespan,
+    )
+    answer_with_problems(app)
+    app.add_middleware(BodyLimit)
+    guard = Guard(services.keep_tokens)
+    optimizers = services.serve_optimizers
+    app.include_router(health_routes(services.read_tasks.queue_counts))
+    app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, guard))
+    app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard), prefix=VERSION_PREFIX)
+    app.include_router(
+        insight_routes(services.read_tables, services.read_records, services.read_tasks, optimizers, guard), prefix=VERSION_PREFIX
+    )
+    return app

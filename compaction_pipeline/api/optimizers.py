@@ -1,0 +1,168 @@
+"""Routes of optimizers: register, touch, poll, complete, leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Body, Depends, HTTPException, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from compaction_pipeline.api.problems import ANSWERS
+from compaction_pipeline.api.security import Guard
+from compaction_pipeline.api.waiting_polls import WaitingPolls
+from compaction_pipeline.api.wire import strictly
+from compaction_pipeline.core.access.token import Role, Token
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.queue.assignment import Assignment
+from compaction_pipeline.core.queue.optimizer import HEARTBEAT, Registration
+from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
+from compaction_pipeline.services.access.keep_tokens import KeepTokens
+from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
+
+MOST_WAIT_SECONDS = 30.0
+MOST_SLOTS = 1_024
+_POLLS_AT_ONCE = 8
+"""So many polls look at the state database at a time. Heartbeats and reports have threads of their own, so polls never delay them."""
+_ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])
+_Name = Annotated[str, Field(max_length=200)]
+
+
+class _Strict(BaseModel):
+    """A body. A field that the server does not know is an error, because the sender may count on it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class RegisterBody(_Strict):
+    """What an optimizer says of itself when it registers."""
+
+    group: _Name
+    host: _Name
+    process: _Name
+    version: _Name
+    merge_version: int
+    parallelism: int = Field(ge=1, le=MOST_SLOTS)
+    memory_bytes: int = Field(default=0, ge=0, lt=2**63)
+    resource_id: _Name = ""
+
+
+class Registered(BaseModel):
+    """The id of a new optimizer, the token with which it speaks from now on, and how often it says that it is there."""
+
+    optimizer_id: str
+    token: str
+    heartbeat_seconds: float
+
+
+class TouchBody(_Strict):
+    """A heartbeat, with the attempts that run now."""
+
+    running: list[_Name] = Field(max_length=MOST_SLOTS)
+
+
+class TouchAnswer(BaseModel):
+    """`lost` are the attempts that no longer hold their task. With `drain`, the optimizer takes no more tasks, and ends; `why` says why."""
+
+    lost: list[str]
+    drain: bool
+    why: str
+
+
+class PollBody(_Strict):
+    """A poll for up to `free_slots` tasks. A poll whose answer was lost is repeated with the same `poll_id`, and gets the same answer."""
+
+    poll_id: str = Field(min_length=1, max_length=64)
+    free_slots: int = Field(default=1, ge=1, le=MOST_SLOTS)
+    wait_seconds: float = Field(default=0, ge=0, le=MOST_WAIT_SECONDS)
+
+
+class Completed(BaseModel):
+    """The status that the task has after the report."""
+
+    status: TaskStatus
+
+
+def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Guard) -> APIRouter:
+    """The routes below `/api/v1` that optimizers use."""
+    routes = APIRouter(tags=["optimizers"], responses=ANSWERS)
+    polls = CapacityLimiter(_POLLS_AT_ONCE)
+
+    async def waits(group: str) -> bool:
+        return await to_thread.run_sync(optimizers.waits, group, limiter=polls)
+
+    waiting = WaitingPolls(waits)
+    worker = guard.needs(Role.OPTIMIZER)
+
+    def itself(optimizer_id: str, token: Token = Depends(worker)) -> str:
+        """The id in the path, when the caller may speak for it."""
+        if token.role is not Role.ADMIN and token.optimizer_id != optimizer_id:
+            raise HTTPException(
+                403, f"this token does not belong to optimizer {optimizer_id!r}; use the one that its registration answered"
+            )
+        return optimizer_id
+
+    @routes.post("/optimizers", status_code=201)
+    def register(body: RegisterBody, token: Token = Depends(worker)) -> Registered:
+        """Register an optimizer. It gets an id and a token of its own."""
+        if token.optimizer_id is not None:
+            raise HTTPException(403, "this token belongs to a registered optimizer; register with the token that a person issued")
+        optimizer = optimizers.register(Registration(**body.model_dump()))
+        own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
+        return Registered(optimizer_id=optimizer.optimizer_id, token=own.text, heartbeat_seconds=HEARTBEAT.total_seconds())
+
+    @routes.post("/optimizers/{optimizer_id}/touch")
+    def touch(body: TouchBody, optimizer_id: str = Depends(itself)) -> TouchAnswer:
+        """Say that the optimizer is there, and renew the leases of its attempts."""
+        touched = optimizers.touch(optimizer_id, [AttemptId(attempt) for attempt in body.running])
+        return TouchAnswer(lost=list(touched.lost), drain=touched.drain, why=touched.why)
+
+    @routes.post("/optimizers/{optimizer_id}/poll", response_model=list[Assignment])
+    async def poll(request: Request, body: PollBody, optimizer_id: str = Depends(itself)) -> Response:
+        """Take waiting tasks of the optimizer's group. The answer holds secrets: the properties that open the tables' files."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + body.wait_seconds
+        take = partial(optimizers.poll, optimizer_id, body.poll_id, body.free_slots)
+        while True:
+            taken = await to_thread.run_sync(take, limiter=polls)
+            left = until - clock()
+            if taken or left <= 0:
+                return Response(_ASSIGNMENTS.dump_json(taken), media_type="application/json", headers={"Cache-Control": "no-store"})
+            group = await to_thread.run_sync(optimizers.group_of, optimizer_id, limiter=polls)
+            await waiting.wait(group, left)
+            if await request.is_disconnected():
+                # Nobody would get the tasks that the next look might claim.
+                return Response(status_code=499)
+
+    @routes.post("/attempts/{attempt_id}/complete", openapi_extra=_body_of(MergeResult))
+    def complete(attempt_id: str, body: Annotated[Any, Body()], token: Token = Depends(worker)) -> Completed:
+        """Report how an attempt ended. The report is checked before it is believed."""
+        if token.optimizer_id is None:
+            raise HTTPException(403, "only the optimizer that holds an attempt reports it; use the token that its registration answered")
+        return Completed(status=optimizers.complete(token.optimizer_id, AttemptId(attempt_id), _result(body)))
+
+    @routes.delete("/optimizers/{optimizer_id}", status_code=204)
+    def leave(optimizer_id: str = Depends(itself)) -> None:
+        """End an optimizer. Its tasks wait again at once."""
+        optimizers.leave(optimizer_id)
+
+    return routes
+
+
+def _result(body: object) -> MergeResult:
+    try:
+        result: MergeResult = strictly(MergeResult, body)
+    except (ValidationError, ValueError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        raise ConfigError(f"the report is no MergeResult: {where}: {first['msg']}") from None
+    return result
+
+
+def _body_of(kind: type) -> dict[str, Any]:
+    """The schema of a body that the route reads itself."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": TypeAdapter(kind).json_schema()}}}}

@@ -1,0 +1,102 @@
+"""Errors as `application/problem+json` (RFC 9457): what is wrong, which rule was broken, and what to do next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from compaction_pipeline.core.errors import (
+    CompactionError,
+    ConfigError,
+    ErrorCode,
+    MergeRefused,
+    NotFoundError,
+    StaleAttempt,
+    StorageUnavailable,
+    TableRefused,
+)
+
+log = logging.getLogger(__name__)
+
+_STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
+    (ConfigError, 400, "The request breaks a rule"),
+    (NotFoundError, 404, "Not found"),
+    (StaleAttempt, 409, "Stale"),
+    (MergeRefused, 422, "The report is not accepted"),
+    (TableRefused, 409, "The table is refused"),
+    (StorageUnavailable, 503, "A database, catalog or store did not answer"),
+    (CompactionError, 500, "Failed"),
+)
+
+
+class Problem(BaseModel):
+    """The body of every answer that is an error.
+
+    `reason_code` tells programs the kind of error. `key` names the part of the request that is wrong.
+    """
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    reason_code: str
+    key: str | None = None
+
+
+ANSWERS: dict[int | str, dict[str, object]] = {
+    status: {"model": Problem, "description": title}
+    for status, title in (
+        (400, "The request breaks a rule"),
+        (401, "No valid token"),
+        (403, "The token's role does not allow this"),
+        (404, "Not found"),
+        (409, "Stale, or refused"),
+        (413, "The body is too large"),
+        (422, "The body is not understood, or not accepted"),
+        (503, "A database, catalog or store did not answer"),
+    )
+}
+"""The errors of every route, for the OpenAPI document."""
+
+
+def problem(
+    status: int, title: str, detail: str, reason_code: str, key: str | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """Return an answer that is an error."""
+    body = Problem(title=title, status=status, detail=detail, reason_code=reason_code, key=key).model_dump(exclude_none=True)
+    return JSONResponse(body, status, dict(headers or {}), "application/problem+json")
+
+
+def answer_with_problems(app: FastAPI) -> None:
+    """Let each error of the application become a problem."""
+
+    @app.exception_handler(CompactionError)
+    async def of_ours(request: Request, error: CompactionError) -> JSONResponse:
+        status, title = next((status, title) for kind, status, title in _STATUSES if isinstance(error, kind))
+        return problem(status, title, str(error), error.code.value)
+
+    @app.exception_handler(RequestValidationError)
+    async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        # The wrong value is not repeated, because it may hold a secret.
+        return problem(422, "The request is not understood", f"{key}: {first['msg']}", ErrorCode.INVALID_INPUT.value, key)
+
+    @app.exception_handler(HTTPException)
+    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+        code = {404: ErrorCode.NOT_FOUND, 401: ErrorCode.NO_ACCESS, 403: ErrorCode.NO_ACCESS}.get(
+            error.status_code, ErrorCode.INVALID_INPUT
+        )
+        return problem(error.status_code, "The request failed", str(error.detail), code.value, headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        detail = "the server failed in a way that nobody foresaw; its log has the details; please report this"
+        return problem(500, "Failed", detail, ErrorCode.UNEXPECTED.value)

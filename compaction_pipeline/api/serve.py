@@ -1,0 +1,67 @@
+"""Runs the HTTP service until it is told to end."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from compaction_pipeline.api.app import http_app
+from compaction_pipeline.api.ticking import ticking
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where the service listens. `tls_cert` and `tls_key` are files in PEM; `behind_proxy` says that a proxy of yours does TLS."""
+
+    host: str
+    port: int
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: bool = False
+
+
+def check_listening(listening: Listening) -> None:
+    """Raise ConfigError when secrets would leave this host in the clear, or when a file of TLS is missing."""
+    if (listening.tls_cert is None) != (listening.tls_key is None):
+        raise ConfigError("--tls-cert and --tls-key belong together: give both, or none")
+    for option, path in (("--tls-cert", listening.tls_cert), ("--tls-key", listening.tls_key)):
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{option} is {path}, but there is no such file; give a file in PEM")
+    if listening.tls_cert is None and not listening.behind_proxy and not _is_loopback(listening.host):
+        raise ConfigError(
+            f"--host is {listening.host}, which other hosts can reach, and answers hold the credentials of your storage: give --tls-cert "
+            "and --tls-key, or --behind-proxy when a proxy of yours does TLS"
+        )
+
+
+def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
+    """Serve until SIGTERM or Ctrl-C. With `ticks`, tables are also refreshed, planned and committed here. Raises ConfigError."""
+    check_listening(listening)
+    app = http_app(services, ticking(services.run_ticks) if ticks else None)
+    uvicorn.run(
+        app,
+        host=listening.host,
+        port=listening.port,
+        ssl_certfile=listening.tls_cert,
+        ssl_keyfile=str(listening.tls_key) if listening.tls_key else None,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # A waiting poll takes up to half a minute; it is cut off instead.
+        timeout_graceful_shutdown=5,
+        limit_concurrency=2_000,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

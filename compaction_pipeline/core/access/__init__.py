@@ -1,0 +1,1 @@
+"""Access: who may call the HTTP service, and what for."""

@@ -1,0 +1,31 @@
+"""What use cases need to keep tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from compaction_pipeline.core.access.token import Token
+
+
+class TokenStore(Protocol):
+    """The stored tokens."""
+
+    def add(self, token: Token) -> None:
+        """Store a new token."""
+
+    def token(self, token_id: str) -> Token | None:
+        """Return a token; None when no token has this id."""
+
+    def tokens(self) -> Sequence[Token]:
+        """Return all tokens, the oldest first."""
+
+    def revoke(self, token_id: str, now: datetime) -> bool:
+        """Mark a token, and all tokens whose parent it is, as revoked. Return False when no token has this id.
+
+        A token that was revoked before keeps its first time.
+        """
+
+    def expire(self, before: datetime) -> int:
+        """Remove the tokens that were revoked before this time, and return how many they were."""

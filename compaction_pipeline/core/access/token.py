@@ -1,0 +1,83 @@
+"""Tokens: what a program shows to the HTTP service, and what it may do with it.
+
+A token is the text `id.secret`. The service finds the stored token by its id, and compares a salted hash of the secret. The secret itself
+is stored nowhere on the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from compaction_pipeline.core.errors import ConfigError
+
+SECRET_BYTES = 32
+"""A secret has this many random bytes (256 bits), and a salt half as many."""
+ID_BYTES = 8
+LONGEST_NAME = 200
+
+
+class Role(str, Enum):
+    """What the holder of a token may do.
+
+    An ADMIN may do everything. An OPTIMIZER takes tasks and reports their results. A WRITER reports its commits. A READER looks at the
+    state.
+    """
+
+    ADMIN = "admin"
+    OPTIMIZER = "optimizer"
+    WRITER = "writer"
+    READER = "reader"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A stored token. `salt` and `digest` are hexadecimal; `digest` is the SHA-256 of the salt and the secret.
+
+    The service issues one more token to each optimizer that registers. Its `parent_id` is the token with which the optimizer registered,
+    and `optimizer_id` is the only optimizer that it speaks for. When the parent is revoked, it is not accepted any more either.
+    """
+
+    token_id: str
+    name: str
+    role: Role
+    created_at: datetime
+    salt: str = field(repr=False)
+    digest: str = field(repr=False)
+    revoked_at: datetime | None = None
+    parent_id: str | None = None
+    optimizer_id: str | None = None
+
+    @property
+    def is_revoked(self) -> bool:
+        return self.revoked_at is not None
+
+    def matches(self, secret: str) -> bool:
+        """Return whether this is the token's secret. The time that this takes tells nothing about the secret."""
+        return hmac.compare_digest(self.digest, digest_of(self.salt, secret))
+
+
+def digest_of(salt: str, secret: str) -> str:
+    """Return the hash that is stored for a secret, hexadecimal."""
+    return hashlib.sha256(bytes.fromhex(salt) + secret.encode()).hexdigest()
+
+
+def token_text(token_id: str, secret: str) -> str:
+    """Return the text that the holder of a token shows."""
+    return f"{token_id}.{secret}"
+
+
+def split_token(text: str) -> tuple[str, str] | None:
+    """Return the id and the secret of a token's text. Return None when the text is no token."""
+    token_id, dot, secret = text.partition(".")
+    return (token_id, secret) if dot and token_id and secret else None
+
+
+def token_name(text: str) -> str:
+    """Return the name of a token. Raises ConfigError when it is empty, too long or has control characters."""
+    if not text.strip() or len(text) > LONGEST_NAME or not text.isprintable():
+        raise ConfigError(f"the name {text[:50]!r} of a token must have 1 to {LONGEST_NAME} printable characters, e.g. 'flink writers'")
+    return text.strip()

@@ -1,0 +1,85 @@
+"""Optimizers: long-running workers that take tasks of one group."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.leases.timeouts import LEASE
+
+SILENCE = LEASE
+"""An optimizer that has not been heard of for this long is lost. The leases of its attempts end then too."""
+HEARTBEAT = timedelta(seconds=10)
+"""An optimizer says this often that it is there."""
+NOT_ARRIVED = timedelta(seconds=15)
+"""An attempt that its optimizer does not list this long after the claim never arrived: the answer to the poll was lost."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class OptimizerState(str, Enum):
+    """RUNNING takes tasks. DRAINING finishes those that it has. LOST was silent for too long. ENDED has said goodbye."""
+
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    LOST = "LOST"
+    ENDED = "ENDED"
+
+    @property
+    def is_live(self) -> bool:
+        return self in (OptimizerState.RUNNING, OptimizerState.DRAINING)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """A registered optimizer. A process that starts again registers anew, so an id is one life of one process.
+
+    `parallelism` is how many tasks it merges at a time. `memory_bytes` is the memory of all its processes together, 0 when unknown.
+    `resource_id` names what a container started; it is "" for an optimizer that was started by hand. `why` is a sentence about the state.
+    `poll_id` and `polled` are the id of its last poll that got tasks, and the ids of the attempts that this poll got.
+    """
+
+    optimizer_id: str
+    group: str
+    host: str
+    process: str
+    version: str
+    parallelism: int
+    started_at: datetime
+    touched_at: datetime
+    state: OptimizerState = OptimizerState.RUNNING
+    memory_bytes: int = 0
+    resource_id: str = ""
+    why: str = ""
+    poll_id: str = ""
+    polled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What an optimizer says of itself when it registers; `Optimizer` says what each part means."""
+
+    group: str
+    host: str
+    process: str
+    version: str
+    merge_version: int
+    parallelism: int
+    memory_bytes: int = 0
+    resource_id: str = ""
+
+
+def group_name(text: str) -> str:
+    """Return the name of a group. Raises ConfigError when it breaks the rule."""
+    if not _NAME.fullmatch(text):
+        raise ConfigError(
+            f"the group name {text[:100]!r} must have 1 to 64 letters, digits, '_' and '-', and begin with a letter or a digit"
+        )
+    return text
+
+
+def is_silent(optimizer: Optimizer, now: datetime) -> bool:
+    """Return whether a live optimizer has been silent for so long that it is lost."""
+    return optimizer.state.is_live and now - optimizer.touched_at >= SILENCE

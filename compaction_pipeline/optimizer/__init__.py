@@ -1,0 +1,1 @@
+"""The optimizer: a long-running worker that takes its tasks from a server over HTTP."""

@@ -1,0 +1,198 @@
+"""The `TaskQueue` of a worker on another host: it asks the server over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import requests
+from pydantic import TypeAdapter
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from compaction_pipeline.core.errors import CompactionError, ConfigError, MergeRefused, NotFoundError, StaleAttempt, StorageUnavailable
+from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.optimizer import Registration
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS = 5.0
+"""The server holds a poll for this long when no task waits. A task that comes meanwhile is answered at once."""
+_REPORT_SECONDS = 120
+"""A report that cannot be delivered is tried again for this long. After that the lease of the attempt decides."""
+_PAUSE_SECONDS = 2.0
+_TIMEOUT = (5, 30)
+_ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])
+_RESULT: TypeAdapter[MergeResult] = TypeAdapter(MergeResult)
+_ERRORS: dict[int, type[CompactionError]] = {400: ConfigError, 404: NotFoundError, 409: StaleAttempt, 422: MergeRefused}
+
+
+class HttpTaskQueue:
+    """A `TaskQueue` over HTTP. `register` comes first. The slots of one worker may use it at once.
+
+    It survives a restart of the server: a poll that is not answered finds nothing, and an optimizer that the server no longer knows
+    registers anew.
+    """
+
+    def __init__(self, url: str, token: str, registration: Registration, ca_file: str | None = None) -> None:
+        """`url` is the server's, without a path. `ca_file` holds the certificates, in PEM, that are trusted beside those of the system."""
+        self._url = f"{url.rstrip('/')}/api/v1"
+        self._token = token
+        self._registration = registration
+        self._session = requests.Session()
+        self._session.trust_env = False
+        if ca_file is not None:
+            self._session.verify = ca_file
+        self._lock = threading.Lock()
+        self._registering = threading.Lock()
+        self._optimizer_id = ""
+        self._own_token = ""
+        self._fetched: deque[Assignment] = deque()
+        self._running: set[AttemptId] = set()
+        self._lost: set[AttemptId] = set()
+        self._poll_id = _new_poll_id()
+        self.heartbeat_seconds = 10.0
+        self.drains = threading.Event()
+        """This is set when no further task is to be taken, because the server or a person asked for it."""
+        self.why_drains = ""
+
+    @property
+    def optimizer_id(self) -> str:
+        """The id that the server gave; "" before `register`."""
+        return self._optimizer_id
+
+    def register(self) -> None:
+        """Register with the server. Raises ConfigError when it refuses this optimizer, StorageUnavailable when it does not answer."""
+        answer = self._asked("POST", "/optimizers", asdict(self._registration), token=self._token)
+        with self._lock:
+            self._optimizer_id, self._own_token = answer["optimizer_id"], answer["token"]
+            self.heartbeat_seconds = answer["heartbeat_seconds"]
+            self._fetched.clear()
+        log.info("registered as %s in group %s", self._optimizer_id, self._registration.group)
+
+    def touch(self) -> None:
+        """Say that this optimizer is there, and learn which attempts it has lost. Raises StorageUnavailable."""
+        with self._lock:
+            optimizer_id, running = self._optimizer_id, sorted(self._running)
+        try:
+            answer = self._asked("POST", f"/optimizers/{optimizer_id}/touch", {"running": running})
+        except NotFoundError as error:
+            self._anew(optimizer_id, error)
+            return
+        with self._lock:
+            self._lost.update(AttemptId(attempt) for attempt in answer["lost"])
+        if answer["drain"]:
+            self.drain(answer["why"])
+
+    def drain(self, why: str) -> None:
+        """Take no further task."""
+        self.why_drains = self.why_drains or why
+        self.drains.set()
+
+    def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
+        """Return whether a task can be taken now. The server may already have claimed it for this optimizer."""
+        with self._lock:
+            if self._fetched:
+                return True
+            optimizer_id, poll_id = self._optimizer_id, self._poll_id
+        if self.drains.is_set():
+            return False
+        body = {"poll_id": poll_id, "free_slots": 1, "wait_seconds": WAIT_SECONDS}
+        try:
+            response = self._send("POST", f"/optimizers/{optimizer_id}/poll", body)
+        except NotFoundError as error:
+            self._anew(optimizer_id, error)
+            return False
+        except StorageUnavailable as error:
+            # The same poll id is sent again: if the answer was lost, the server repeats it.
+            log.warning("no task taken: %s", error)
+            self.drains.wait(_PAUSE_SECONDS)
+            return False
+        with self._lock:
+            if poll_id != self._poll_id or optimizer_id != self._optimizer_id:
+                # Another slot has taken the same answer.
+                return bool(self._fetched)
+            self._poll_id = _new_poll_id()
+            taken = _ASSIGNMENTS.validate_json(response.content)
+            self._fetched.extend(taken)
+            self._running.update(assignment.attempt_id for assignment in taken)
+            return bool(self._fetched)
+
+    def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
+        with self._lock:
+            return self._fetched.popleft() if self._fetched else None
+
+    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
+        # `touch` renews the leases of all attempts at once; here is what it learned.
+        with self._lock:
+            return tuple(attempt for attempt in attempt_ids if attempt not in self._lost)
+
+    def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
+        body = _RESULT.dump_python(result, mode="json")
+        path = f"/attempts/{result.attempt_id}/complete"
+        patient = Retrying(
+            retry=retry_if_exception_type(StorageUnavailable),
+            stop=stop_after_delay(_REPORT_SECONDS),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            reraise=True,
+        )
+        try:
+            return TaskStatus(patient(self._asked, "POST", path, body)["status"])
+        except (MergeRefused, NotFoundError, ConfigError) as error:
+            raise StaleAttempt(f"the server did not take the report: {error}") from error
+        finally:
+            with self._lock:
+                self._running.discard(result.attempt_id)
+                self._lost.discard(result.attempt_id)
+
+    def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
+        self.drain(reason)
+        try:
+            self._send("DELETE", f"/optimizers/{self._optimizer_id}")
+        except CompactionError as error:
+            log.warning("%s has not said goodbye, so its leases end by themselves: %s", self._optimizer_id, error)
+
+    def _anew(self, optimizer_id: str, error: CompactionError) -> None:
+        """Register anew, once for all slots."""
+        with self._registering:
+            if self._optimizer_id != optimizer_id or self.drains.is_set():
+                return
+            log.warning("%s registers anew: %s", optimizer_id, error)
+            try:
+                self.register()
+            except StorageUnavailable as failure:
+                log.warning("not registered: %s", failure)
+
+    def _asked(self, method: str, path: str, body: dict[str, Any] | None = None, token: str | None = None) -> Any:
+        return self._send(method, path, body, token).json()
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None, token: str | None = None) -> requests.Response:
+        headers = {"Authorization": f"Bearer {token or self._own_token}"}
+        try:
+            response = self._session.request(method, self._url + path, json=body, headers=headers, timeout=_TIMEOUT, allow_redirects=False)
+        except requests.RequestException as error:
+            raise StorageUnavailable(f"server {self._url} did not answer: {error}") from error
+        if response.ok:
+            return response
+        detail = _detail(response)
+        if response.status_code in (401, 403):
+            raise ConfigError(f"server {self._url} does not accept the token: {detail}")
+        kind = _ERRORS.get(response.status_code, StorageUnavailable)
+        raise kind(f"server {self._url} answered {response.status_code}: {detail}")
+
+
+def _detail(response: requests.Response) -> str:
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:200] or response.reason
+
+
+def _new_poll_id() -> str:
+    return uuid.uuid4().hex

@@ -1,0 +1,78 @@
+"""Runs an optimizer until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.queue.task import EndReason
+from compaction_pipeline.optimizer.client import HttpTaskQueue
+from compaction_pipeline.services.queue.work_on_queue import Drained
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 30
+"""After SIGTERM or Ctrl-C, running tasks get this long to end. The rest is given back then; a second signal gives it back at once."""
+
+
+def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int) -> Drained:
+    """Take tasks and merge them until SIGTERM, Ctrl-C, or until the server asks this optimizer to end.
+
+    The engine starts before the first poll, so no task waits for it. Raises ConfigError, StorageUnavailable.
+    """
+    services.start_engine()
+    queue.register()
+    with _told_to_end(queue), _touching(queue):
+        done = services.worker(queue, parallelism).drain(queue.optimizer_id, until=queue.drains.is_set, linger=timedelta.max)
+    queue.give_back(queue.optimizer_id, EndReason.INTERRUPTED, queue.why_drains)
+    return done
+
+
+@contextmanager
+def _touching(queue: HttpTaskQueue) -> Iterator[None]:
+    """Say in a thread that the optimizer is there, until the block ends."""
+    stopped = threading.Event()
+
+    def touch() -> None:
+        while not stopped.wait(queue.heartbeat_seconds):
+            try:
+                queue.touch()
+            except CompactionError as error:
+                log.warning("no heartbeat: %s", error)
+
+    thread = threading.Thread(target=touch, name="touch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@contextmanager
+def _told_to_end(queue: HttpTaskQueue) -> Iterator[None]:
+    """Let the first signal end the polls, and give running tasks a while. The next signal, or the end of that while, interrupts them."""
+
+    def end(number: int, frame: object) -> None:
+        if queue.drains.is_set():
+            raise KeyboardInterrupt
+        queue.drain("it was told to end")
+        log.warning("no new tasks; running ones get %s s", GRACE_SECONDS)
+        signal.alarm(GRACE_SECONDS)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)}
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Use cases about access to the HTTP service."""

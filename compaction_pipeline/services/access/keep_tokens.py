@@ -1,0 +1,62 @@
+"""Issues, checks and revokes the tokens of the HTTP service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from compaction_pipeline.core.access.ports import TokenStore
+from compaction_pipeline.core.access.token import ID_BYTES, SECRET_BYTES, Role, Token, digest_of, split_token, token_name, token_text
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.leases.ports import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A new token, and its `text`: the only copy of the secret."""
+
+    token: Token
+    text: str = field(repr=False)
+
+
+class KeepTokens:
+    """Three verbs: issue, check, revoke."""
+
+    def __init__(self, tokens: TokenStore, clock: Clock, new_secret: Callable[[int], str]) -> None:
+        """`new_secret` returns so many random bytes as hexadecimal text."""
+        self._tokens = tokens
+        self._clock = clock
+        self._new_secret = new_secret
+
+    def issue(self, role: Role, name: str, *, parent_id: str | None = None, optimizer_id: str | None = None) -> Issued:
+        """Store a new token, and return it with its text. Raises ConfigError for a name that breaks the rule."""
+        secret, salt = self._new_secret(SECRET_BYTES), self._new_secret(SECRET_BYTES // 2)
+        token = Token(
+            self._new_secret(ID_BYTES),
+            token_name(name),
+            role,
+            self._clock(),
+            salt,
+            digest_of(salt, secret),
+            parent_id=parent_id,
+            optimizer_id=optimizer_id,
+        )
+        self._tokens.add(token)
+        return Issued(token, token_text(token.token_id, secret))
+
+    def check(self, text: str) -> Token | None:
+        """Return the token that this text belongs to. Return None when it belongs to none, or to one that was revoked."""
+        parts = split_token(text)
+        token = self._tokens.token(parts[0]) if parts else None
+        if parts is None or token is None or token.is_revoked or not token.matches(parts[1]):
+            return None
+        return token
+
+    def tokens(self) -> Sequence[Token]:
+        """Return the tokens that people issued, the oldest first. Those of registered optimizers are left out."""
+        return tuple(token for token in self._tokens.tokens() if token.optimizer_id is None)
+
+    def revoke(self, token_id: str) -> None:
+        """Accept a token, and those of the optimizers that registered with it, no longer. Raises NotFoundError."""
+        if not self._tokens.revoke(token_id, self._clock()):
+            raise NotFoundError(f"no token has the id {token_id!r}; `compaction-pipeline token list` shows those that exist")

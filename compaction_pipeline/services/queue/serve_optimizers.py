@@ -1,0 +1,205 @@
+"""Serves optimizers on other hosts. They are known by their registration, and their reports are checked before they are believed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from compaction_pipeline.core.errors import ConfigError, MergeRefused, NotFoundError, StaleAttempt
+from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.assignment import Assignment
+from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
+from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration, group_name
+from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore
+from compaction_pipeline.core.queue.report import report_problem
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.words import duration_text
+
+log = logging.getLogger(__name__)
+
+_LIVE = (OptimizerState.RUNNING, OptimizerState.DRAINING)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The answer to a heartbeat.
+
+    `lost` are the attempts that no longer hold their task. With `drain`, the optimizer takes no more tasks; `why` says why.
+    """
+
+    lost: tuple[AttemptId, ...]
+    drain: bool
+    why: str
+
+
+class ServeOptimizers:
+    """What an optimizer may ask: register, touch, poll, complete, leave. Several threads and processes may use it at once."""
+
+    def __init__(
+        self,
+        optimizers: OptimizerStore,
+        tables: TableReader,
+        tasks: TaskStore,
+        queue: ServedQueue,
+        clock: Clock,
+        new_id: Callable[[], str],
+        version: str,
+    ) -> None:
+        """`version` is the version of this program, which an optimizer that is too old is told to install."""
+        self._optimizers = optimizers
+        self._tables = tables
+        self._tasks = tasks
+        self._queue = queue
+        self._clock = clock
+        self._new_id = new_id
+        self._version = version
+
+    def register(self, registration: Registration) -> Optimizer:
+        """Store a new optimizer. Raises ConfigError when a value breaks its rule, or when it merges by other rules than this server."""
+        if registration.merge_version != MERGE_VERSION:
+            raise ConfigError(
+                f"an optimizer of version {registration.version} merges by version {registration.merge_version} of the rules, but this "
+                f"server has version {MERGE_VERSION}: install compaction-pipeline {self._version} on the optimizer's host"
+            )
+        if registration.parallelism < 1:
+            raise ConfigError(
+                f"parallelism is {registration.parallelism} but must be at least 1: it is how many tasks are merged at a time"
+            )
+        if registration.memory_bytes < 0:
+            raise ConfigError(f"memory is {registration.memory_bytes} bytes but must not be negative; leave it out when it is not known")
+        now = self._clock()
+        optimizer = Optimizer(
+            f"optimizer-{self._new_id()}",
+            group_name(registration.group),
+            registration.host,
+            registration.process,
+            registration.version,
+            registration.parallelism,
+            now,
+            now,
+            memory_bytes=registration.memory_bytes,
+            resource_id=registration.resource_id,
+        )
+        self._optimizers.add(optimizer)
+        log.info("optimizer=%s group=%s host=%s registered", optimizer.optimizer_id, optimizer.group, optimizer.host)
+        return optimizer
+
+    def touch(self, optimizer_id: str, running: Sequence[AttemptId]) -> Touched:
+        """Note that an optimizer is there, and renew the leases of the attempts that it names. Raises NotFoundError, StorageUnavailable.
+
+        An attempt that the optimizer holds, and does not name some seconds after the claim, never reached it: the answer to its poll was
+        lost. Its task waits again.
+        """
+        optimizer = self._optimizers.touch(optimizer_id, self._clock())
+        if optimizer is None:
+            raise _gone(optimizer_id)
+        held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
+        renewed = set(self._queue.renew([attempt for attempt in running if attempt in held]))
+        for attempt_id, task in held.items():
+            if attempt_id not in running and task.started_at is not None and self._clock() - task.started_at >= NOT_ARRIVED:
+                self._hand_back(task)
+        lost = tuple(attempt for attempt in running if attempt not in renewed)
+        return Touched(lost, optimizer.state is OptimizerState.DRAINING, optimizer.why)
+
+    def waits(self, group: str) -> bool:
+        """Return whether a task of this group waits."""
+        return self._queue.waits(group)
+
+    def group_of(self, optimizer_id: str) -> str:
+        """Return the group of a live optimizer. Raises NotFoundError."""
+        return self._live(optimizer_id).group
+
+    def poll(self, optimizer_id: str, poll_id: str, slots: int) -> Sequence[Assignment]:
+        """Claim up to `slots` tasks of the optimizer's group. A repeated poll id gets the same answer. Raises NotFoundError."""
+        optimizer = self._live(optimizer_id)
+        if poll_id and poll_id == optimizer.poll_id:
+            held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
+            again = (self._queue.assigned(held[AttemptId(attempt)]) for attempt in optimizer.polled if attempt in held)
+            return tuple(assignment for assignment in again if isinstance(assignment, Assignment))
+        if optimizer.state is not OptimizerState.RUNNING:
+            return ()
+        taken: list[Assignment] = []
+        while len(taken) < min(slots, optimizer.parallelism):
+            polled = self._queue.poll(optimizer_id, optimizer.group)
+            if polled is None:
+                break
+            if isinstance(polled, Assignment):
+                taken.append(polled)
+        if taken:
+            self._optimizers.note_poll(optimizer_id, poll_id, [assignment.attempt_id for assignment in taken])
+        return tuple(taken)
+
+    def complete(self, optimizer_id: str, attempt_id: AttemptId, result: MergeResult) -> TaskStatus:
+        """Take the report of an attempt, and return the status that its task has now.
+
+        A merge that is reported twice gets the same answer twice. Raises StaleAttempt when the attempt does not hold its task, or when it
+        reported something else before: nothing is changed then. Raises MergeRefused when the report cannot be true: the attempt has
+        failed then, and no file is deleted. Raises NotFoundError.
+        """
+        task = self._tasks.task(result.task_id)
+        attempt = next((each for each in self._tasks.attempts(result.task_id) if each.attempt_id == attempt_id), None)
+        if attempt is None or attempt.owner != optimizer_id or result.attempt_id != attempt_id:
+            raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} does not belong to optimizer {optimizer_id!r}")
+        if attempt.ended_at is not None:
+            if task.attempt_id == attempt_id and task.result == result:
+                return task.status
+            raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
+        problem = self._problem(task, result)
+        if problem is not None:
+            refused = MergeResult(task.task_id, attempt_id, error=f"the report of optimizer {optimizer_id} cannot be true: {problem}")
+            self._queue.complete(task, refused)
+            log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, attempt_id, refused.error)
+            raise MergeRefused(f"the report of attempt {attempt_id!r} is not accepted: {problem}; nothing of this attempt is used")
+        return self._queue.complete(task, result)
+
+    def drain(self, optimizer_id: str) -> None:
+        """Let an optimizer take no more tasks and end after those that it has. Raises NotFoundError when it is not live."""
+        if not self._optimizers.move(optimizer_id, _LIVE, OptimizerState.DRAINING, "it was asked to end after its running tasks"):
+            raise _gone(optimizer_id)
+
+    def leave(self, optimizer_id: str, why: str = "it has ended") -> None:
+        """End an optimizer. The tasks that it holds wait again at once. Raises NotFoundError when it is not live."""
+        if not self._optimizers.move(optimizer_id, _LIVE, OptimizerState.ENDED, why):
+            raise _gone(optimizer_id)
+        self._queue.give_back(optimizer_id, EndReason.INTERRUPTED, f"optimizer {optimizer_id} ended: {why}")
+
+    def lose_silent(self) -> Sequence[str]:
+        """Call the optimizers lost that were silent for a minute, and return their ids. Their leases end by themselves."""
+        why = f"it was silent for {duration_text(SILENCE)}"
+        lost = self._optimizers.lose_silent(self._clock() - SILENCE, why)
+        for optimizer_id in lost:
+            log.warning("optimizer=%s lost: %s", optimizer_id, why)
+        return lost
+
+    def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
+        """Return all optimizers that are remembered, or those that are live, the oldest first."""
+        return self._optimizers.optimizers(live=live)
+
+    def _live(self, optimizer_id: str) -> Optimizer:
+        optimizer = self._optimizers.optimizer(optimizer_id)
+        if optimizer is None or not optimizer.state.is_live:
+            raise _gone(optimizer_id)
+        return optimizer
+
+    def _hand_back(self, task: CompactionTask) -> None:
+        never = "the answer to the poll did not reach the optimizer"
+        ended = MergeResult(task.task_id, task.current_attempt_id, end_reason=EndReason.INTERRUPTED, error=never)
+        try:
+            self._queue.complete(task, ended)
+        except StaleAttempt:
+            return
+        log.warning("table=%s task=%s attempt=%s handed back: %s", task.table, task.task_id, task.attempt_id, never)
+
+    def _problem(self, task: CompactionTask, result: MergeResult) -> str | None:
+        layout = self._tables.state(task.table).layout
+        if layout is None:
+            return f"table {task.table} was recreated since the task was planned"
+        return report_problem(task, result, data_folder(layout.location, layout.properties))
+
+
+def _gone(optimizer_id: str) -> NotFoundError:
+    return NotFoundError(f"no live optimizer has the id {optimizer_id!r}: it ended or was silent for too long; register again")

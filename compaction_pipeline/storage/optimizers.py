@@ -1,0 +1,75 @@
+"""The OptimizerStore: the registered optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Engine, Row, delete, insert, select, update
+
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import reading, writing
+
+_LIVE = tuple(state for state in OptimizerState if state.is_live)
+_optimizer = schema.optimizer.c
+
+
+class SqlOptimizerStore:
+    """Optimizers in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, optimizer: Optimizer) -> None:
+        values = {column.name: getattr(optimizer, column.name) for column in schema.optimizer.columns}
+        with writing(self._engine) as connection:
+            connection.execute(insert(schema.optimizer).values(values))
+
+    def optimizer(self, optimizer_id: str) -> Optimizer | None:
+        with reading(self._engine) as connection:
+            row = connection.execute(select(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id)).first()
+        return None if row is None else _of(row)
+
+    def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
+        query = select(schema.optimizer).order_by(_optimizer.started_at, _optimizer.optimizer_id)
+        if live:
+            query = query.where(_optimizer.state.in_(_LIVE))
+        with reading(self._engine) as connection:
+            return tuple(map(_of, connection.execute(query)))
+
+    def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
+        mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_LIVE))
+        with writing(self._engine) as connection:
+            connection.execute(update(schema.optimizer).where(*mine).values(touched_at=now))
+            row = connection.execute(select(schema.optimizer).where(*mine)).first()
+        return None if row is None else _of(row)
+
+    def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
+        values = {"poll_id": poll_id, "polled": tuple(attempts)}
+        with writing(self._engine) as connection:
+            connection.execute(update(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id).values(values))
+
+    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str) -> bool:
+        allowed = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(states))
+        with writing(self._engine) as connection:
+            return connection.execute(update(schema.optimizer).where(*allowed).values(state=to, why=why)).rowcount == 1
+
+    def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
+        silent = (_optimizer.state.in_(_LIVE), _optimizer.touched_at <= touched_before)
+        with writing(self._engine) as connection:
+            lost = tuple(connection.execute(select(_optimizer.optimizer_id).where(*silent)).scalars())
+            if lost:
+                connection.execute(
+                    update(schema.optimizer).where(*silent, _optimizer.optimizer_id.in_(lost)).values(state=OptimizerState.LOST, why=why)
+                )
+        return lost
+
+    def expire(self, before: datetime) -> int:
+        with writing(self._engine) as connection:
+            gone = (_optimizer.state.not_in(_LIVE), _optimizer.touched_at < before)
+            return connection.execute(delete(schema.optimizer).where(*gone)).rowcount
+
+
+def _of(row: Row[tuple[object, ...]]) -> Optimizer:
+    return Optimizer(**row._mapping)

@@ -1,0 +1,51 @@
+"""The TokenStore: the tokens of the HTTP service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Engine, Row, delete, insert, or_, select, update
+
+from compaction_pipeline.core.access.token import Token
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import reading, writing
+
+_token = schema.token.c
+
+
+class SqlTokenStore:
+    """Tokens in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, token: Token) -> None:
+        values = {column.name: getattr(token, column.name) for column in schema.token.columns}
+        with writing(self._engine) as connection:
+            connection.execute(insert(schema.token).values(values))
+
+    def token(self, token_id: str) -> Token | None:
+        with reading(self._engine) as connection:
+            row = connection.execute(select(schema.token).where(_token.token_id == token_id)).first()
+        return None if row is None else _of(row)
+
+    def tokens(self) -> Sequence[Token]:
+        with reading(self._engine) as connection:
+            return tuple(map(_of, connection.execute(select(schema.token).order_by(_token.created_at, _token.token_id))))
+
+    def revoke(self, token_id: str, now: datetime) -> bool:
+        family = or_(_token.token_id == token_id, _token.parent_id == token_id)
+        with writing(self._engine) as connection:
+            if connection.execute(select(_token.token_id).where(_token.token_id == token_id)).first() is None:
+                return False
+            connection.execute(update(schema.token).where(family, _token.revoked_at.is_(None)).values(revoked_at=now))
+        return True
+
+    def expire(self, before: datetime) -> int:
+        with writing(self._engine) as connection:
+            return connection.execute(delete(schema.token).where(_token.revoked_at < before)).rowcount
+
+
+def _of(row: Row[tuple[object, ...]]) -> Token:
+    return Token(**row._mapping)

@@ -1,0 +1,78 @@
+"""A small real lake with its HTTP application, and clients with a token of each role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from compaction_pipeline.api.app import http_app
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
+from compaction_pipeline_tests.services.house import House
+
+REGISTRATION: dict[str, Any] = {
+    "group": "default",
+    "host": "there",
+    "process": "7",
+    "version": "1",
+    "merge_version": MERGE_VERSION,
+    "parallelism": 2,
+}
+
+
+@dataclass
+class Served:
+    """The house, and its application as a client sees it."""
+
+    house: House
+    client: TestClient
+
+    def token(self, role: Role) -> str:
+        """The text of a new token."""
+        return self.house.services.keep_tokens.issue(role, f"a {role.value}").text
+
+    def ask(self, method: str, path: str, token: str | None = None, **more: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self.client.request(method, path, headers=headers, **more)
+
+    def registered(self, **changes: Any) -> Worker:
+        answer = self.ask("POST", "/api/v1/optimizers", self.token(Role.OPTIMIZER), json={**REGISTRATION, **changes})
+        assert answer.status_code == 201, answer.text
+        return Worker(self, answer.json()["optimizer_id"], answer.json()["token"])
+
+
+@dataclass
+class Worker:
+    """A registered optimizer."""
+
+    served: Served
+    optimizer_id: str
+    token: str
+
+    def poll(self, poll_id: str = "p1", slots: int = 1, **more: Any) -> Any:
+        body = {"poll_id": poll_id, "free_slots": slots, **more}
+        answer = self.served.ask("POST", f"/api/v1/optimizers/{self.optimizer_id}/poll", self.token, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def touch(self, *running: str) -> Any:
+        answer = self.served.ask("POST", f"/api/v1/optimizers/{self.optimizer_id}/touch", self.token, json={"running": running})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def complete(self, attempt_id: str, result: Any) -> httpx.Response:
+        return self.served.ask("POST", f"/api/v1/attempts/{attempt_id}/complete", self.token, json=result)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    house = House(tmp_path)
+    with TestClient(http_app(house.services), raise_server_exceptions=False) as client:
+        yield Served(house, client)
+    house.services.close()

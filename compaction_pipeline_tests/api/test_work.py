@@ -1,0 +1,235 @@
+"""Optimizers over HTTP: they take tasks, report them, and every answer may get lost."""
+
+from __future__ import annotations
+
+import threading
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
+from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.through_json import through_json
+
+
+def planned(served: Served, files: int = 12) -> list[TaskId]:
+    """The tasks of a new table of small files."""
+    table = served.house.fragmented(files=files)
+    services = served.house.services
+    services.refresh_files.refresh(table.identifier)
+    return [task.task_id for task in services.plan_tables.plan(table.identifier, PlanRequest()).tasks]
+
+
+def merged(assignment: Any) -> Any:
+    """The report of an attempt that merges the task for real."""
+    from pydantic import TypeAdapter
+
+    from compaction_pipeline.core.queue.assignment import Assignment
+
+    taken = TypeAdapter(Assignment).validate_python(through_json(dict, assignment))
+    [result] = InProcessMergeEngine().merge([taken.task], taken.layout, taken.file_io)
+    assert result.error is None
+    return TypeAdapter(MergeResult).dump_python(result, mode="json")
+
+
+def status(served: Served, task_id: TaskId) -> TaskStatus:
+    return served.house.services.stores.tasks.task(task_id).status
+
+
+def test_a_task_is_taken_merged_reported_and_committed(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    report = merged(assignment)
+    answer = worker.complete(assignment["task"]["attempt_id"], report)
+    assert answer.json() == {"status": "PREPARED"}
+    assert [record.status.value for record in served.house.services.tick_tables.commit_due()] == ["COMMITTED"]
+    assert status(served, task_id) is TaskStatus.COMMITTED
+
+
+def test_a_repeated_poll_gets_the_same_answer(served: Served) -> None:
+    planned(served)
+    worker = served.registered()
+    [first] = worker.poll("p1")
+    [again] = worker.poll("p1")
+    assert again["task"]["attempt_id"] == first["task"]["attempt_id"]
+    assert worker.poll("p2") == []
+
+
+def test_an_attempt_that_never_arrived_goes_back_and_one_that_runs_stays(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    attempt = assignment["task"]["attempt_id"]
+    served.house.pass_time(14)
+    assert worker.touch() == {"lost": [], "drain": False, "why": ""}
+    assert status(served, task_id) is TaskStatus.EXECUTING
+    served.house.pass_time(1)
+    worker.touch(attempt)
+    assert status(served, task_id) is TaskStatus.EXECUTING
+    worker.touch()
+    assert status(served, task_id) is TaskStatus.PENDING
+    assert worker.touch(attempt)["lost"] == [attempt]
+
+
+def test_a_report_that_arrives_twice_is_answered_alike_and_another_one_is_stale(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    attempt, report = assignment["task"]["attempt_id"], merged(assignment)
+    assert worker.complete(attempt, report).json() == {"status": "PREPARED"}
+    assert worker.complete(attempt, report).json() == {"status": "PREPARED"}
+    other = worker.complete(attempt, {**report, "duration_ms": report["duration_ms"] + 1})
+    assert other.status_code == 409
+    assert status(served, task_id) is TaskStatus.PREPARED
+
+
+def test_a_report_of_another_optimizer_changes_nothing(served: Served) -> None:
+    [task_id] = planned(served)
+    worker, other = served.registered(), served.registered()
+    [assignment] = worker.poll()
+    report = merged(assignment)
+    assert other.complete(assignment["task"]["attempt_id"], report).status_code == 409
+    assert status(served, task_id) is TaskStatus.EXECUTING
+    assert worker.complete(assignment["task"]["attempt_id"], report).status_code == 200
+
+
+def test_a_late_report_is_stale_and_deletes_no_file(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    report = merged(assignment)
+    served.house.pass_time(61)
+    served.house.services.tick_tables.keep()
+    assert status(served, task_id) is TaskStatus.PENDING
+    assert worker.complete(assignment["task"]["attempt_id"], report).status_code == 409
+    [again] = served.registered().poll()
+    assert again["task"]["attempt"] == 2
+
+
+def _moved(report: Any) -> None:
+    report["outputs"][0]["path"] = report["outputs"][0]["path"].replace("/data/", "/other/")
+
+
+def _climbing(report: Any) -> None:
+    report["outputs"][0]["path"] = report["outputs"][0]["path"].replace("/data/", "/data/../../other/data/")
+
+
+def _of_an_input(report: Any) -> None:
+    report["outputs"][0]["path"] = report["outputs"][0]["path"].replace(report["attempt_id"], "another")
+
+
+def _too_few(report: Any) -> None:
+    report["rows_written"] -= 1
+
+
+def _too_few_in_the_file(report: Any) -> None:
+    report["outputs"][0]["record_count"] -= 1
+
+
+def _another_proof(report: Any) -> None:
+    report["digest_written"]["sum_a"] += 1
+
+
+def _another_spec(report: Any) -> None:
+    report["outputs"][0]["spec_id"] += 1
+
+
+def _deletes(report: Any) -> None:
+    report["outputs"][0]["content"] = "POSITION_DELETES"
+
+
+def _twice(report: Any) -> None:
+    report["outputs"].append(deepcopy(report["outputs"][0]))
+
+
+@pytest.mark.parametrize(
+    "change", [_moved, _climbing, _of_an_input, _too_few, _too_few_in_the_file, _another_proof, _another_spec, _deletes, _twice]
+)
+def test_a_report_that_cannot_be_true_fails_the_attempt(served: Served, change: Any) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    report = merged(assignment)
+    false = deepcopy(report)
+    change(false)
+    answer = worker.complete(assignment["task"]["attempt_id"], false)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["reason_code"] == "MERGE_FAILED"
+    [attempt] = served.house.services.stores.tasks.attempts(task_id)
+    assert "cannot be true" in (attempt.reason or "")
+    assert list(served.house.services.tick_tables.commit_due()) == []
+    assert worker.complete(assignment["task"]["attempt_id"], report).status_code == 409
+
+
+@pytest.mark.parametrize("body", [[], "x", {}, {"task_id": "t"}, {"task_id": 1, "attempt_id": "a"}, None, 1.5])
+def test_a_report_that_is_none_is_a_clear_problem(served: Served, body: object) -> None:
+    worker = served.registered()
+    answer = worker.complete("a", body)
+    assert answer.status_code in (400, 404, 422)
+    assert answer.json()["detail"]
+
+
+def test_an_unknown_field_of_a_report_is_refused(served: Served) -> None:
+    planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    report = merged(assignment)
+    report["outputs"][0]["new_field"] = 1
+    answer = worker.complete(assignment["task"]["attempt_id"], report)
+    assert (answer.status_code, answer.json()["reason_code"]) == (400, "INVALID_INPUT")
+    assert "outputs[0].new_field" in answer.json()["detail"]
+
+
+def test_a_poll_that_waits_gets_a_task_that_comes_meanwhile(served: Served) -> None:
+    worker = served.registered()
+    answers: list[Any] = []
+    poll = threading.Thread(target=lambda: answers.append(worker.poll(wait_seconds=30)))
+    poll.start()
+    [task_id] = planned(served)
+    poll.join(60)
+    assert [assignment["task"]["task_id"] for [assignment] in answers] == [task_id]
+
+
+def test_an_optimizer_that_leaves_gives_its_tasks_back_at_once(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    worker.poll()
+    assert served.ask("DELETE", f"/api/v1/optimizers/{worker.optimizer_id}", worker.token).status_code == 204
+    assert status(served, task_id) is TaskStatus.PENDING
+    answer = served.ask("POST", f"/api/v1/optimizers/{worker.optimizer_id}/poll", worker.token, json={"poll_id": "p"})
+    assert answer.status_code == 404
+    assert "register again" in answer.json()["detail"]
+
+
+def test_a_silent_optimizer_is_lost_and_its_task_goes_to_another(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    worker.poll()
+    served.house.pass_time(60)
+    services = served.house.services
+    services.run_ticks.keep()
+    [lost] = [each for each in services.serve_optimizers.optimizers() if each.optimizer_id == worker.optimizer_id]
+    assert (lost.state.value, lost.why) == ("LOST", "it was silent for 1 min")
+    assert status(served, task_id) is TaskStatus.PENDING
+    assert served.ask("POST", f"/api/v1/optimizers/{worker.optimizer_id}/touch", worker.token, json={"running": []}).status_code == 404
+    [again] = served.registered().poll()
+    assert again["task"]["task_id"] == task_id
+
+
+def test_a_draining_optimizer_gets_no_task(served: Served) -> None:
+    planned(served)
+    worker = served.registered()
+    served.house.services.serve_optimizers.drain(worker.optimizer_id)
+    assert worker.poll() == []
+    assert worker.touch()["drain"] is True
+
+
+def test_a_poll_takes_only_tasks_of_its_group(served: Served) -> None:
+    planned(served)
+    assert served.registered(group="heavy").poll() == []
+    assert len(served.registered().poll()) == 1

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.builders import NOW
+
+ONE = Optimizer("o1", "default", "host", "123", "1.0", 2, NOW, NOW, memory_bytes=1 << 40, resource_id="r")
+
+
+def test_an_optimizer_is_found_by_its_id(stores: Stores) -> None:
+    assert stores.optimizers.optimizer("o1") is None
+    two = replace(ONE, optimizer_id="o2", started_at=NOW + timedelta(seconds=1), state=OptimizerState.ENDED, why="it said so")
+    stores.optimizers.add(two)
+    stores.optimizers.add(ONE)
+    assert stores.optimizers.optimizer("o1") == ONE
+    assert stores.optimizers.optimizers() == (ONE, two)
+    assert stores.optimizers.optimizers(live=True) == (ONE,)
+
+
+def test_a_touch_reaches_only_a_live_optimizer(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    later = NOW + timedelta(seconds=5)
+    assert stores.optimizers.touch("unknown", later) is None
+    assert stores.optimizers.touch("o1", later) == replace(ONE, touched_at=later)
+    assert stores.optimizers.move("o1", [OptimizerState.RUNNING], OptimizerState.DRAINING, "asked to end")
+    drains = stores.optimizers.touch("o1", later)
+    assert drains is not None
+    assert (drains.state, drains.why) == (OptimizerState.DRAINING, "asked to end")
+    assert stores.optimizers.move("o1", [OptimizerState.DRAINING], OptimizerState.ENDED, "bye")
+    assert stores.optimizers.touch("o1", later) is None
+
+
+def test_a_state_moves_only_from_an_allowed_one(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    assert not stores.optimizers.move("o1", [OptimizerState.DRAINING], OptimizerState.ENDED, "")
+    assert not stores.optimizers.move("unknown", list(OptimizerState), OptimizerState.ENDED, "")
+    assert stores.optimizers.optimizer("o1") == ONE
+
+
+def test_the_last_poll_is_kept(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    stores.optimizers.note_poll("o1", "p1", ["a1", "a2"])
+    assert stores.optimizers.optimizer("o1") == replace(ONE, poll_id="p1", polled=("a1", "a2"))
+
+
+def test_silent_live_optimizers_are_lost_and_those_that_are_not_live_expire(stores: Stores) -> None:
+    touched = NOW + timedelta(seconds=10)
+    for name, at, state in (
+        ("silent", NOW, OptimizerState.RUNNING),
+        ("drains", NOW, OptimizerState.DRAINING),
+        ("heard", touched, OptimizerState.RUNNING),
+        ("ended", NOW, OptimizerState.ENDED),
+    ):
+        stores.optimizers.add(replace(ONE, optimizer_id=name, touched_at=at, state=state))
+    assert sorted(stores.optimizers.lose_silent(NOW, "silent for 60 s")) == ["drains", "silent"]
+    assert stores.optimizers.lose_silent(NOW, "again") == ()
+    lost = stores.optimizers.optimizer("silent")
+    assert lost is not None
+    assert (lost.state, lost.why) == (OptimizerState.LOST, "silent for 60 s")
+    assert [each.optimizer_id for each in stores.optimizers.optimizers(live=True)] == ["heard"]
+    assert stores.optimizers.expire(NOW) == 0
+    assert stores.optimizers.expire(touched) == 3
+    assert [each.optimizer_id for each in stores.optimizers.optimizers()] == ["heard"]

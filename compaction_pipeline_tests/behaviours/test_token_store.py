@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from compaction_pipeline.core.access.token import Role, Token
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.builders import NOW
+
+TOKEN = Token("t1", "my laptop", Role.READER, NOW, "00", "ab")
+
+
+def test_a_token_is_found_by_its_id(stores: Stores) -> None:
+    assert stores.tokens.token("t1") is None
+    stores.tokens.add(TOKEN)
+    child = Token("t2", "optimizer", Role.OPTIMIZER, NOW + timedelta(seconds=1), "01", "cd", parent_id="t1", optimizer_id="o1")
+    stores.tokens.add(child)
+    assert stores.tokens.token("t1") == TOKEN
+    assert stores.tokens.tokens() == (TOKEN, child)
+
+
+def test_revoking_a_token_revokes_its_children_and_keeps_the_first_time(stores: Stores) -> None:
+    other = replace(TOKEN, token_id="t3")
+    child = replace(TOKEN, token_id="t2", parent_id="t1")
+    for token in (TOKEN, child, other):
+        stores.tokens.add(token)
+    assert not stores.tokens.revoke("unknown", NOW)
+    assert stores.tokens.revoke("t2", NOW)
+    assert stores.tokens.revoke("t1", NOW + timedelta(hours=1))
+    assert stores.tokens.token("t2") == replace(child, revoked_at=NOW)
+    assert stores.tokens.token("t1") == replace(TOKEN, revoked_at=NOW + timedelta(hours=1))
+    assert stores.tokens.token("t3") == other
+    assert stores.tokens.revoke("t1", NOW + timedelta(hours=2))
+    assert stores.tokens.token("t1") == replace(TOKEN, revoked_at=NOW + timedelta(hours=1))
+
+
+def test_only_revoked_tokens_expire(stores: Stores) -> None:
+    for name in ("t1", "t2", "t3"):
+        stores.tokens.add(replace(TOKEN, token_id=name))
+    stores.tokens.revoke("t1", NOW)
+    stores.tokens.revoke("t2", NOW + timedelta(days=1))
+    assert stores.tokens.expire(NOW + timedelta(days=1)) == 1
+    assert [token.token_id for token in stores.tokens.tokens()] == ["t2", "t3"]

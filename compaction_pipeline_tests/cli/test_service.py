@@ -1,0 +1,99 @@
+"""`token`, `serve` and `optimizer` on the command line, up to the point where a process would run for long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.api.first_tokens import write_first_tokens
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline_tests.cli.conftest import Desk
+from compaction_pipeline_tests.services.house import House
+
+
+def test_a_token_is_issued_listed_and_revoked(desk: Desk) -> None:
+    issued = desk.json("token", "add", "--role", "reader", "--name", "grafana")
+    assert issued["token"].startswith(f"{issued['token_id']}.")
+    [listed] = desk.json("token", "list")
+    assert (listed["name"], listed["role"], listed["revoked_at"]) == ("grafana", "reader", None)
+    assert issued["token"].partition(".")[2] not in desk.type("token", "list").stdout
+    assert desk.type("token", "revoke", issued["token_id"]).exit_code == 0
+    [listed] = desk.json("token", "list")
+    assert listed["revoked_at"] is not None
+
+
+def test_bad_tokens_are_clear_errors(desk: Desk) -> None:
+    assert desk.type("token", "revoke", "nobody").exit_code == 2
+    assert desk.type("token", "add", "--role", "king", "--name", "x").exit_code == 2
+    assert desk.type("token", "add", "--role", "reader", "--name", " ").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--host", "0.0.0.0"], "--tls-cert"),
+        (["--host", "example.com"], "--tls-cert"),
+        (["--tls-cert", "missing.pem"], "belong together"),
+        (["--tls-cert", "missing.pem", "--tls-key", "missing.key"], "no such file"),
+        (["--port", "0"], "--port"),
+    ],
+)
+def test_serve_does_not_start_where_secrets_would_leak(desk: Desk, arguments: list[str], says: str) -> None:
+    done = desk.type("serve", *arguments)
+    assert done.exit_code == 2
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--server", "http://127.0.0.1:1", "--token-file", "missing"], "missing cannot be read"),
+        (["--server", "http://127.0.0.1:1", "--parallelism", "2"], "in-process merges one task at a time"),
+        ([], "--server"),
+    ],
+)
+def test_an_optimizer_with_bad_options_says_so(desk: Desk, arguments: list[str], says: str) -> None:
+    done = desk.type("optimizer", *arguments)
+    assert done.exit_code == 2
+    assert says in done.stderr
+
+
+def test_a_server_that_does_not_answer_ends_the_optimizer(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "a.token").write_text("a.b\n")
+    done = desk.type("optimizer", "--server", "http://127.0.0.1:1", "--token-file", str(tmp_path / "a.token"))
+    assert done.exit_code == 1
+    assert "did not answer" in done.stderr
+
+
+def test_the_first_tokens_are_written_once_for_their_owner_only(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    tokens, home = house.services.keep_tokens, tmp_path / "home"
+    written = write_first_tokens(tokens, home)
+    assert set(written) == {Role.ADMIN, Role.OPTIMIZER}
+    for role, path in written.items():
+        assert path.stat().st_mode & 0o777 == 0o600
+        token = tokens.check(path.read_text().strip())
+        assert token is not None
+        assert token.role is role
+    assert write_first_tokens(tokens, home) == {}
+    house.services.close()
+
+
+def test_without_the_extra_everything_but_serve_works() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('fastapi', 'uvicorn', 'prometheus_client', 'starlette'): sys.modules[name] = None\n"
+        "import importlib.util as u; found = u.find_spec\n"
+        "import compaction_pipeline.definitions, compaction_pipeline.optimizer.loop\n"
+        "from compaction_pipeline.cli.main import app\n"
+        "sys.argv[1:] = ['serve']\n"
+        "u.find_spec = lambda name, *rest: None if name == 'fastapi' else found(name, *rest)\n"
+        "import compaction_pipeline.cli.commands.service as service; service.find_spec = u.find_spec\n"
+        "app()\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 2, done.stderr
+    assert "install 'compaction-pipeline[server]'" in done.stderr

@@ -1,0 +1,81 @@
+"""Fakes of the stores of optimizers and tokens, for tests that need speed. They pass the behaviour suites of the real stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from compaction_pipeline.core.access.token import Token
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+
+
+class FakeOptimizerStore:
+    def __init__(self) -> None:
+        self._optimizers: dict[str, Optimizer] = {}
+
+    def add(self, optimizer: Optimizer) -> None:
+        self._optimizers[optimizer.optimizer_id] = optimizer
+
+    def optimizer(self, optimizer_id: str) -> Optimizer | None:
+        return self._optimizers.get(optimizer_id)
+
+    def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
+        chosen = (each for each in self._optimizers.values() if each.state.is_live or not live)
+        return tuple(sorted(chosen, key=lambda each: (each.started_at, each.optimizer_id)))
+
+    def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
+        found = self._optimizers.get(optimizer_id)
+        if found is None or not found.state.is_live:
+            return None
+        self._optimizers[optimizer_id] = replace(found, touched_at=now)
+        return self._optimizers[optimizer_id]
+
+    def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
+        if optimizer_id in self._optimizers:
+            self._optimizers[optimizer_id] = replace(self._optimizers[optimizer_id], poll_id=poll_id, polled=tuple(attempts))
+
+    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str) -> bool:
+        found = self._optimizers.get(optimizer_id)
+        if found is None or found.state not in states:
+            return False
+        self._optimizers[optimizer_id] = replace(found, state=to, why=why)
+        return True
+
+    def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
+        lost = [each.optimizer_id for each in self.optimizers(live=True) if each.touched_at <= touched_before]
+        for optimizer_id in lost:
+            self._optimizers[optimizer_id] = replace(self._optimizers[optimizer_id], state=OptimizerState.LOST, why=why)
+        return tuple(lost)
+
+    def expire(self, before: datetime) -> int:
+        gone = [each.optimizer_id for each in self.optimizers() if not each.state.is_live and each.touched_at < before]
+        for optimizer_id in gone:
+            del self._optimizers[optimizer_id]
+        return len(gone)
+
+
+class FakeTokenStore:
+    def __init__(self) -> None:
+        self._tokens: dict[str, Token] = {}
+
+    def add(self, token: Token) -> None:
+        self._tokens[token.token_id] = token
+
+    def token(self, token_id: str) -> Token | None:
+        return self._tokens.get(token_id)
+
+    def tokens(self) -> Sequence[Token]:
+        return tuple(sorted(self._tokens.values(), key=lambda each: (each.created_at, each.token_id)))
+
+    def revoke(self, token_id: str, now: datetime) -> bool:
+        for each in self.tokens():
+            if token_id in (each.token_id, each.parent_id) and not each.is_revoked:
+                self._tokens[each.token_id] = replace(each, revoked_at=now)
+        return token_id in self._tokens
+
+    def expire(self, before: datetime) -> int:
+        gone = [each.token_id for each in self.tokens() if each.revoked_at is not None and each.revoked_at < before]
+        for token_id in gone:
+            del self._tokens[token_id]
+        return len(gone)
