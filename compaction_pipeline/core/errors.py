@@ -17,6 +17,7 @@
     ├── CommitStateUnknown        nothing proves whether a commit landed, so nothing may be deleted (exit 5)
     └── StorageUnavailable        a database, catalog or file system did not answer
         ├── AccessDenied          the store denies access: a right, key, token or region is wrong
+        ├── StateFull             the state database has no room, and certainly nothing was stored
         ├── CommitRefused         the catalog refused a commit, and certainly committed nothing
         └── RacesLost             another writer was faster each time, and certainly nothing was committed
 
@@ -147,6 +148,10 @@ class AccessDenied(StorageUnavailable):
     """
 
     code = ErrorCode.NO_ACCESS
+
+
+class StateFull(StorageUnavailable):
+    """The state database has no room on its disk. Certainly nothing was stored, and nothing can be before somebody makes room."""
 
 
 class CommitRefused(StorageUnavailable):

@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, InterfaceError, NoSuchModuleError, ProgrammingError
 from sqlalchemy.schema import Table
 
-from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError, StateFull, StorageUnavailable
 from compaction_pipeline.storage.private_files import make_private_file, make_private_folder, tighten_database
 
 BUSY_TIMEOUT_SECONDS = 30
@@ -29,6 +29,10 @@ CONNECT_TIMEOUT_SECONDS = 10
 BATCH = 1_000
 """The number of values in one IN list. SQLite allows 32,766 variables."""
 
+_FULL = "database or disk is full"
+"""SQLite's words."""
+_POSTGRES_FULL = "53100"
+"""PostgreSQL's code for a disk without room."""
 VERSION_TABLE = "compaction_version"
 """The table of the schema's version. Dagster uses alembic's usual name, possibly in the same PostgreSQL database, so ours differs."""
 
@@ -194,6 +198,11 @@ def _reachable(engine: Engine) -> Iterator[None]:
         raise
     except (DatabaseError, InterfaceError) as error:
         reason = " ".join(str(error.orig).split())
+        if _FULL in reason or getattr(error.orig, "pgcode", None) == _POSTGRES_FULL:
+            raise StateFull(
+                f"the state database {shown(engine)} did not answer: {reason}; "
+                "free space on its disk, then run the command again, or wait for the next tick"
+            ) from error
         raise StorageUnavailable(
             f"the state database {shown(engine)} did not answer: {reason}; "
             "see that it runs, that it can be written, and that COMPACTION_STATE_URL names the right database"

@@ -491,7 +491,9 @@ def test_a_full_disk_of_one_table_leaves_its_neighbour_alone(shop: Shop, bad: La
     assert "disk full; free space, then the task is tried again" in shown
 
 
-def test_a_state_database_whose_disk_fills_up_at_any_moment_loses_nothing(shop: Shop, bad: LakeTable) -> None:
+def test_a_state_database_whose_disk_fills_up_at_any_moment_loses_nothing(shop: Shop) -> None:
+    # How many attempts the full disk costs depends on where the last page was needed, so the task has attempts in plenty.
+    bad = shop.table("bad", **{"self-optimizing.execute.num-retries": "20"})
     shop.add_catalog()
     pages = os.path.getsize(shop.folder / "home" / "state.db") // 4096
     room: list[int] = []
@@ -518,10 +520,8 @@ def test_a_state_database_whose_disk_fills_up_at_any_moment_loses_nothing(shop: 
     finally:
         event.remove(Engine, "connect", limit)
     assert compacted(bad)
-    full = [said for said in sentences if "state.db did not answer: database or disk is full" in said]
-    assert full
-    # A full disk that lets an attempt begin, but not end, costs all attempts of the task, whatever their number is.
-    assert all("of 4 was lost" in said for said in sentences if said not in full), sentences
+    assert sentences
+    assert all("state.db did not answer: database or disk is full" in said for said in sentences), sentences
 
 
 def _let_leases_end(shop: Shop) -> None:

@@ -65,7 +65,7 @@ class TaskQueue(Protocol):
         provided that the reason could be stored on the table. Raises StaleAttempt when the
         attempt no longer holds its task: the files that it wrote are deleted then, even when the task itself is gone. Raises
         StorageUnavailable when the report may or may not have arrived: the worker does not repeat it then, because the lease of the attempt
-        decides.
+        decides. Raises StateFull when the report certainly was not stored, and no other report can be.
 
         A report of a merge that arrives twice gets the present status both times, as long as the task is stored. The second arrival of
         any other report raises StaleAttempt and changes nothing.

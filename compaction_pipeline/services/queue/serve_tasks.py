@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from threading import Lock
 
 from compaction_pipeline.core.commit.ports import Committer
-from compaction_pipeline.core.errors import CompactionError, StaleAttempt, StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, StaleAttempt, StateFull, StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -85,6 +85,9 @@ class ServeTasks:
                     access = self._access(owner, task.table)
                     self._renew(task)
                 return self._assigned(task, access)
+            except StateFull:
+                # Nothing else can be stored either, so the worker must end.
+                raise
             except (StaleAttempt, StorageUnavailable) as error:
                 # The table was forgotten, or it took longer than the lease to open it. If the state database did not answer, the lease
                 # ends by itself. Other tasks wait, so neither ends the worker.
@@ -151,6 +154,8 @@ class ServeTasks:
         result = MergeResult(task.task_id, task.current_attempt_id, error=problem)
         try:
             return EndedAttempt(task, result, self._tasks.complete(result, self._clock(), self._retry_after))
+        except StateFull:
+            raise
         except StorageUnavailable as error:
             log.warning("table=%s task=%s attempt=%s not reported: %s", task.table, task.task_id, task.attempt_id, error)
             return EndedAttempt(task, result, None)

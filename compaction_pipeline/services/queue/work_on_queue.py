@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from compaction_pipeline.core.errors import CompactionError, StaleAttempt, StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, StaleAttempt, StateFull, StorageUnavailable
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
@@ -197,7 +197,8 @@ class WorkOnQueue:
         the task has retries left, the slot calls `retry`, which puts the task back into the queue at once and returns whether it did. The
         caller's thread calls `meanwhile` again and again beside the merges, and tells `listener` how attempts begin and end.
 
-        When the engine does not start, its error is raised, and no task loses an attempt. After an error or an interrupt, all attempts
+        When the engine does not start, its error is raised, and no task loses an attempt. Raises StateFull when the state database has no
+        room for the report of an attempt. After an error or an interrupt, all attempts
         of this `owner` are given back at once, and the owner can take no further task.
         """
         asked = _Asked(owner, queue, task_ids, first, until, linger, meanwhile, retry, listener or _Nobody())
@@ -335,6 +336,9 @@ class WorkOnQueue:
         self._on_step("merged")
         try:
             status = self._queue.complete(task, result)
+        except StateFull:
+            # No attempt can be reported, and each new one would wait until its lease ends. So the drain ends.
+            raise
         except StorageUnavailable as error:
             # The report may have arrived although its answer got lost. In that case a Prepared task owns these files. If not, the
             # attempt's lease will end.

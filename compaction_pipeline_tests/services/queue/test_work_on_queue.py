@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Event, Lock, current_thread, main_thread
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import StateFull, StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.ports import TaskListener
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
@@ -267,3 +267,21 @@ def test_merged_work_takes_no_slot_of_its_table(house: House) -> None:
     assert services.stores.tasks.planned_work(table.identifier).tasks == 1
     services.work_on_queue.drain("me")
     assert services.stores.tasks.planned_work(table.identifier).tasks == 0
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+    table = house.fragmented()
+    services = house.services
+    services.work_on_queue._task_slots = slots
+    asked = house.before_sleep(lambda: None)
+
+    def full(*arguments: object) -> NoReturn:
+        raise StateFull("the state database has no room")
+
+    monkeypatch.setattr(type(services.stores.tasks), "complete", full)
+    with pytest.raises(StateFull):
+        services.compact_table.compact(table.identifier)
+    assert asked == []
+    (task,) = services.stores.tasks.tasks(table.identifier)
+    assert task.attempt == 1
