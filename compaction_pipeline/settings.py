@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -157,7 +157,7 @@ def load_settings(given: Mapping[str, object] | None = None) -> Settings:
     for sentence in unknown_settings(os.environ):
         log.warning(sentence)
     try:
-        return Settings(**given)  # type: ignore[arg-type]  # pydantic checks the values.
+        return Settings(**dict[str, Any](given))
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0])

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, ErrorCode
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-
-if TYPE_CHECKING:
-    from compaction_pipeline.services.compact_table import Compaction
 
 PAUSED = "paused: `compact` does nothing before `resume`"
 
@@ -204,8 +201,6 @@ def _counted(
     table: TableIdentifier, plan: CompactionPlan, tasks: int, records: Sequence[CompactionRecord], before: TableBefore
 ) -> CompactionAnswer:
     """The figures of a compaction that was ended early. `tasks` is how many tasks it had planned."""
-    from compaction_pipeline.services.compact_table import Compaction
-
     return replace(answer_of(Compaction(table, plan, tuple(records)), before), tasks=tasks)
 
 

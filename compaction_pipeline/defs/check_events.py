@@ -7,15 +7,20 @@ a run that judges again and again stores its evaluations without a run, and link
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
-# This class is not public in Dagster. It ties an evaluation to a materialization. Without it Dagster compares their times. SQLite keeps
-# these in whole seconds, so Dagster would call an evaluation of the same second outdated.
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData as Target
-
 from compaction_pipeline.core.insight.checks.every_check import CheckResult
 from compaction_pipeline.defs.checks import evaluation
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData as Target
+
+
+def log_evaluation(context: dg.OpExecutionContext | dg.AssetExecutionContext, event: dg.AssetCheckEvaluation) -> None:
+    """Log an evaluation as an event of the run. Dagster takes it since 1.12, but its annotation does not name it yet."""
+    cast("Any", context).log_event(event)
 
 
 def store_evaluations(instance: dg.DagsterInstance, results: Iterable[CheckResult], run_id: str) -> None:
@@ -47,4 +52,16 @@ def checks_planned_in(instance: dg.DagsterInstance, run_id: str) -> frozenset[dg
 
 def _newest(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Target | None:
     records = instance.fetch_materializations(asset, limit=1).records
-    return Target(storage_id=records[0].storage_id, run_id=records[0].run_id, timestamp=records[0].timestamp) if records else None
+    return _target(records[0].storage_id, records[0].run_id, records[0].timestamp) if records else None
+
+
+def _target(storage_id: int, run_id: str, timestamp: float) -> Target:
+    """What ties an evaluation to the materialization that it judges. Without it Dagster compares their times.
+
+    SQLite keeps these in whole seconds, so Dagster would call an evaluation of the same second outdated. The class is a field of the public
+    `AssetCheckEvaluation`, but Dagster exports it under no public name. It is imported here, so that the definitions still load when it
+    moves. A test tells then.
+    """
+    from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+
+    return AssetCheckEvaluationTargetMaterializationData(storage_id=storage_id, run_id=run_id, timestamp=timestamp)

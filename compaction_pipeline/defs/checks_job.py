@@ -10,6 +10,7 @@ from pydantic import Field
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.defs.check_events import log_evaluation
 from compaction_pipeline.defs.checks import evaluation
 from compaction_pipeline.defs.keys import CHECKS_JOB, GROUP
 from compaction_pipeline.defs.metadata import table_of
@@ -33,7 +34,7 @@ def judge(context: dg.OpExecutionContext, config: ChecksConfig, compaction: Comp
     tables = [TableIdentifier.parse(table) for table in config.tables]
     checked = compaction.services().check_tables.check(tables, refresh=config.refresh)
     for result in checked.results:
-        context.log_event(evaluation(result))  # type: ignore[arg-type]  # Dagster takes it since 1.12, but its annotation says otherwise.
+        log_evaluation(context, evaluation(result))
     for table, why in checked.left_alone.items():
         context.log.info(f"{table} is left alone: {why}")
     if checked.passes(config.fail_on):

@@ -18,12 +18,13 @@ from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.checks.every_check import CheckResult
+from compaction_pipeline.core.insight.compaction import Compaction as Compacted
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import change_text, count_text, duration_text
-from compaction_pipeline.defs.check_events import checks_planned_in, store_evaluations
+from compaction_pipeline.defs.check_events import checks_planned_in, log_evaluation, store_evaluations
 from compaction_pipeline.defs.checks import evaluation
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
 from compaction_pipeline.defs.health_page import health_page
@@ -33,7 +34,6 @@ from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
 from compaction_pipeline.defs.run_progress import RunProgress
 from compaction_pipeline.defs.work_metadata import nothing_merged
-from compaction_pipeline.services.compact_table import Compaction as Compacted
 
 # With these reasons a launched node is green, because there was nothing to do. Any other reason means that the work was not done.
 _GREEN = NOTHING_TO_DO | {PlanReasonCode.PLANNED}
@@ -222,7 +222,7 @@ class RunReport(CompactionListener):
                 self._context.log.warning(f"check {result.check.name} ({result.check.severity.value}): {result.judgement.text}")
             event = evaluation(result)
             if event.asset_check_key in announced:
-                self._context.log_event(event)  # type: ignore[arg-type]  # Dagster takes it since 1.12, but its annotation says otherwise.
+                log_evaluation(self._context, event)
 
     def _look_again(self, table: TableIdentifier) -> None:
         """Measure a table that was just committed, so that the run and the checks show what the commit left behind."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 from obstore.exceptions import BaseError
 from pyiceberg.exceptions import RESTError
@@ -22,13 +22,14 @@ from compaction_pipeline.core.storage_failures import StorageFailure, storage_fa
 from compaction_pipeline.file_io.object_io import immutable_files
 from compaction_pipeline.file_io.s3_stores import LONGEST_PAUSE, RETRIES, RETRY_TIMEOUT
 
-_Read = TypeVar("_Read", bound=Callable[..., Any])
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 sleep = time.sleep
 """Tests replace this."""
 
 
-def looked_at_twice(read: _Read) -> _Read:
+def looked_at_twice(read: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Decorate a function that reads metadata files, so that it reads them again before it raises an error.
 
     While the storage is busy or connections break, the read is repeated as often, and for as long, as the client for S3 repeats its
@@ -36,7 +37,7 @@ def looked_at_twice(read: _Read) -> _Read:
     """
 
     @wraps(read)
-    def twice(*args: Any, **options: Any) -> Any:
+    def twice(*args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         try:
             return _patiently(read, *args, **options)
         except (FileNotFoundError, StorageUnavailable) as error:
@@ -46,10 +47,10 @@ def looked_at_twice(read: _Read) -> _Read:
             immutable_files.clear()
             return _patiently(read, *args, **options)
 
-    return twice  # type: ignore[return-value]
+    return twice
 
 
-def _patiently(read: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _patiently(read: Callable[_Arguments, _Result], *args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
     retrying = Retrying(
         retry=retry_if_exception(_is_passing),
         stop=stop_after_attempt(1 + RETRIES) | stop_after_delay(RETRY_TIMEOUT),

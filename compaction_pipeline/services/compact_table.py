@@ -7,26 +7,27 @@ The command line and launched partitions both use it, so that "compact" means th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, StorageUnavailable
-from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.conflict_rounds import Requests, after_conflict, in_rounds
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
-from compaction_pipeline.core.queue.failures import failures_in_words, why_ended
+from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables, in_words
+from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.services.queue.work_on_queue import Drained, WorkOnQueue
@@ -38,63 +39,8 @@ T = TypeVar("T")
 
 BUSY_WAITS = 120
 BUSY_WAIT_SECONDS = 0.5
-_OWN_REASONS = frozenset(
-    {
-        PlanReasonCode.REFUSED,
-        PlanReasonCode.LIVE_TWICE,
-        PlanReasonCode.PAUSED,
-        PlanReasonCode.OBSERVED,
-        PlanReasonCode.DISABLED,
-        PlanReasonCode.INVALID_PROPERTY,
-        PlanReasonCode.NO_ACCESS,
-        PlanReasonCode.BEING_READ,
-        PlanReasonCode.EMPTY_TABLE,
-    }
-)
+_OWN_REASONS = NOT_ADMITTED | {PlanReasonCode.LIVE_TWICE, PlanReasonCode.BEING_READ, PlanReasonCode.EMPTY_TABLE}
 """Reasons of an empty plan that have nothing to do with other processes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """How `compact` ended.
-
-    `plan` is the last plan that made tasks; the first plan when none did. `records` are the commits that it made or found, newest last.
-    `failed` has the reason of each failed task, and `refused` are those of them that no further attempt can merge. `waiting` says which
-    process holds the files when nothing could be planned, or why the planned work was not committed. `held` says which process holds the
-    files of nodes for which the last plan had no task; it is None when no process does.
-    """
-
-    table: TableIdentifier
-    plan: CompactionPlan
-    records: tuple[CompactionRecord, ...] = ()
-    tasks: tuple[CompactionTask, ...] = ()
-    failed: Mapping[TaskId, str] = field(default_factory=dict)
-    waiting: str | None = None
-    refused: frozenset[TaskId] = frozenset()
-    held: str | None = None
-
-    @property
-    def committed(self) -> tuple[str, ...]:
-        return tuple(task_id for record in self.records for task_id in record.committed_task_ids)
-
-    @property
-    def conflicts(self) -> Mapping[TaskId, str]:
-        return {task_id: reason for record in self.records for task_id, reason in record.conflicts.items()}
-
-    @property
-    def unknown(self) -> bool:
-        return any(record.status is RecordStatus.UNKNOWN for record in self.records)
-
-    @property
-    def reason(self) -> str:
-        """A sentence that says what went wrong, what was committed, or why nothing was done."""
-        if self.failed:
-            return failures_in_words(self.failed)
-        if self.waiting is not None:
-            return self.waiting
-        if self.records:
-            return self.records[-1].reason or in_words(self.records[-1])
-        return self.plan.reason.text
 
 
 @dataclass

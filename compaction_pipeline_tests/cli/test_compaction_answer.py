@@ -22,9 +22,9 @@ from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.core.commit.record import CommitFigures, RecordStatus
 from compaction_pipeline.core.errors import CommitStateUnknown, ErrorCode
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.tables.figures import NodeMetrics
-from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline_tests.defs.values import ORDERS, record, task
 
 BEFORE = TableBefore(7, NodeMetrics(data_files=30, position_delete_files=2, equality_delete_files=2, data_bytes=900, delete_bytes=100))

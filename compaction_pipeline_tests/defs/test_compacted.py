@@ -10,10 +10,10 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.defs.report import RunReport
-from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline_tests.builders import TABLE, node
 
 HELD = "process 7 on elsewhere is merging 1 task of lake.shop.orders"

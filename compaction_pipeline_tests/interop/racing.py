@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult
 from compaction_pipeline.core.tables.table import TableLayout
-from compaction_pipeline.services.compact_table import Compaction
 from compaction_pipeline_tests.interop.warehouse import Compactions
 
 Say = Callable[[str], None]

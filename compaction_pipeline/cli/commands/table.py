@@ -17,6 +17,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from compaction_pipeline.services.insight.read_tables import TableDetail
 
 _HELP = (
@@ -84,7 +86,7 @@ def show(
         session.refresh(identifier)
         detail = session.services.read_tables.table(identifier, with_files=files)
         if detail.property_error is not None:
-            properties: tuple[object, ...] = (f"properties: {detail.property_error}",)
+            properties: tuple[RenderableType, ...] = (f"properties: {detail.property_error}",)
         else:
             properties = (properties_in_force(detail.properties or TableProperties(), detail.write_properties_not_honoured),)
         session.output.answer(
@@ -92,7 +94,7 @@ def show(
             tables_table([detail.overview]),
             nodes_table(detail.nodes),
             *([files_table(detail.files)] if files else []),
-            *properties,  # type: ignore[arg-type]
+            *properties,
             *([tasks_table(detail.tasks, "open tasks")] if detail.tasks else []),
             *([records_table(detail.records)] if detail.records else []),
         )

@@ -107,3 +107,13 @@ class CompactionRecord:
             if reasons
         ]
         return "; ".join(parts) or None
+
+    @property
+    def summary(self) -> str:
+        """What a closed record did, as a sentence."""
+        text = "nothing was committed"
+        if self.status is RecordStatus.COMMITTED:
+            before = self.figures.files_before + self.figures.delete_files_before
+            after = self.figures.files_after + self.figures.delete_files_after
+            text = f"committed {len(self.committed_task_ids)} of {len(self.task_ids)} task(s): {before} → {after} files"
+        return f"{text}; {self.left_out}" if self.left_out is not None else text

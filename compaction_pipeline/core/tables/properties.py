@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
+from typing import Any
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
@@ -353,7 +354,8 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     """
     inherited = {key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(_CATALOG_PREFIX)}
     merged = {**inherited, **table}
-    values: dict[str, object] = {}
+    # Each property has its own type, and its reader returns a value of that type.
+    values: dict[str, Any] = {}
     problems: list[str] = []
     for item in PROPERTIES:
         if item.key not in merged:
@@ -372,7 +374,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known]
     ignored = tuple(sorted(key for key in ours if key in AMORO_KEYS_NOT_HONOURED or key in _KEYED_KEYS))
     unknown = tuple(sorted(key for key in ours if key not in ignored))
-    return TableProperties(**values, ignored=ignored, unknown=unknown, problems=tuple(problems))  # type: ignore[arg-type]
+    return TableProperties(**values, ignored=ignored, unknown=unknown, problems=tuple(problems))
 
 
 def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:

@@ -301,7 +301,7 @@ class CommitTables:
             record.snapshot_before,
             record.snapshot_after,
         )
-        return Commit(record, record.reason or in_words(record))
+        return Commit(record, record.reason or record.summary)
 
     def _fail_conflicts(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome, now: datetime) -> None:
         by_id = {task.task_id: task for task in tasks}
@@ -410,19 +410,6 @@ class CommitTables:
 
 def _lease_name(table: TableIdentifier) -> str:
     return f"commit:{table}"
-
-
-def in_words(record: CompactionRecord) -> str:
-    """Return a sentence about a closed record."""
-    if record.status is RecordStatus.COMMITTED:
-        figures = record.figures
-        text = (
-            f"committed {len(record.committed_task_ids)} of {len(record.task_ids)} task(s): "
-            f"{figures.files_before + figures.delete_files_before} → {figures.files_after + figures.delete_files_after} files"
-        )
-    else:
-        text = "nothing was committed"
-    return f"{text}; {record.left_out}" if record.left_out is not None else text
 
 
 def _ms(start: datetime, end: datetime | None) -> int:
