@@ -157,6 +157,7 @@ class FakeCatalogStore:
 class FakeTableReader:
     def __init__(self, state: FakeState | None = None) -> None:
         self._state = state or FakeState()
+        self._last: dict[TableIdentifier, Sequence[NodeState]] = {}
 
     def states(self, catalog: str | None = None) -> Sequence[KnownTable]:
         known = sorted(self._state.tables.values(), key=lambda known: known.table)
@@ -176,6 +177,11 @@ class FakeTableReader:
         return tuple(
             node for _, node in sorted(self._state.nodes.items()) if table in (None, node.table) and (only is None or node.node in only)
         )
+
+    def nodes_of_tables(self) -> Mapping[TableIdentifier, Sequence[NodeState]]:
+        now = {known.table: self.nodes(known.table) for known in self.states()}
+        self._last = {table: self._last[table] if self._last.get(table) == nodes else nodes for table, nodes in now.items()}
+        return self._last
 
     def node(self, key: str) -> NodeState:
         if key not in self._state.nodes:

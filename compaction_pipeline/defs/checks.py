@@ -28,8 +28,10 @@ CHECK_KEYS = tuple(dg.AssetCheckKey(_ASSETS[check.about], check.name) for check 
 
 
 def evaluations(judge: JudgeCompaction) -> list[dg.AssetCheckEvaluation]:
-    """Judge now. The caller must log these events after the materializations that they judge, or the UI calls them outdated."""
-    return [evaluation(result) for result in judge.judge()]
+    """Judge what changed since the last tick. The caller must log these events after the materializations that they judge, or the UI calls
+    them outdated.
+    """
+    return [evaluation(result) for result in judge.judge(only_changed=True)]
 
 
 def evaluation(result: CheckResult) -> dg.AssetCheckEvaluation:

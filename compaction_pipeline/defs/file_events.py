@@ -3,13 +3,11 @@
 They are materializations, not observations, because Dagster counts an observed partition as missing: its bar stays at 0 %, and its page
 shows no metadata and no plots.
 
-A sensor tells of changed nodes at once. It may leave some out: those beyond 500, those that were no partitions yet, and those that
-another process read. So a second sensor walks over all partitions, 500 a tick, and tells of each node whose newest event is outdated.
+A sensor tells of changed nodes at once. It may leave some out, and a second sensor tells of these (see `defs/walk.py`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
@@ -44,27 +42,12 @@ def file_events(nodes: Iterable[NodeOverview], partitions: frozenset[str]) -> li
             partition=node.key,
             description=node.reason,
             metadata=node_metadata(node),
-            tags={DATA_VERSION_TAG: _data_version(node)},
+            tags={DATA_VERSION_TAG: data_version(node)},
         )
         for node in islice(visible, MOST_EVENTS)
     ]
 
 
-def untold(instance: dg.DagsterInstance, nodes: Iterable[NodeOverview]) -> list[NodeOverview]:
-    """Those of these nodes whose newest event is of another snapshot, and those that have no event yet. Ask for at most 500 nodes."""
-    by_key = {node.key: node for node in nodes}
-    told = instance.event_log_storage.get_latest_tags_by_partition(
-        DELTA_FILES, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG], list(by_key)
-    )
-    return [node for key, node in by_key.items() if told.get(key, {}).get(DATA_VERSION_TAG) != _data_version(node)]
-
-
-def next_keys(partitions: Iterable[str], after: str) -> list[str]:
-    """The 500 keys that follow `after` in sorted order. After the last key the first one follows again."""
-    keys = sorted(partitions)
-    start = bisect_right(keys, after)
-    return [*keys[start:], *keys[:start]][:MOST_EVENTS]
-
-
-def _data_version(node: NodeOverview) -> str:
+def data_version(node: NodeOverview) -> str:
+    """The snapshot that last changed the node's files."""
     return "unknown" if node.changed_snapshot_id is None else str(node.changed_snapshot_id)

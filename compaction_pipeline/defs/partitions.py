@@ -29,9 +29,14 @@ QUIET = timedelta(days=7)
 """A node retires when it was not compacted for this long. A week covers loads that come once a week."""
 
 
-def new_nodes(instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
-    """Requests that make partitions of these node keys, within the number that the UI can show."""
-    return additions(table_nodes, wanted, instance.get_dynamic_partitions(str(table_nodes.name)), MOST_NODES)
+def known_nodes(instance: dg.DagsterInstance) -> frozenset[str]:
+    """The keys of all nodes that are partitions. There may be 25,000, so ask for them only when they are needed."""
+    return frozenset(instance.get_dynamic_partitions(str(table_nodes.name)))
+
+
+def new_nodes(known: frozenset[str], wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
+    """Requests that make partitions of these node keys, within the number that the UI can show. `known` are the present partitions."""
+    return additions(table_nodes, wanted, known, MOST_NODES)
 
 
 def new_tables(instance: dg.DagsterInstance, wanted: Iterable[TableIdentifier]) -> list[dg.AddDynamicPartitionsRequest]:

@@ -207,7 +207,7 @@ class RunReport(CompactionListener):
         A long run commits all the time, so at most a twentieth of its time goes into judging.
         """
         started = time.monotonic()
-        results = self._services.judge_compaction.judge()
+        results = self._services.judge_compaction.judge(only_changed=True)
         store_evaluations(self._context.instance, results, self._context.run.run_id)
         ended = time.monotonic()
         self._evaluate_from = ended + 20 * (ended - started)

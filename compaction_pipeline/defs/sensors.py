@@ -17,17 +17,17 @@ from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.checks import evaluations
-from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events, next_keys, untold
+from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline.defs.mirror import page_of
-from compaction_pipeline.defs.partitions import needs_care, new_nodes, new_tables, table_nodes
+from compaction_pipeline.defs.partitions import known_nodes, needs_care, new_nodes, new_tables
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import active_run, is_active
 from compaction_pipeline.defs.status_texts import status_fingerprint, why_no_run
 from compaction_pipeline.defs.table_figures import table_figures
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
-from compaction_pipeline.services.insight.read_status import Status
+from compaction_pipeline.defs.walk import Walk, walked
 
 BUDGET = timedelta(seconds=20)
 """The time of one tick. Dagster allows 60 s, but all sensors share the daemon's threads."""
@@ -64,8 +64,8 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
         text += f"; {count_text(len(problems), 'table')} with a problem, e.g. {problems[0].table}: {problems[0].problem}"
     if sweep.cursor:
         text += f"; the next tick goes on from {sweep.cursor}"
-    known = frozenset(context.instance.get_dynamic_partitions(str(table_nodes.name)))
-    new = new_nodes(context.instance, (node.key for node in nodes if needs_care(node)))
+    known = known_nodes(context.instance) if nodes else frozenset()
+    new = new_nodes(known, (node.key for node in nodes if needs_care(node)))
     visible = known.union(*(request.partition_keys for request in new))
     return dg.SensorResult(
         skip_reason=text,
@@ -91,15 +91,16 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
     if not services.list_catalogs.entries():
         return dg.SensorResult(skip_reason=NO_CATALOG)
     cursor = json.loads(context.cursor or "{}")
+    started = services.clock()
     order = _from(cursor.get("table"), services.plan_tables.worth_planning())
-    planned = services.tick_tables.plan_due(order, BUDGET * 0.8)
+    # Three fifths of the time go into planning. The first tick of a process also needs time to read all nodes.
+    planned = services.tick_tables.plan_due(order, started + BUDGET * 0.6 - services.clock())
     status = services.read_status.status()
     history = services.watch_files.note(status.tables)
     fingerprint = status_fingerprint(status)
     serving = active_run(context.instance, COMPACT_JOB)
     wants_run = bool(status.queue.pending) and serving is None
-    new = new_nodes(context.instance, (node.key for node in status.needing if needs_care(node)))
-    looked_at, events = _overlooked(context.instance, status, new, cursor.get("node", ""))
+    walk, new, events = walked(context.instance, Walk.of(cursor.get("walk")), status.all_nodes, status.at)
     if fingerprint != cursor.get("health"):
         metadata = {**health_page(status, history, context), **_link_to_job(context)}
         events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why_no_run(status, serving), metadata=metadata))
@@ -109,9 +110,9 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
         events.append(dg.AssetMaterialization(TABLE_FIGURES, metadata=table_figures(status.tables, history)))
         figures_at, cursor["figures"] = int(status.at.timestamp()), fingerprint
     place = {
-        "table": str(order[len(planned) % len(order)]) if order else None,
+        "table": _next(order, planned[-1][0] if planned else None),
         "health": fingerprint,
-        "node": looked_at,
+        "walk": walk.text,
         "figures": cursor.get("figures"),
         "figures_at": figures_at,
     }
@@ -124,24 +125,15 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compac
     )
 
 
-def _overlooked(
-    instance: dg.DagsterInstance, status: Status, new: Sequence[dg.AddDynamicPartitionsRequest], after: str
-) -> tuple[str, list[dg.AssetMaterialization]]:
-    """Events of `delta_files` that are still missing for new partitions and for the next 500 others. Also return the last key looked at."""
-    known = frozenset(instance.get_dynamic_partitions(str(table_nodes.name)))
-    page = next_keys(known, after)
-    added = frozenset(key for request in new for key in request.partition_keys)
-    wanted = added.union(page)
-    nodes = [node for node in status.all_nodes if node.key in wanted]
-    late = untold(instance, (node for node in nodes if node.key not in added))
-    events = file_events([*(node for node in nodes if node.key in added), *late], wanted)
-    return (page[-1] if page else ""), events
-
-
 def _from(start: str | None, names: Sequence[TableIdentifier]) -> list[TableIdentifier]:
     """All tables, beginning with the one at which the last tick stopped."""
     first = next((i for i, table in enumerate(names) if start is not None and str(table) == start), 0)
     return [*names[first:], *names[:first]]
+
+
+def _next(order: Sequence[TableIdentifier], last: TableIdentifier | None) -> str | None:
+    """The table with which the next tick begins: the one after the last that was planned. When no plan succeeded, it is the second one."""
+    return str(order[(order.index(last) + 1 if last is not None else 1) % len(order)]) if order else None
 
 
 def _link_to_job(context: dg.SensorEvaluationContext) -> dict[str, dg.MetadataValue]:
@@ -179,13 +171,13 @@ def commit_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -
         if due and serving
         else f"no table is due for a commit; {queue.prepared} merged and waiting"
     )
-    node_keys = (str(event.partition) for event in page.events if event.asset_key == COMPACTED_FILES)
+    node_keys = [str(event.partition) for event in page.events if event.asset_key == COMPACTED_FILES]
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
         skip_reason=None if wants_run else f"{text}; {count_text(len(page.events), 'event')} mirrored",
         cursor=json.dumps({"told": page.told, "record": next_record, "offset": page.offset}),
         dynamic_partitions_requests=[
-            *new_nodes(context.instance, node_keys),
+            *(new_nodes(known_nodes(context.instance), node_keys) if node_keys else ()),
             *new_tables(context.instance, services.read_tables.names()),
         ],
         asset_events=[*page.events, *(evaluations(services.judge_compaction) if page.events else ())],

@@ -135,12 +135,13 @@ class TickTables:
     ) -> Sequence[tuple[TableIdentifier, Planned]]:
         """Plan tables by their triggers, and queue the tasks, until the budget is used up. A table whose plan fails shows the problem.
 
-        `nodes` limits the plans of some tables to these nodes.
+        `nodes` limits the plans of some tables to these nodes. The first table is planned even without a
+        budget, so that every call gets on.
         """
         deadline = self._clock() + budget
         planned: list[tuple[TableIdentifier, Planned]] = []
-        for table in tables:
-            if self._clock() >= deadline:
+        for number, table in enumerate(tables):
+            if number and self._clock() >= deadline:
                 break
             request = PlanRequest(nodes=nodes[table]) if nodes and table in nodes else PlanRequest()
             try:

@@ -13,7 +13,7 @@ from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, writing
-from compaction_pipeline.storage.node_rows import last_done_of, last_done_text, update_nodes
+from compaction_pipeline.storage.node_rows import last_done_of, last_done_text, note_change, update_nodes
 from compaction_pipeline.storage.table_rows import unknown
 
 
@@ -43,6 +43,7 @@ class SqlCommitsStore:
             kinds.setdefault(long_key(table, node), []).append(kind)
         with writing(self._engine) as connection:
             lock(connection, f"nodes {table}")
+            note_change(connection, table)
             rows: list[dict[str, object]] = []
             for batch in batches(sorted(kinds)):
                 for row in connection.execute(select(columns.identity, columns.last_done).where(columns.identity.in_(batch))):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
@@ -16,7 +15,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.node_keys import give_keys
-from compaction_pipeline.storage.node_rows import last_done_text
+from compaction_pipeline.storage.node_rows import last_done_text, new_version, note_change
 from compaction_pipeline.storage.removal import remove_table
 from compaction_pipeline.storage.switches import end_kept_pauses, keep_pause, lock_new_tables, new_table_is_paused
 from compaction_pipeline.storage.table_rows import index_columns, unknown
@@ -37,7 +36,7 @@ class SqlIndexStore:
 
     def save(self, index: TableIndex, version: str) -> str | None:
         columns = schema.table_state.c
-        is_table, new = columns.identifier == str(index.table), _new_version()
+        is_table, new = columns.identifier == str(index.table), new_version()
         statement = update(schema.table_state).where(is_table, columns.index_version == version)
         with writing(self._engine) as connection:
             if connection.execute(statement.values({**index_columns(index), "index_version": new})).rowcount:
@@ -72,6 +71,7 @@ class SqlIndexStore:
                 set_={name: statement.excluded[name] for name in ("metrics", "changed_snapshot_id", "small_since")},
             )
             lock(connection, f"nodes {table}")
+            note_change(connection, table)
             for batch in batches([_node_row(table, node, now) for node in nodes]):
                 connection.execute(statement, list(batch))
             give_keys(connection, table, [node.node for node in nodes])
@@ -80,21 +80,24 @@ class SqlIndexStore:
         if nodes:
             with writing(self._engine) as connection:
                 lock(connection, f"nodes {table}")
+                note_change(connection, table)
                 _delete(connection, [long_key(table, node) for node in nodes])
 
     def forget_verdicts(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
             lock(connection, f"nodes {table}")
+            note_change(connection, table)
             connection.execute(update(schema.node).where(schema.node.c.identifier == str(table)).values(verdict=None))
 
 
 def _new_row(table: TableIdentifier) -> dict[str, object]:
-    return {"identifier": str(table), "catalog": table.catalog, "index_version": _new_version(), **index_columns(TableIndex(table))}
-
-
-def _new_version() -> str:
-    """A version that no index had before. A counter would begin again when a table is forgotten and found again."""
-    return uuid4().hex
+    return {
+        "identifier": str(table),
+        "catalog": table.catalog,
+        "index_version": new_version(),
+        "nodes_version": new_version(),
+        **index_columns(TableIndex(table)),
+    }
 
 
 def _node_row(table: TableIdentifier, node: MeasuredNode, now: datetime) -> dict[str, object]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, Row, bindparam, update
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.table_rows import identifier_of
 
@@ -41,6 +43,20 @@ def last_done_of(text: str) -> dict[CompactionType, datetime]:
 def last_done_text(last_done: Mapping[CompactionType, datetime]) -> str:
     """The text that a row stores for these times."""
     return _LAST_DONE.dump_json(dict(last_done)).decode()
+
+
+def new_version() -> str:
+    """A version that nothing had before. A counter would begin again when a table is forgotten and found again."""
+    return uuid4().hex
+
+
+def note_change(connection: Connection, table: TableIdentifier) -> None:
+    """Give the nodes of a table a new version. Each transaction that changes rows of nodes does this before it changes them.
+
+    It locks the row of the table. Whoever removes a table locks the rows in the same order: the table's row first, then its nodes.
+    """
+    rows = schema.table_state.c.identifier == str(table)
+    connection.execute(update(schema.table_state).where(rows).values(nodes_version=new_version()))
 
 
 def update_nodes(connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:

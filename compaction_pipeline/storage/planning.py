@@ -12,7 +12,7 @@ from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, writing
-from compaction_pipeline.storage.node_rows import update_nodes
+from compaction_pipeline.storage.node_rows import note_change, update_nodes
 from compaction_pipeline.storage.table_rows import planning_columns, unknown
 
 
@@ -32,4 +32,5 @@ class SqlPlanningStore:
         rows = [{"identity": long_key(table, one.node), "verdict": one, "failing": one.failing} for one in verdicts]
         with writing(self._engine) as connection:
             lock(connection, f"nodes {table}")
+            note_change(connection, table)
             update_nodes(connection, rows)

@@ -18,10 +18,10 @@ def remove_files(connection: Connection, identifier: str) -> None:
 
 def remove_table(connection: Connection, identifier: str) -> None:
     """Forget a table with its files, nodes and tasks, but keep its records."""
+    # The table goes first. Who changes its nodes (`note_change`) or pauses it also locks it before its nodes and tasks.
+    connection.execute(delete(schema.table_state).where(schema.table_state.c.identifier == identifier))
     remove_files(connection, identifier)
     connection.execute(delete(schema.node).where(schema.node.c.identifier == identifier))
-    # The table goes before its tasks, because who pauses a table locks it before its tasks, too.
-    connection.execute(delete(schema.table_state).where(schema.table_state.c.identifier == identifier))
     # Inputs and attempts go with their tasks (ON DELETE CASCADE).
     connection.execute(delete(schema.task).where(schema.task.c.identifier == identifier))
 

@@ -73,6 +73,8 @@ table_state = Table(
     Column("commit_retry_at", Moment),
     # TableSwitch.
     Column("paused", Boolean, nullable=False, server_default=false()),
+    # It changes with every change of the table's nodes, whoever makes it: by it, readers notice that they must read the nodes again.
+    Column("nodes_version", String, nullable=False, server_default=""),
 )
 
 # Switches of the whole program. A switch that has no row is off.

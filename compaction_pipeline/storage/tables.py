@@ -18,6 +18,14 @@ from compaction_pipeline.storage.node_rows import node_state
 from compaction_pipeline.storage.table_rows import IndexStateName, identifier_of, known_table, unknown
 
 _NODES = select(schema.node, schema.node_key.c.key).join(schema.node_key, schema.node_key.c.identity == schema.node.c.identity)
+
+_LAST_READ: Mapping[str, tuple[NodeState, ...]] = {}
+"""The nodes of all tables as this process read them the last time, by their versions. A tick reads only nodes that changed since.
+
+The ticks of Dagster open the state database anew each time, but they share a process. Versions are random, so those of two databases
+differ too. The next read replaces the whole value, so nothing stays that is no longer needed.
+"""
+
 _LOCATED = (IndexStateName.COMPLETE, IndexStateName.EMPTY)
 
 
@@ -66,6 +74,20 @@ class SqlTableReader:
         with reading(self._engine) as connection:
             found = [node_state(row) for each in queries for row in connection.execute(each)]
         return tuple(sorted(found, key=lambda node: node.key))
+
+    def nodes_of_tables(self) -> Mapping[TableIdentifier, Sequence[NodeState]]:
+        global _LAST_READ
+        columns = schema.table_state.c
+        with reading(self._engine) as connection:
+            versions = {row.identifier: row.nodes_version for row in connection.execute(select(columns.identifier, columns.nodes_version))}
+            known = {identifier: nodes for identifier, version in versions.items() if (nodes := _LAST_READ.get(version)) is not None}
+            changed = {identifier: list[NodeState]() for identifier in versions if identifier not in known}
+            for batch in batches(sorted(changed)):
+                for row in connection.execute(_NODES.where(schema.node.c.identifier.in_(batch))):
+                    changed[row.identifier].append(node_state(row))
+        known.update((identifier, tuple(sorted(nodes, key=lambda node: node.key))) for identifier, nodes in changed.items())
+        _LAST_READ = {version: known[identifier] for identifier, version in versions.items()}
+        return {identifier_of(identifier): known[identifier] for identifier in versions}
 
     def node(self, key: str) -> NodeState:
         with reading(self._engine) as connection:

@@ -310,3 +310,43 @@ def test_some_nodes_are_answered_and_removed_alone(stores: Stores) -> None:
     stores.index.remove_nodes(TABLE, [node(1), node(9)])
     assert [state.metrics.data_files for state in stores.tables.nodes(TABLE)] == [2, 3]
     assert len(stores.tables.nodes(OTHER)) == 1
+
+
+CHANGES: dict[str, Callable[[Stores], object]] = {
+    "a new node": lambda stores: stores.index.save_figures(TABLE, [measured(3)], NOW),
+    "new figures": lambda stores: stores.index.save_figures(TABLE, [measured(1, rows=7)], LATER),
+    "a node less": lambda stores: stores.index.remove_nodes(TABLE, [node(1)]),
+    "a verdict": lambda stores: stores.planning.save_verdicts(TABLE, [NodeVerdict(node(1), None, REASON, NodeMetrics(rows=8))]),
+    "no verdicts": lambda stores: stores.index.forget_verdicts(TABLE),
+    "work that was done": lambda stores: stores.commits.mark_done(TABLE, [(node(2), CompactionType.FULL)], LATER),
+    "a table that begins anew": lambda stores: stores.index.begin_anew(TABLE, stores.tables.state(TABLE).index_version),
+    "a table less": lambda stores: stores.index.forget(TABLE),
+    "a catalog less": lambda stores: stores.catalogs.remove("lake"),
+    "a table more": lambda stores: stores.index.add(replace(TABLE, name="new")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_nodes_of_tables_are_those_of_now_after_each_change(stores: Stores, change: Callable[[Stores], object]) -> None:
+    stores.catalogs.add(CatalogEntry("lake", {}))
+    for table in (TABLE, OTHER):
+        stores.index.add(table)
+        stores.index.save_figures(table, [measured(2), measured(1)], NOW)
+        stores.planning.save_verdicts(table, [NodeVerdict(node(1), None, REASON, NodeMetrics())])
+    before = stores.tables.nodes_of_tables()
+    change(stores)
+    after = stores.tables.nodes_of_tables()
+    assert after == {known.table: stores.tables.nodes(known.table) for known in stores.tables.states()}
+    assert after[OTHER] is before[OTHER], "the nodes of a table that did not change are not read again"
+    assert after != before
+
+
+def test_nodes_of_a_table_that_comes_back_are_read_anew(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    stores.index.save_figures(TABLE, [measured(1)], NOW)
+    assert [state.first_seen for state in stores.tables.nodes_of_tables()[TABLE]] == [NOW]
+    stores.index.forget(TABLE)
+    stores.index.add(TABLE)
+    assert stores.tables.nodes_of_tables() == {TABLE: ()}
+    stores.index.save_figures(TABLE, [measured(1)], LATER)
+    assert [state.first_seen for state in stores.tables.nodes_of_tables()[TABLE]] == [LATER]

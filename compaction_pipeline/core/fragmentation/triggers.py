@@ -102,6 +102,18 @@ def interval_passed(node: TableNode, type: CompactionType, interval: timedelta, 
 
     When none was ever done, the interval counts from the time when the node was first seen.
     """
-    moments = [moment for covering in _COVERS[type] if (moment := history.last_done.get((node, covering))) is not None]
-    since = max(moments, default=history.first_seen.get(node))
-    return since is not None and now - since >= interval
+    last_done = {covering: moment for covering in _COVERS[type] if (moment := history.last_done.get((node, covering))) is not None}
+    ends = interval_end(type, interval, last_done, history.first_seen.get(node))
+    return ends is not None and now >= ends
+
+
+def interval_end(
+    type: CompactionType, interval: timedelta, last_done: Mapping[CompactionType, datetime], first_seen: datetime | None
+) -> datetime | None:
+    """Return when `interval` ends for a node with these times (see `interval_passed`); None when it does not end."""
+    since = max((last_done[covering] for covering in _COVERS[type] if covering in last_done), default=first_seen)
+    try:
+        return since + interval if since is not None else None
+    except OverflowError:
+        # The interval ends after the year 9999.
+        return None

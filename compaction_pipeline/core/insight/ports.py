@@ -30,6 +30,12 @@ class TableReader(Protocol):
     def nodes(self, table: TableIdentifier | None = None, only: Collection[TableNode] | None = None) -> Sequence[NodeState]:
         """Return the nodes of a table, or of all tables, sorted by key. `only` limits the answer to these nodes of the table."""
 
+    def nodes_of_tables(self) -> Mapping[TableIdentifier, Sequence[NodeState]]:
+        """Return the nodes of each known table, sorted by key.
+
+        As long as the nodes of a table do not change, a process gets the same tuple again. So callers may keep what they make of it.
+        """
+
     def node(self, key: str) -> NodeState:
         """Return the node with this key. Raises NotFoundError when no known node has it."""
 

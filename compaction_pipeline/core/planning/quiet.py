@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from compaction_pipeline.core.fragmentation.clock import is_judged, may_be_due
+from compaction_pipeline.core.fragmentation.clock import is_judged, may_be_due_from
 from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReason, PlanReasonCode
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -29,7 +29,7 @@ def nodes_to_look_at(
     `worked` are the nodes of tasks that are open or have failed. They are always looked at, because the end of a task frees files of its
     node without changing any.
     """
-    return [node for node in nodes if node.node in worked or may_be_due([node], properties, global_deletes=global_deletes)]
+    return [node for node in nodes if node.node in worked or may_be_due_from([node], properties, global_deletes=global_deletes) is not None]
 
 
 def are_told(nodes: Sequence[NodeState], failing: Collection[TableNode]) -> bool:

@@ -7,11 +7,14 @@ at *all* nodes or tables and names those that fail, so a good one never hides a 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, ConfigError
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.insight.checks.commits import disagreement
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
 from compaction_pipeline.core.insight.checks.facts import Committed, Facts, TableFacts
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -26,6 +29,9 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 LATEST_TASKS = 1000
 """The number of committed tasks that are read, for each table that was named. A busy deployment makes fewer in a day, and reading them
 takes less than a second."""
+
+_COMPARED: dict[TableIdentifier, tuple[RecordId, str, str | None]] = {}
+"""For each table, as this process compared it the last time: the newest record, the path of the metadata, and the contradiction."""
 
 _NOT_MERGED = (TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.EXECUTING)
 
@@ -44,14 +50,22 @@ class JudgeCompaction:
         self._clock = clock
 
     def judge(
-        self, checks: Sequence[Check] = CHECKS, tables: Collection[TableIdentifier] = (), deadline: datetime | None = None
+        self,
+        checks: Sequence[Check] = CHECKS,
+        tables: Collection[TableIdentifier] = (),
+        *,
+        only_changed: bool = False,
     ) -> tuple[CheckResult, ...]:
         """Judge these tables, or all known ones when none is named. Returns one result for each check.
 
-        After `deadline` no further table's metadata is read, and so the tables that are left are not compared with their records.
+        With `only_changed`, a table is compared with its record again only when its newest read, or its newest record, is another one than
+        the last time in this process. So whoever judges again and again does not load the metadata of all tables each time.
+
         Raises NotFoundError when a table, or the catalog of a table, is not known.
         """
-        facts = self._facts(sorted(set(tables)), any(check.needs_tables for check in checks), deadline)
+        facts = self._facts(sorted(set(tables)))
+        if any(check.needs_tables for check in checks):
+            facts = replace(facts, committed=tuple(self._committed(facts.tables, only_changed)))
         return tuple(CheckResult(check, check.judge(facts)) for check in checks)
 
     def left_alone(self, tables: Collection[TableIdentifier] = ()) -> dict[TableIdentifier, str]:
@@ -61,21 +75,20 @@ class JudgeCompaction:
         """
         return {found.table: found.left_alone for found in self._table_facts(sorted(set(tables))) if found.left_alone is not None}
 
-    def _facts(self, tables: Sequence[TableIdentifier], with_heads: bool, deadline: datetime | None) -> Facts:
+    def _facts(self, tables: Sequence[TableIdentifier]) -> Facts:
         found = tuple(self._table_facts(tables))
         open_or_failed = self._tasks_of(tables, (*_NOT_MERGED, TaskStatus.PREPARED))
         prepared = [task for task in open_or_failed if task.status is TaskStatus.PREPARED]
         tried = [task for task in open_or_failed if task.attempt and task.status is not TaskStatus.PREPARED]
-        nodes = [node for table in tables for node in self._tables.nodes(table)] if tables else self._tables.nodes()
+        nodes = [self._tables.nodes(table) for table in tables] if tables else self._tables.nodes_of_tables().values()
         return Facts(
             now=self._clock(),
             tables=found,
-            nodes=tuple(nodes),
+            nodes=tuple(node for of_table in nodes for node in of_table),
             open_nodes=frozenset((task.table, task.work.node) for task in open_or_failed if not task.is_final),
             unmerged=tuple((task, self._tasks.attempts(task.task_id)) for task in tried),
             merged=self._tasks_of(tables, (TaskStatus.COMMITTED,), LATEST_TASKS),
             prepared=tuple((task, self._prepared_at(task)) for task in prepared),
-            committed=tuple(self._committed(found, deadline)) if with_heads else (),
         )
 
     def _table_facts(self, tables: Sequence[TableIdentifier]) -> Iterator[TableFacts]:
@@ -97,21 +110,31 @@ class JudgeCompaction:
         ended = [attempt.ended_at for attempt in self._tasks.attempts(task.task_id) if attempt.ended_at is not None]
         return max(ended, default=task.created_at)
 
-    def _committed(self, tables: Iterable[TableFacts], deadline: datetime | None) -> Iterator[Committed]:
+    def _committed(self, tables: Iterable[TableFacts], only_changed: bool) -> Iterator[Committed]:
         for found in tables:
             record = self._newest_committed(found.table)
             if record is None:
                 continue
-            if deadline is not None and self._clock() >= deadline:
-                return
+            compared = _COMPARED.get(found.table)
+            if only_changed and compared is not None and compared[:2] == (record.record_id, found.known.metadata_location):
+                yield Committed(record, compared[2])
+                continue
             try:
-                yield Committed(record, self._scan.head(found.table))
+                head = self._scan.head(found.table)
             except CompactionError as error:
-                yield Committed(record, str(error))
+                yield Committed(record, f"the table could not be read: {error}")
+            else:
+                contradiction = disagreement(record, head)
+                _COMPARED[found.table] = (record.record_id, head.metadata_location, contradiction)
+                yield Committed(record, contradiction)
 
     def _newest_committed(self, table: TableIdentifier) -> CompactionRecord | None:
-        records = self._records.records(table, limit=20)
-        return next((record for record in records if record.status is RecordStatus.COMMITTED and record.snapshot_after is not None), None)
+        # Nearly always the newest one was committed, and this is asked of a thousand tables.
+        for limit in (1, 20):
+            for record in self._records.records(table, limit=limit):
+                if record.status is RecordStatus.COMMITTED and record.snapshot_after is not None:
+                    return record
+        return None
 
 
 def _table_facts(known: KnownTable, entry: CatalogEntry) -> TableFacts:

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
-from compaction_pipeline.core.insight.overview import NO_TASKS, NodeOverview, TableOverview, node_overview, table_overview
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.insight.overview import NO_TASKS, NodeOverview, TableOverview, node_overview, table_overview, worst_first
 from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.services.remembered import Remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +23,32 @@ class TableWithNodes:
     nodes: Sequence[NodeOverview]
 
 
-def tables_with_nodes(
-    catalogs: Iterable[CatalogEntry], tables: TableReader, tasks: TaskStore, catalog: str | None = None
-) -> list[TableWithNodes]:
-    """Every known table, or those of one catalog, sorted by name."""
+_Source = tuple[KnownTable, CatalogEntry, Sequence[NodeState], OpenTasks]
+# Overviews do not depend on the time. Each tick makes those of 25,000 nodes, and most have not changed.
+_TABLES: Remembered[TableIdentifier, _Source, TableWithNodes] = Remembered()
+_ALL: Remembered[str, tuple[Sequence[NodeOverview], ...], tuple[NodeOverview, ...]] = Remembered()
+
+
+def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableReader, tasks: TaskStore) -> list[TableWithNodes]:
+    """Every known table, sorted by name."""
     entries = {entry.name: entry for entry in catalogs}
+    nodes = tables.nodes_of_tables()
     open_tasks = tasks.open_tasks()
-    states = tables.states(catalog)
-    nodes: dict[TableIdentifier, list[NodeState]] = {state.table: [] for state in states}
-    for node in tables.nodes():
-        if node.table in nodes:
-            nodes[node.table].append(node)
-    answer = []
-    for state in states:
-        # A catalog may have been added since the catalogs were read.
+    sources: dict[TableIdentifier, _Source] = {}
+    for state in tables.states():
+        # A catalog or a table may have been added since the others were read.
         entry = entries.get(state.table.catalog) or CatalogEntry(state.table.catalog, {})
-        of_table = open_tasks.get(state.table, NO_TASKS)
-        overviews = [node_overview(node, state, entry.observe, of_table) for node in nodes[state.table]]
-        answer.append(TableWithNodes(table_overview(state, entry, overviews, of_table), overviews))
-    return answer
+        sources[state.table] = (state, entry, nodes.get(state.table, ()), open_tasks.get(state.table, NO_TASKS))
+    return list(_TABLES.made(sources, _with_nodes).values())
+
+
+def all_worst_first(found: Iterable[TableWithNodes]) -> tuple[NodeOverview, ...]:
+    """The nodes of all these tables in one order (see `worst_first`)."""
+    sources = tuple(table.nodes for table in found)
+    return _ALL.made({"": sources}, lambda lists: worst_first(node for nodes in lists for node in nodes))[""]
+
+
+def _with_nodes(source: _Source) -> TableWithNodes:
+    state, entry, nodes, tasks = source
+    overviews = [node_overview(node, state, entry.observe, tasks) for node in nodes]
+    return TableWithNodes(table_overview(state, entry, overviews, tasks), overviews)

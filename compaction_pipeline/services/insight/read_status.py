@@ -11,14 +11,14 @@ from datetime import datetime
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
+from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.ports import CatalogStore
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.services.insight.overviews import tables_with_nodes
+from compaction_pipeline.services.insight.overviews import all_worst_first, tables_with_nodes
 from compaction_pipeline.services.insight.read_tasks import QueueCounts, queue_counts
 
 
@@ -58,7 +58,7 @@ class ReadStatus:
         """Catalogs, tables, the worst nodes, what runs, the queue and the newest records."""
         catalogs = tuple(self._catalogs.entries())
         found = tables_with_nodes(catalogs, self._tables, self._tasks)
-        nodes = worst_first(node for table in found for node in table.nodes)
+        nodes = all_worst_first(found)
         return Status(
             at=self._clock(),
             catalogs=catalogs,
@@ -75,5 +75,4 @@ class ReadStatus:
 
     def nodes(self) -> tuple[NodeOverview, ...]:
         """Every node of every table, worst first."""
-        found = tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks)
-        return worst_first(node for table in found for node in table.nodes)
+        return all_worst_first(tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks))

@@ -74,7 +74,11 @@ class ReadTables:
         """Every known table, or those of one catalog, sorted by name. Raises NotFoundError when the catalog is not registered."""
         if catalog is not None:
             self._catalogs.entry(catalog)
-        return tuple(found.overview for found in tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks, catalog))
+        return tuple(
+            found.overview
+            for found in tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks)
+            if catalog in (None, found.overview.table.catalog)
+        )
 
     def table(self, table: TableIdentifier, *, with_files: bool = False) -> TableDetail:
         """One whole table. Its files come only when asked for, because there may be a million. Raises NotFoundError when unknown."""
@@ -119,11 +123,7 @@ class ReadTables:
         """The nodes of these tables. A query for each of many tables would take longer than one query for all nodes."""
         if len(tables) <= _SINGLE_QUERIES:
             return {table: self._tables.nodes(table) for table in tables}
-        nodes: dict[TableIdentifier, list[NodeState]] = {table: [] for table in tables}
-        for node in self._tables.nodes():
-            if node.table in nodes:
-                nodes[node.table].append(node)
-        return nodes
+        return self._tables.nodes_of_tables()
 
     def node(self, key: str) -> tuple[TableIdentifier, TableNode]:
         """The table and the node that a node key names. Raises NotFoundError when unknown."""

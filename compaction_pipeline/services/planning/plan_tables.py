@@ -7,13 +7,13 @@ plans (`TablePlanning`) and the verdicts of its nodes, in the process that holds
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from compaction_pipeline.core.errors import AccessDenied
-from compaction_pipeline.core.fragmentation.clock import may_be_due
+from compaction_pipeline.core.fragmentation.clock import may_be_due_from
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode, since_first_due
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
@@ -31,8 +31,13 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.held_lease import Renew, held_lease
 from compaction_pipeline.services.planning.decide_plan import Asker, DecidePlan, Decision
 from compaction_pipeline.services.planning.table_parts import TableParts
+from compaction_pipeline.services.remembered import Remembered
 
 log = logging.getLogger(__name__)
+
+_Worth = tuple[Sequence[NodeState], Mapping[str, str], Mapping[str, str], bool]
+# Each tick asks of all tables from when on they are worth a plan, and most have not changed since the last tick.
+_WORTH: Remembered[TableIdentifier, _Worth, datetime | None] = Remembered()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +86,16 @@ class PlanTables:
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
         """Return the tables that may have become due although nobody wrote to them. Ticks skip the nodes of all other tables."""
-        nodes: dict[TableIdentifier, list[NodeState]] = defaultdict(list)
-        for node in self._reader.nodes():
-            nodes[node.table].append(node)
+        nodes = self._reader.nodes_of_tables()
         catalogs = {entry.name: entry.properties for entry in self._catalogs.entries()}
-        return [
-            known.table
-            for known in self._reader.states()
-            if (whole := known.whole) is not None
-            and may_be_due(
-                nodes[known.table],
-                properties_or_defaults(whole.loaded.layout.properties, catalogs.get(known.table.catalog, {})),
-                global_deletes=self._parts.reached_from_elsewhere(known.table, whole.loaded.layout),
-            )
-        ]
+        sources: dict[TableIdentifier, _Worth] = {}
+        for known in self._reader.states():
+            if (whole := known.whole) is not None:
+                layout = whole.loaded.layout
+                reached = self._parts.reached_from_elsewhere(known.table, layout)
+                sources[known.table] = (nodes.get(known.table, ()), layout.properties, catalogs.get(known.table.catalog, {}), reached)
+        now = self._clock()
+        return [table for table, since in _WORTH.made(sources, _worth_from).items() if since is not None and since <= now]
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
         """The plan that would be made now. Nothing is queued. Raises NotFoundError when the table is unknown."""
@@ -209,6 +210,11 @@ class PlanTables:
         changed = [verdict for verdict in dated if known[verdict.node].verdict != verdict]
         if changed:
             self._planning.save_verdicts(table, changed)
+
+
+def _worth_from(source: _Worth) -> datetime | None:
+    nodes, properties, of_catalog, global_deletes = source
+    return may_be_due_from(nodes, properties_or_defaults(properties, of_catalog), global_deletes=global_deletes)
 
 
 def _after(planning: TablePlanning, decision: Decision) -> TablePlanning:

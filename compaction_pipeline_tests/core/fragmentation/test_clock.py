@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
-from compaction_pipeline.core.fragmentation.clock import may_be_due
-from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.fragmentation.clock import may_be_due_from
+from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 NODE = TableNode(0)
+NOW = datetime(2026, 5, 1, tzinfo=timezone.utc)
+HOUR = timedelta(hours=1)
+
+
+def may_be_due(nodes: list[NodeState], properties: TableProperties, now: datetime = NOW, *, global_deletes: bool = False) -> bool:
+    since = may_be_due_from(nodes, properties, global_deletes=global_deletes)
+    return since is not None and since <= now
 
 
 def judged(code: PlanReasonCode, **metrics: int) -> NodeState:
@@ -50,3 +62,44 @@ def test_a_full_interval_makes_any_node_with_files_a_candidate() -> None:
     properties = TableProperties(full_interval=timedelta(days=1))
     assert may_be_due([judged(PlanReasonCode.NOT_FRAGMENTED, data_files=1)], properties)
     assert not may_be_due([judged(PlanReasonCode.NOT_FRAGMENTED)], properties)
+
+
+def test_two_small_files_are_left_alone_until_the_interval_ends() -> None:
+    node = replace(judged(PlanReasonCode.NOT_FRAGMENTED, data_files=2, small_data_files=2), first_seen=NOW)
+    properties = TableProperties(minor_interval=HOUR)
+    assert not may_be_due([node], properties, NOW + HOUR - timedelta(seconds=1))
+    assert may_be_due([node], properties, NOW + HOUR)
+    merged = replace(node, last_done={CompactionType.MAJOR: NOW + HOUR})
+    assert not may_be_due([merged], properties, NOW + HOUR)
+    assert may_be_due([merged, node], properties, NOW + HOUR)
+
+
+def test_enough_small_files_by_new_properties_of_the_catalog_are_planned_at_once() -> None:
+    node = replace(judged(PlanReasonCode.NOT_FRAGMENTED, data_files=3, small_data_files=3), first_seen=NOW)
+    assert not may_be_due([node], TableProperties())
+    assert may_be_due([node], TableProperties(minor_file_count=3))
+
+
+def test_an_interval_that_ends_after_all_years_never_ends() -> None:
+    node = replace(judged(PlanReasonCode.NOT_FRAGMENTED, data_files=3, small_data_files=3), first_seen=NOW)
+    assert may_be_due_from([node], TableProperties(minor_interval=timedelta.max)) is None
+
+
+@given(
+    small=st.integers(0, 4),
+    files=st.integers(0, 3),
+    done=st.dictionaries(st.sampled_from(CompactionType), st.integers(-9, 9).map(lambda hours: NOW + hours * HOUR)),
+    full=st.none() | st.integers(1, 9).map(lambda hours: hours * HOUR),
+    minor=st.integers(0, 9).map(lambda hours: hours * HOUR),
+    at=st.integers(-20, 30).map(lambda hours: NOW + hours * HOUR),
+)
+def test_a_trigger_that_time_makes_due_is_never_overlooked(
+    small: int, files: int, done: dict[CompactionType, datetime], full: timedelta | None, minor: timedelta, at: datetime
+) -> None:
+    properties = TableProperties(minor_interval=minor, full_interval=full, minor_file_count=5)
+    node = judged(PlanReasonCode.NOT_FRAGMENTED, data_files=small + files, small_data_files=small, small_data_bytes=small)
+    node = replace(node, first_seen=NOW, last_done=done)
+    history = NodeHistory.of([node], None, None)
+    due = minor_trigger_of(NODE, (small, small), (0, 0), history, properties, at).due
+    due_full = small + files > 0 and full_trigger(NODE, history, properties, at).due
+    assert may_be_due([node], properties, at) == (due or due_full)

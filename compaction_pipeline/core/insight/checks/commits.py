@@ -46,9 +46,8 @@ def record_matches_table(committed: Iterable[Committed]) -> Judgement:
     failures, judged = [], 0
     for found in committed:
         judged += 1
-        reason = f"the table could not be read: {found.head}" if isinstance(found.head, str) else disagreement(found.record, found.head)
-        if reason is not None:
-            failures.append(Failure(found.record.table, None, reason))
+        if found.contradiction is not None:
+            failures.append(Failure(found.record.table, None, found.contradiction))
     return Judgement("tables", judged, tuple(failures), "with a record", "no table has a committed record yet")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.fragmentation.verdict import NodeState
@@ -12,7 +14,7 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
-from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,13 @@ class JudgedNode:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The newest committed record of a table, and the table's present metadata: or why that could not be read."""
+    """The newest committed record of a table, and where the table's metadata contradicts it; None when it does not."""
 
     record: CompactionRecord
-    head: TableHead | str
+    contradiction: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Facts:
     """What is known at `now`.
 
@@ -79,13 +81,17 @@ class Facts:
     prepared: tuple[tuple[CompactionTask, datetime], ...] = ()
     committed: tuple[Committed, ...] = ()
 
-    @property
+    @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:
         """The nodes of the tables that are compacted."""
         compacted = {each.table: (each, each.properties) for each in self.tables if each.properties is not None and each.left_alone is None}
-        busy = {table for table, _ in self.open_nodes}
-        return [
-            JudgedNode(node, *compacted[node.table], (node.table, node.node) in self.open_nodes, node.table in busy)
-            for node in self.nodes
-            if node.table in compacted
-        ]
+        open_nodes: dict[TableIdentifier, set[TableNode]] = defaultdict(set)
+        for table, node in self.open_nodes:
+            open_nodes[table].add(node)
+        judged = []
+        for state in self.nodes:
+            if state.table in compacted:
+                of_table = open_nodes.get(state.table)
+                is_open = of_table is not None and state.node in of_table
+                judged.append(JudgedNode(state, *compacted[state.table], is_open, of_table is not None))
+        return judged

@@ -1,0 +1,83 @@
+"""Whoever judges again and again loads only the metadata of tables that changed. A gate always loads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline_tests.services.house import House
+
+
+class CountingScan:
+    """Loads the metadata of tables for a house, and remembers of which."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self.loaded: list[str] = []
+
+    def head(self, table: TableIdentifier) -> TableHead:
+        self.loaded.append(table.name)
+        return self._house.services._scan.head(table)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+@pytest.fixture
+def scan(house: House) -> CountingScan:
+    return CountingScan(house)
+
+
+@pytest.fixture
+def judge(house: House, scan: CountingScan) -> JudgeCompaction:
+    stores = house.services.stores
+    return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, scan, lambda: house.now)  # type: ignore[arg-type]
+
+
+def contradicted(judge: JudgeCompaction, *, only_changed: bool) -> int:
+    """How many tables contradict their records."""
+    results = judge.judge(only_changed=only_changed)
+    [failures] = [result.judgement.failures for result in results if result.check.name == "record_matches_table"]
+    return len(failures)
+
+
+def test_only_tables_with_a_new_read_or_a_new_record_are_loaded_again(house: House, scan: CountingScan, judge: JudgeCompaction) -> None:
+    first, second = house.fragmented("first"), house.fragmented("second")
+    for table in (first, second):
+        assert house.services.compact_table.compact(table.identifier).committed
+    assert contradicted(judge, only_changed=True) == 0
+    for table in (first, second):
+        house.services.compact_table.refresh(table.identifier)
+    assert scan.loaded == ["first", "second"]
+    for _ in range(3):
+        assert contradicted(judge, only_changed=True) == 0
+    assert scan.loaded == ["first", "second"]
+    second.table.transaction().set_properties(note="new metadata").commit_transaction()
+    house.services.compact_table.refresh(second.identifier)
+    assert contradicted(judge, only_changed=True) == 0
+    assert scan.loaded == ["first", "second", "second"]
+
+
+def test_a_contradiction_stays_until_the_table_changes_and_a_gate_finds_one_at_once(
+    house: House, scan: CountingScan, judge: JudgeCompaction
+) -> None:
+    table = house.fragmented()
+    before = table.head().snapshot_id
+    assert before is not None
+    house.pass_time(60)  # The commit comes after the snapshot that the table is rolled back to.
+    assert house.services.compact_table.compact(table.identifier).committed
+    house.services.compact_table.refresh(table.identifier)
+    assert contradicted(judge, only_changed=True) == 0
+    table.table.refresh().manage_snapshots().rollback_to_snapshot(before).commit()
+    assert contradicted(judge, only_changed=True) == 0, "nobody has read the table since it was rolled back"
+    assert contradicted(judge, only_changed=False) == 1
+    house.services.compact_table.refresh(table.identifier)
+    loaded = len(scan.loaded)
+    for _ in range(2):
+        assert contradicted(judge, only_changed=True) == 1
+    assert len(scan.loaded) == loaded, "the gate has compared this metadata already"
