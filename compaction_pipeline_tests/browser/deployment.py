@@ -9,8 +9,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ from compaction_pipeline_tests.defs.lake import Lake
 
 _REPOSITORY = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 600
+_MOST_PORTS = 5
+
+
+class _Server(Enum):
+    """Whose webserver answers on a port."""
+
+    OURS = "OURS"
+    OF_ANOTHER = "OF_ANOTHER"
 
 
 class Deployment:
@@ -32,12 +41,11 @@ class Deployment:
     The sensors compact `orders`, except its broken day 9. `returns` is due only at 50 files.
     """
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, folder: Path) -> None:
+        self.url = ""
         self.folder = folder
         self.home = folder / "home"
         self.lake = Lake(folder / "lake")
-        self._port = port
 
     def fill(self) -> None:
         """Write the tables and register their catalog."""
@@ -64,7 +72,46 @@ class Deployment:
         }
 
     def start(self, processes: Processes) -> Child:
-        """Start `dagster dev` and wait until it serves our code location."""
+        """Start `dagster dev` and wait until it serves our code location. `url` is its address then.
+
+        Another process may take a free port before Dagster does. Then the server on the port is not ours, and the next port is tried.
+        """
+        self.configure()
+        for _ in range(_MOST_PORTS):
+            port = free_port()
+            self.url = f"http://127.0.0.1:{port}"
+            child = processes.start("dagster dev", self._command(port), self.environment(), self.folder, self._log)
+            if self.wait("the webserver", lambda child=child: self._whose(child)) is _Server.OURS:
+                self.wait("the code locations", lambda: processes.check() or self._are_loaded())
+                return child
+            processes.stop()
+        raise AssertionError(f"other processes took {_MOST_PORTS} ports that were free; see {self._log}")
+
+    def _are_loaded(self) -> bool:
+        """Whether both code locations are served. While one is loading, it has no result yet."""
+        entries = self.query(_LOCATIONS)["workspaceOrError"]["locationEntries"]
+        return len(entries) == 2 and all(entry["locationOrLoadError"] is not None for entry in entries)
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "dagster.log"
+
+    def _whose(self, child: Child) -> _Server | None:
+        """Whose server answers at `url`; None while none does. Dagster tells the folder of its instance, which no other one has."""
+        child.look()
+        if child.exit_code is not None:
+            if "already in use" not in self._log.read_text(errors="replace"):
+                raise AssertionError(f"dagster dev ended by itself with exit code {child.exit_code}:\n{child.last_words(30)}")
+            return _Server.OF_ANOTHER
+        try:
+            info = str(self.query("{ instance { info } }")["instance"]["info"])
+        except (urllib.error.HTTPError, ValueError, KeyError, TypeError):
+            # Something answers that is no webserver of Dagster.
+            return _Server.OF_ANOTHER
+        return _Server.OURS if str(self.folder) in info else _Server.OF_ANOTHER
+
+    def configure(self) -> None:
+        """Write the configuration of the instance, and a workspace with the code location of somebody else."""
         home = self.folder / "dagster"
         home.mkdir(exist_ok=True)
         shipped = Path(compaction_pipeline.demo.__file__).with_name("dagster.yaml").read_text()
@@ -73,23 +120,10 @@ class Deployment:
         # YAML reads JSON too.
         file = {"relative_path": str(Path(__file__).with_name("their_assets.py")), "location_name": "theirs"}
         theirs.write_text(json.dumps({"load_from": [{"python_file": file}]}))
-        command = [
-            sys.executable,
-            "-m",
-            "dagster",
-            "dev",
-            "-w",
-            str(_REPOSITORY / "workspace.yaml"),
-            "-w",
-            str(theirs),
-            "-h",
-            "127.0.0.1",
-            "-p",
-            str(self._port),
-        ]
-        child = processes.start("dagster dev", command, self.environment(), self.folder, self.folder / "dagster.log")
-        self.wait("the code location", lambda: processes.check() or self.query(_LOCATIONS)["workspaceOrError"]["locationEntries"])
-        return child
+
+    def _command(self, port: int) -> Sequence[str]:
+        workspaces = ["-w", str(_REPOSITORY / "workspace.yaml"), "-w", str(self.folder / "theirs.yaml")]
+        return [sys.executable, "-m", "dagster", "dev", *workspaces, "-h", "127.0.0.1", "-p", str(port)]
 
     def query(self, text: str, **variables: Any) -> Any:
         """Send a GraphQL query to the webserver, as a page does."""
@@ -114,7 +148,7 @@ class Deployment:
             if found:
                 return found
             time.sleep(0.5)
-        lines = (self.folder / "dagster.log").read_text(errors="replace").splitlines()[-30:]
+        lines = self._log.read_text(errors="replace").splitlines()[-30:]
         raise AssertionError(f"{what} did not come within {_PATIENCE_SECONDS} s; Dagster said:\n" + "\n".join(lines))
 
 
@@ -126,7 +160,7 @@ _ADD = """mutation($key: String!) { addDynamicPartition(partitionKey: $key, part
 @contextmanager
 def deployment(folder: Path) -> Iterator[Deployment]:
     """A deployment that runs and has tables. After the block, everything that it started has ended."""
-    made = Deployment(folder, free_port())
+    made = Deployment(folder)
     made.fill()
     with Processes() as processes:
         made.start(processes)
@@ -134,7 +168,7 @@ def deployment(folder: Path) -> Iterator[Deployment]:
 
 
 def free_port() -> int:
-    """A port that is free now."""
+    """A port that is free now. It may be taken by another process before anybody uses it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -17,7 +17,7 @@ from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.processes import Child, Processes
 from compaction_pipeline.settings import Settings
-from compaction_pipeline_tests.browser.deployment import Deployment, free_port
+from compaction_pipeline_tests.browser.deployment import Deployment
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.object_store import Fault, object_store
 from compaction_pipeline_tests.rest_catalog import Call, RestServer, rest_server
@@ -33,7 +33,7 @@ class RestDeployment(Deployment):
     """A deployment with the table `orders` in a REST catalog of this process. The table is due at once, and committed at once."""
 
     def __init__(self, folder: Path, server: RestServer, lake: Lake) -> None:
-        super().__init__(folder, free_port())
+        super().__init__(folder)
         self.lake = lake
         self.server = server
 
