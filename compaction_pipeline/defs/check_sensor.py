@@ -6,12 +6,11 @@ import json
 
 import dagster as dg
 
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, CheckResult
-from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.checks import evaluation
-from compaction_pipeline.defs.resources import Compaction
-from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
+from compaction_pipeline.defs.ticks import ticking
 
 FROM_STATE = tuple(check for check in CHECKS if not check.needs_tables)
 """The checks that read only the state database. The others ask a catalog for each table, so runs and commits evaluate them."""
@@ -20,20 +19,15 @@ INTERVAL_SECONDS = 60
 """Seconds between two ticks. This is often enough, because the shortest limit of any check is some minutes."""
 
 
-@dg.sensor(
-    name="check_sensor",
-    minimum_interval_seconds=INTERVAL_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+@ticking(
+    "check_sensor",
+    every=INTERVAL_SECONDS,
     description=(
         "Evaluates the checks that read only the state database, and stores an evaluation when its outcome differs from that of the last "
         "tick. It starts no run."
     ),
 )
-@abandoned_when_dagster_ends
-def check_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-    services = compaction.services()
-    if not services.list_catalogs.entries():
-        return dg.SensorResult(skip_reason=NO_CATALOG)
+def check_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     results = services.judge_compaction.judge(FROM_STATE)
     before = json.loads(context.cursor or "{}")
     now = {result.check.name: result.outcome for result in results}

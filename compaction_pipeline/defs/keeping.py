@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import dagster as dg
 
-from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS, TABLE_HEALTH
 from compaction_pipeline.defs.partitions import new_tables
 from compaction_pipeline.defs.resources import Compaction
-from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
+from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
 
 
-@dg.sensor(
-    name="keeper_sensor",
-    minimum_interval_seconds=SETTINGS.keeper_interval_seconds,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+@ticking(
+    "keeper_sensor",
+    every=SETTINGS.keeper_interval_seconds,
     description="Returns tasks to the queue when their run is gone or their retry is due, and reads the tables of commits that were cut "
     "off, to settle them.",
 )
-@abandoned_when_dagster_ends
-def keeper_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-    kept = compaction.services().tick_tables.keep()
+def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
+    kept = services.tick_tables.keep()
     returned, settled = count_text(len(kept.returned), "lost attempt"), count_text(len(kept.settled), "commit")
     retried = f", {count_text(len(kept.retried), 'failed task')} put back" if kept.retried else ""
     return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}")
 
 
-@dg.sensor(
-    name="catalog_sensor",
-    minimum_interval_seconds=SETTINGS.catalog_interval_seconds,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+@ticking(
+    "catalog_sensor",
+    every=SETTINGS.catalog_interval_seconds,
     description="Lists the registered catalogs: adds new tables, and forgets tables that were dropped.",
 )
-@abandoned_when_dagster_ends
-def catalog_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-    services = compaction.services()
-    if not services.list_catalogs.entries():
-        return dg.SensorResult(skip_reason=NO_CATALOG)
+def catalog_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     found = services.explore_catalogs.explore()
     text = f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}"
     if found.failed:

@@ -15,7 +15,6 @@ import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.insight.own_assets import AssetReport, LastReport, OwnAssets, report_is_due
 from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.properties import ASSET_KEY
@@ -24,8 +23,7 @@ from compaction_pipeline.defs.choices import chosen
 from compaction_pipeline.defs.keys import COMPACTION_RECORDS, SETTINGS
 from compaction_pipeline.defs.metadata import megabytes
 from compaction_pipeline.defs.own_checks import DEFINED, TAKEN, check_event, remember
-from compaction_pipeline.defs.resources import Compaction
-from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
+from compaction_pipeline.defs.ticks import ticking
 
 MOST_ASSETS = 100
 """One tick reports to at most this many assets, with two events each. The event log takes about 100 events a second."""
@@ -34,20 +32,15 @@ _TABLE = "compaction/table"
 _NO_ASSET = f"no table names an asset of yours: set the property '{ASSET_KEY}' of a table, or `asset_keys` of CompactionPipeline"
 
 
-@dg.sensor(
-    name="own_assets_sensor",
-    minimum_interval_seconds=SETTINGS.sensor_interval_seconds,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+@ticking(
+    "own_assets_sensor",
+    every=SETTINGS.sensor_interval_seconds,
     description=(
         f"Tells your own assets how their tables are. A table names its asset in the property '{ASSET_KEY}'. The asset gets an observation "
         "with the table's health and its last compaction, and the check `compaction_health`. It starts no run."
     ),
 )
-@abandoned_when_dagster_ends
-def own_assets_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-    services = compaction.services()
-    if not services.list_catalogs.entries():
-        return dg.SensorResult(skip_reason=NO_CATALOG)
+def own_assets_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     assets, reports = services.read_tables.asset_reports(chosen().asset_keys, TAKEN)
     remember(assets.tables, services.settings.home)
     by_key = {dg.AssetKey(list(report.asset)): report for report in reports}

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import dagster as dg
 
-from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.checks import evaluations
@@ -22,11 +22,10 @@ from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline.defs.mirror import page_of
 from compaction_pipeline.defs.partitions import known_nodes, needs_care, new_nodes, new_tables
-from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import active_run, is_active
 from compaction_pipeline.defs.status_texts import status_fingerprint, why_no_run
 from compaction_pipeline.defs.table_figures import table_figures
-from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
+from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline.defs.walk import Walk, walked
 
 BUDGET = timedelta(seconds=20)
@@ -36,19 +35,14 @@ FIGURES_EVERY = timedelta(minutes=5)
 """`table_figures` gets a point at most this often. Dagster plots the newest hundred points or so: the last day of a busy deployment."""
 
 
-@dg.sensor(
-    name="snapshot_sensor",
-    minimum_interval_seconds=SETTINGS.sensor_interval_seconds,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+@ticking(
+    "snapshot_sensor",
+    every=SETTINGS.sensor_interval_seconds,
     description=(
         "Reads new snapshots into the index of files, materializes `delta_files`, and plans the nodes that just changed. It starts no run."
     ),
 )
-@abandoned_when_dagster_ends
-def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-    services = compaction.services()
-    if not services.list_catalogs.entries():
-        return dg.SensorResult(skip_reason=NO_CATALOG)
+def snapshot_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     work = services.tick_tables
     work.keep()
     # Three fifths of the time go into looking. The rest is for planning what was found.
@@ -75,21 +69,16 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, compaction: Compaction)
     )
 
 
-@dg.sensor(
-    name="fragmentation_sensor",
+@ticking(
+    "fragmentation_sensor",
     job_name=COMPACT_JOB,
-    minimum_interval_seconds=SETTINGS.sensor_interval_seconds,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    every=SETTINGS.sensor_interval_seconds,
     description=(
         "Plans nodes that became due by time, or that could not be planned earlier. Asks for a run of `compact_job` when tasks wait and "
         "no run serves the queue."
     ),
 )
-@abandoned_when_dagster_ends
-def fragmentation_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-    services = compaction.services()
-    if not services.list_catalogs.entries():
-        return dg.SensorResult(skip_reason=NO_CATALOG)
+def fragmentation_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     cursor = json.loads(context.cursor or "{}")
     started = services.clock()
     order = _from(cursor.get("table"), services.plan_tables.worth_planning())
@@ -142,18 +131,13 @@ def _link_to_job(context: dg.SensorEvaluationContext) -> dict[str, dg.MetadataVa
     return {"compact_job": dg.MetadataValue.job(COMPACT_JOB, origin.location_name)} if origin is not None else {}
 
 
-@dg.sensor(
-    name="commit_sensor",
+@ticking(
+    "commit_sensor",
     job_name=COMMIT_JOB,
-    minimum_interval_seconds=SETTINGS.sensor_interval_seconds,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    every=SETTINGS.sensor_interval_seconds,
     description="Asks for a run of `commit_job` when a table is due, and tells Dagster of commits that were made outside of it.",
 )
-@abandoned_when_dagster_ends
-def commit_sensor(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-    services = compaction.services()
-    if not services.list_catalogs.entries():
-        return dg.SensorResult(skip_reason=NO_CATALOG)
+def commit_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     cursor = json.loads(context.cursor or "{}")
     mirror = services.mirror_records
     # Dagster stores the events of a tick when the tick has ended. So the records of the last tick are marked as told only now.

@@ -1,4 +1,8 @@
-"""Breaks a sensor's tick off when `dagster dev` ends. Without this, Dagster would wait half a minute for the tick."""
+"""What the ticks of all our sensors have in common.
+
+A tick is broken off when `dagster dev` ends. Without this, Dagster would wait half a minute for it. A tick does nothing before a catalog is
+registered.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,37 @@ from typing import ParamSpec, TypeVar
 
 import dagster as dg
 
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.ending.dagster_dev import Abandoned, abandoned_when, end_server_with_it, ends_soon
 
 P = ParamSpec("P")
 T = TypeVar("T")
 BROKEN_OFF = "dagster dev is ending: this tick was broken off, and the next tick does its work"
+
+Tick = Callable[[dg.SensorEvaluationContext, Services], dg.SensorResult]
+
+
+def ticking(name: str, *, every: int, description: str, job_name: str | None = None) -> Callable[[Tick], dg.SensorDefinition]:
+    """Make a sensor of a function. It is on by default, and ticks every `every` seconds. While no catalog is registered, it says so."""
+
+    def define(tick: Tick) -> dg.SensorDefinition:
+        @dg.sensor(
+            name=name,
+            job_name=job_name,
+            minimum_interval_seconds=every,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            description=description,
+        )
+        @abandoned_when_dagster_ends
+        def evaluate(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
+            services = compaction.services()
+            return tick(context, services) if services.list_catalogs.entries() else dg.SensorResult(skip_reason=NO_CATALOG)
+
+        return evaluate
+
+    return define
 
 
 def abandoned_when_dagster_ends(tick: Callable[P, T]) -> Callable[P, T | dg.SkipReason]:
