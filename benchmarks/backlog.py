@@ -24,7 +24,7 @@ from statistics import median
 import pyarrow as pa
 from dagster import DagsterInstance
 from dagster._core.definitions.run_request import InstigatorType
-from latency import start_dagster
+from dagster_dev import parsed, start_dagster
 from measure import load_average, positive
 from opened_services import OpenedServices
 from pyiceberg.catalog.sql import SqlCatalog
@@ -40,7 +40,7 @@ from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.options import DemoOptions
-from compaction_pipeline.demo.processes import Processes, check_port, stop_on_signals
+from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.settings import Settings
@@ -58,10 +58,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=4, help="number of small tables")
     parser.add_argument("--nodes-each", type=positive, default=50, help="nodes of each small table")
     parser.add_argument("--minutes", type=positive, default=90, help="give up after this many minutes")
-    parser.add_argument("--port", type=int, default=3919)
-    arguments = parser.parse_args()
-    stop_on_signals()
-    check_port(arguments.port)
+    arguments = parsed(parser, port=3919)
     with tempfile.TemporaryDirectory(prefix="backlog-benchmark-") as folder:
         options = DemoOptions(Path(folder), arguments.port, sensor_interval_seconds=30)
         nodes = _prepare(options, arguments)

@@ -3,8 +3,9 @@
     python benchmarks/dagster_scale.py --tables 1000 --partitions 25 --rest-seconds 180
 
 First it fills an instance: every node becomes a partition with an event, as the sensors do it in time. Then nothing changes any more,
-and it measures the ticks of each sensor. With `dagster dev` it measures the pages in headless Chromium, their slowest GraphQL query, the
-events that are written, and how much the instance grows. The last line is `ratio <slowest page with many partitions / the same with few>`.
+and it measures the ticks of each sensor: the first one, those until the sensor has nothing left to do, and those at rest. With
+`dagster dev` it measures the pages in headless Chromium, their slowest GraphQL query, the events that are written, and how much the
+instance grows. The last line is `ratio <slowest page with many partitions / the same with few>`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
+from dagster_dev import parsed, start_dagster
 from idle import quiet_deployment
-from latency import start_dagster
 from measure import cpu_seconds, load_average, positive
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.demo.options import DemoOptions
-from compaction_pipeline.demo.processes import Processes, check_port, stop_on_signals
+from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.settings import Settings
 
 FEW = 100
@@ -67,16 +68,25 @@ class Loaded:
     query_bytes: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Tick:
+    """What a tick took, and how many events it returned."""
+
+    cpu_seconds: float
+    seconds: float
+    events: int
+
+    def __str__(self) -> str:
+        return f"{self.cpu_seconds:.2f} CPU-s ({self.seconds:.2f} s, {self.events} events)"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=positive, default=1_000)
     parser.add_argument("--partitions", type=positive, default=25, help="partitions of each table")
     parser.add_argument("--rest-seconds", type=positive, default=180, help="how long `dagster dev` is left alone")
     parser.add_argument("--sensor-seconds", type=positive, default=30)
-    parser.add_argument("--port", type=int, default=3921)
-    arguments = parser.parse_args()
-    stop_on_signals()
-    check_port(arguments.port)
+    arguments = parsed(parser, port=3921)
     pages: list[Mapping[str, Loaded]] = []
     with tempfile.TemporaryDirectory(prefix="dagster-scale-benchmark-") as folder, sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -108,25 +118,26 @@ def _fill(options: DemoOptions) -> None:
     sensors = [sensor for sensor in repository.sensor_defs if sensor.default_status is dg.DefaultSensorStatus.RUNNING]
     with dg.DagsterInstance.get() as instance:
         instance.add_dynamic_partitions("table_nodes", keys)
-        started = time.monotonic()
         cursors: dict[str, str | None] = {}
-        told = sum(_tick(instance, repository, sensor.name, cursors)[1] for sensor in sensors)
-        print(
-            f"first ticks: {told} events in {time.monotonic() - started:.0f} s; the other nodes get copies of the first event", flush=True
-        )
+        first = {sensor.name: _tick(instance, repository, sensor.name, cursors) for sensor in sensors}
+        # Dagster's own way to store the other events takes minutes.
         _copy_events(options, keys)
-        while sum(_tick(instance, repository, sensor.name, cursors)[1] for sensor in sensors):
-            pass
         for sensor in sensors:
-            spent = [_tick(instance, repository, sensor.name, cursors) for _ in range(_TICKS_AT_REST)]
-            most = max(seconds for seconds, _ in spent)
-            told = sum(events for _, events in spent)
-            cursor = len(cursors.get(sensor.name) or "")
-            print(f"at rest {sensor.name:22} ≤ {most:.2f} CPU-s a tick, {told} events, cursor of {cursor} characters", flush=True)
+            busy: list[Tick] = []
+            before: str | None = ""
+            while before != cursors.get(sensor.name):
+                before = cursors.get(sensor.name)
+                busy.append(_tick(instance, repository, sensor.name, cursors))
+            rest = [_tick(instance, repository, sensor.name, cursors) for _ in range(_TICKS_AT_REST)]
+            print(
+                f"{sensor.name:21} first tick {first[sensor.name]}; {len(busy)} ticks of ≤ {max(busy)}; "
+                f"at rest ≤ {max(rest)}, cursor of {len(cursors.get(sensor.name) or '')} characters",
+                flush=True,
+            )
 
 
 def _copy_events(options: DemoOptions, keys: Sequence[str]) -> None:
-    """Give every node without an event of `delta_files` the event of another one, because Dagster's own way takes minutes."""
+    """Give every node without an event of `delta_files` the event of another one."""
     with sqlite3.connect(_index(options)) as connection:
         of_nodes = "from event_logs where dagster_event_type = 'ASSET_MATERIALIZATION' and asset_key = '[\"delta_files\"]'"
         sample = connection.execute(f"select id, run_id, event, timestamp, partition {of_nodes} limit 1").fetchone()
@@ -141,26 +152,24 @@ def _copy_events(options: DemoOptions, keys: Sequence[str]) -> None:
             )
 
 
-def _tick(
-    instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, name: str, cursors: dict[str, str | None]
-) -> tuple[float, int]:
-    """Evaluate a sensor, and store what it answers as the daemon does. Returns the CPU-seconds that it took, and the number of events."""
+def _tick(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, name: str, cursors: dict[str, str | None]) -> Tick:
+    """Evaluate a sensor, and store what it answers as the daemon does."""
     from compaction_pipeline.defs.resources import Compaction
 
     resource = Compaction()
     with dg.build_sensor_context(
         instance=instance, repository_def=repository, cursor=cursors.get(name), resources={"compaction": resource}
     ) as context:
-        before = cpu_seconds()
+        before, started = cpu_seconds(), time.monotonic()
         result = repository.get_sensor_def(name)(context)
-        seconds = cpu_seconds() - before
+        cpu, seconds = cpu_seconds() - before, time.monotonic() - started
     assert isinstance(result, dg.SensorResult)
     for event in result.asset_events:
         instance.report_runless_asset_event(event)
     for request in result.dynamic_partitions_requests or ():
         instance.add_dynamic_partitions(str(request.partitions_def_name), list(request.partition_keys))
     cursors[name] = result.cursor or cursors.get(name)
-    return seconds, len(result.asset_events)
+    return Tick(cpu, seconds, len(result.asset_events))
 
 
 def _serve(options: DemoOptions, browser: Browser, rest_seconds: int) -> Mapping[str, Loaded]:

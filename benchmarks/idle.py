@@ -22,14 +22,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
-from latency import start_dagster
+from dagster_dev import parsed, start_dagster
 from measure import cpu_seconds, load_average, rss_bytes
 from synthetic_table import append, fakes, make_catalog, make_table
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.options import DemoOptions
-from compaction_pipeline.demo.processes import Processes, check_port, stop_on_signals
+from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.settings import Settings
 
 _LONG = timedelta(hours=1)
@@ -50,12 +50,9 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=3, help="partitions of each table; each holds four files")
     parser.add_argument("--seconds", type=int, default=180, help="how long each side is measured")
     parser.add_argument("--sensor-seconds", type=int, default=30)
-    parser.add_argument("--port", type=int, default=3918)
     parser.add_argument("--ticks", type=int, default=0, help="measure this many ticks of each sensor in this process, and stop")
     parser.add_argument("--profile", action="store_true", help="with --ticks: show where their time goes")
-    arguments = parser.parse_args()
-    stop_on_signals()
-    check_port(arguments.port)
+    arguments = parsed(parser, port=3918)
     with tempfile.TemporaryDirectory(prefix="idle-benchmark-") as folder:
         full = _deployment(Path(folder) / "full", arguments, arguments.tables)
         if arguments.ticks:

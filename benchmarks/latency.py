@@ -10,7 +10,6 @@ defaults: 60 s between refreshes and 60 s between plans. The last line is `ratio
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import statistics
 import tempfile
@@ -19,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+from dagster_dev import parsed, start_dagster
 from measure import load_average, positive
 from opened_services import OpenedServices
 from pyiceberg.catalog.sql import SqlCatalog
@@ -28,8 +28,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.demo.options import DemoOptions, child_environment
-from compaction_pipeline.demo.processes import Processes, check_port, dagster_command, stop_on_signals
+from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.settings import Settings
 
 AMORO_SECONDS = 120
@@ -46,11 +46,8 @@ STEPS = ("found and planned", "polled", "merged", "committed")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=positive, default=12, help="counted rounds; two rounds before them are not counted (Spark starts)")
-    parser.add_argument("--port", type=int, default=3917)
     parser.add_argument("--sensor-seconds", type=int, default=5)
-    arguments = parser.parse_args()
-    stop_on_signals()
-    check_port(arguments.port)
+    arguments = parsed(parser, port=3917)
     with tempfile.TemporaryDirectory(prefix="latency-benchmark-") as folder:
         _measure(arguments, DemoOptions(Path(folder), arguments.port, sensor_interval_seconds=arguments.sensor_seconds))
 
@@ -80,20 +77,6 @@ def _measure(arguments: argparse.Namespace, options: DemoOptions) -> None:
     print(f"medians of {len(rounds)}: " + ", ".join(f"{name} {took:.1f} s" for name, took in medians.items()) + f"; {load_average()}")
     print(f"worst {max(steps['in all'] for steps in rounds):.1f} s")
     print(f"ratio {AMORO_SECONDS / medians['in all']:.1f}")
-
-
-def start_dagster(processes: Processes, options: DemoOptions, *, linger_seconds: int, **settings: str) -> int:
-    """Start `dagster dev` as the demo does, with a draining run that waits `linger_seconds` for new tasks. Returns its process id."""
-    source = Path(__file__).parents[1] / "compaction_pipeline" / "demo" / "dagster.yaml"
-    (options.dagster_home / "dagster.yaml").write_text(source.read_text())
-    environment = child_environment(options) | {
-        "COMPACTION_LINGER_SECONDS": str(linger_seconds),
-        "COMPACTION_DRAIN_SECONDS": "7200",
-        "PYTHONPATH": os.pathsep.join([str(source.parents[2]), os.environ.get("PYTHONPATH", "")]),
-        **settings,
-    }
-    log = options.logs / "dagster.log"
-    return processes.start("dagster dev", dagster_command(options.port), environment, options.root, log).pid
 
 
 def _table(options: DemoOptions) -> Table:
