@@ -334,10 +334,12 @@ class Services:
             self.plan_tables,
             self.explore_catalogs,
             self.serve_optimizers,
+            self.keep_tokens,
             self._stores.leases,
             self.clock,
             self.new_owner,
             timedelta(seconds=self.settings.catalog_interval_seconds),
+            timedelta(days=self.settings.record_ttl_days),
         )
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -74,8 +74,16 @@ class FakeTokenStore:
                 self._tokens[each.token_id] = replace(each, revoked_at=now)
         return token_id in self._tokens
 
-    def expire(self, before: datetime) -> int:
-        gone = [each.token_id for each in self.tokens() if each.revoked_at is not None and each.revoked_at < before]
+    def expire(self, before: datetime, optimizers: Collection[str]) -> int:
+        gone = [
+            each.token_id
+            for each in self.tokens()
+            if each.created_at < before
+            and (
+                (each.revoked_at is not None and each.revoked_at < before)
+                or (each.optimizer_id is not None and each.optimizer_id not in optimizers)
+            )
+        ]
         for token_id in gone:
             del self._tokens[token_id]
         return len(gone)

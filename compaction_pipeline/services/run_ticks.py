@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.leases.ports import Clock, LeaseStore
+from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
@@ -37,19 +38,24 @@ class RunTicks:
         plan_tables: PlanTables,
         explore_catalogs: ExploreCatalogs,
         serve_optimizers: ServeOptimizers,
+        keep_tokens: KeepTokens,
         leases: LeaseStore,
         clock: Clock,
         new_owner: Callable[[], str],
         explore_every: timedelta,
+        remember: timedelta,
     ) -> None:
+        """`remember` is how long optimizers that have ended are remembered, with their tokens."""
         self._tick_tables = tick_tables
         self._plan_tables = plan_tables
         self._explore_catalogs = explore_catalogs
         self._serve_optimizers = serve_optimizers
+        self._keep_tokens = keep_tokens
         self._leases = leases
         self._clock = clock
         self._owner = new_owner()
         self._explore_every = explore_every
+        self._remember = remember
         self._explored_at: datetime | None = None
         self._cursor: str | None = None
 
@@ -72,8 +78,15 @@ class RunTicks:
         now = self._clock()
         if self._explored_at is None or now - self._explored_at >= self._explore_every:
             self._explore_catalogs.explore()
+            self._forget(now - self._remember)
             self._explored_at = now
         self._cursor = self._tick_tables.sweep(self._cursor, _BUDGET).cursor
         self._tick_tables.plan_due(self._plan_tables.worth_planning(), _BUDGET)
         for record in self._tick_tables.commit_due():
             log.info("table=%s record=%s %s", record.table, record.record_id, record.status.value)
+
+    def _forget(self, before: datetime) -> None:
+        """Forget optimizers that ended long ago, and the tokens that nobody accepts any more."""
+        self._serve_optimizers.forget(before)
+        remembered = [optimizer.optimizer_id for optimizer in self._serve_optimizers.optimizers()]
+        self._keep_tokens.forget(before, remembered)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import Engine, Row, delete, insert, or_, select, update
 
 from compaction_pipeline.core.access.token import Token
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import reading, writing
+from compaction_pipeline.storage.engine import batches, reading, writing
 
 _token = schema.token.c
 
@@ -42,9 +42,18 @@ class SqlTokenStore:
             connection.execute(update(schema.token).where(family, _token.revoked_at.is_(None)).values(revoked_at=now))
         return True
 
-    def expire(self, before: datetime) -> int:
+    def expire(self, before: datetime, optimizers: Collection[str]) -> int:
+        old = select(_token.token_id, _token.revoked_at, _token.optimizer_id).where(_token.created_at < before)
         with writing(self._engine) as connection:
-            return connection.execute(delete(schema.token).where(_token.revoked_at < before)).rowcount
+            gone = [
+                row.token_id
+                for row in connection.execute(old)
+                if (row.revoked_at is not None and row.revoked_at < before)
+                or (row.optimizer_id is not None and row.optimizer_id not in optimizers)
+            ]
+            for batch in batches(gone):
+                connection.execute(delete(schema.token).where(_token.token_id.in_(batch)))
+        return len(gone)
 
 
 def _of(row: Row[tuple[object, ...]]) -> Token:

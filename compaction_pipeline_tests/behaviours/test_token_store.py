@@ -34,10 +34,15 @@ def test_revoking_a_token_revokes_its_children_and_keeps_the_first_time(stores: 
     assert stores.tokens.token("t1") == replace(TOKEN, revoked_at=NOW + timedelta(hours=1))
 
 
-def test_only_revoked_tokens_expire(stores: Stores) -> None:
+def test_revoked_tokens_and_those_of_forgotten_optimizers_expire(stores: Stores) -> None:
+    later = NOW + timedelta(days=1)
     for name in ("t1", "t2", "t3"):
         stores.tokens.add(replace(TOKEN, token_id=name))
+    stores.tokens.add(replace(TOKEN, token_id="t4", optimizer_id="gone"))
+    stores.tokens.add(replace(TOKEN, token_id="t5", optimizer_id="there"))
+    stores.tokens.add(replace(TOKEN, token_id="t6", optimizer_id="new", created_at=later))
     stores.tokens.revoke("t1", NOW)
-    stores.tokens.revoke("t2", NOW + timedelta(days=1))
-    assert stores.tokens.expire(NOW + timedelta(days=1)) == 1
-    assert [token.token_id for token in stores.tokens.tokens()] == ["t2", "t3"]
+    stores.tokens.revoke("t2", later)
+    assert stores.tokens.expire(NOW, ["there"]) == 0
+    assert stores.tokens.expire(later, ["there"]) == 2
+    assert [token.token_id for token in stores.tokens.tokens()] == ["t2", "t3", "t5", "t6"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -27,5 +27,8 @@ class TokenStore(Protocol):
         A token that was revoked before keeps its first time.
         """
 
-    def expire(self, before: datetime) -> int:
-        """Remove the tokens that were revoked before this time, and return how many they were."""
+    def expire(self, before: datetime, optimizers: Collection[str]) -> int:
+        """Remove the tokens that were revoked before this time, and those of optimizers that are not among these. Return how many.
+
+        A token that was issued after `before` stays in any case.
+        """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.access.token import ID_BYTES, SECRET_BYTES, Role, Token, digest_of, split_token, token_name, token_text
@@ -55,6 +56,10 @@ class KeepTokens:
     def tokens(self) -> Sequence[Token]:
         """Return the tokens that people issued, the oldest first. Those of registered optimizers are left out."""
         return tuple(token for token in self._tokens.tokens() if token.optimizer_id is None)
+
+    def forget(self, before: datetime, optimizers: Collection[str]) -> None:
+        """Remove old tokens that are no longer accepted: revoked ones, and those of optimizers that are not among these."""
+        self._tokens.expire(before, optimizers)
 
     def revoke(self, token_id: str) -> None:
         """Accept a token, and those of the optimizers that registered with it, no longer. Raises NotFoundError."""

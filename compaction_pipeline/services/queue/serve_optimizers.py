@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, NotFoundError, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId
@@ -174,6 +175,10 @@ class ServeOptimizers:
         for optimizer_id in lost:
             log.warning("optimizer=%s lost: %s", optimizer_id, why)
         return lost
+
+    def forget(self, before: datetime) -> None:
+        """Remove the optimizers that ended, or were lost, before this time."""
+        self._optimizers.expire(before)
 
     def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
         """Return all optimizers that are remembered, or those that are live, the oldest first."""
