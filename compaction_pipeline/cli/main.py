@@ -9,9 +9,13 @@ import typer
 
 from compaction_pipeline.cli.app import COMMANDS, app, last_words
 from compaction_pipeline.cli.exit_codes import ExitCode
-from compaction_pipeline.ending.last_resort import end_after_sigterm
+from compaction_pipeline.ending.last_resort import GRACE_SECONDS, end_after_sigterm
 
 __all__ = ["app", "run"]
+
+
+_SLOW_TO_END = {"optimizer": 45.0}
+"""Commands that get more seconds to end after SIGTERM. An optimizer lets its running tasks end for 30 s."""
 
 
 def _catalog() -> typer.Typer:
@@ -86,5 +90,6 @@ def _cut_off(code: int) -> None:
 
 def run() -> None:
     """The entry point of the installed command."""
-    end_after_sigterm(code=ExitCode.INTERRUPTED, exit_now=_cut_off)
+    command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
+    end_after_sigterm(_SLOW_TO_END.get(command, GRACE_SECONDS), ExitCode.INTERRUPTED, _cut_off)
     app(prog_name="compaction-pipeline")
