@@ -51,6 +51,7 @@ class HttpTaskQueue:
             self._session.verify = ca_file
         self._lock = threading.Lock()
         self._registering = threading.Lock()
+        self._polling = threading.Lock()
         self._optimizer_id = ""
         self._own_token = ""
         self._fetched: deque[Assignment] = deque()
@@ -97,13 +98,14 @@ class HttpTaskQueue:
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
         """Return whether a task can be taken now. The server may already have claimed it for this optimizer."""
-        with self._lock:
-            if self._fetched:
-                return True
-            optimizer_id, poll_id = self._optimizer_id, self._poll_id
-        if self.drains.is_set():
-            return False
-        body = {"poll_id": poll_id, "free_slots": 1, "wait_seconds": WAIT_SECONDS}
+        # The server keeps the answer to the last poll only, so the slots poll one after the other.
+        with self._polling:
+            return bool(self._fetched) or (not self.drains.is_set() and self._fetch())
+
+    def _fetch(self) -> bool:
+        """Poll the server once, and return whether it gave a task."""
+        optimizer_id = self._optimizer_id
+        body = {"poll_id": self._poll_id, "free_slots": 1, "wait_seconds": WAIT_SECONDS}
         try:
             response = self._send("POST", f"/optimizers/{optimizer_id}/poll", body)
         except NotFoundError as error:
@@ -114,15 +116,12 @@ class HttpTaskQueue:
             log.warning("no task taken: %s", error)
             self.drains.wait(_PAUSE_SECONDS)
             return False
+        self._poll_id = _new_poll_id()
+        taken = _ASSIGNMENTS.validate_json(response.content)
         with self._lock:
-            if poll_id != self._poll_id or optimizer_id != self._optimizer_id:
-                # Another slot has taken the same answer.
-                return bool(self._fetched)
-            self._poll_id = _new_poll_id()
-            taken = _ASSIGNMENTS.validate_json(response.content)
             self._fetched.extend(taken)
             self._running.update(assignment.attempt_id for assignment in taken)
-            return bool(self._fetched)
+        return bool(taken)
 
     def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
         with self._lock:

@@ -1,0 +1,167 @@
+"""A worker's queue over HTTP, against a real server in this process. The engine merges for real."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from compaction_pipeline.api.app import http_app
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.errors import ConfigError, StaleAttempt, StorageUnavailable
+from compaction_pipeline.core.queue.assignment import Assignment
+from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
+from compaction_pipeline.core.queue.optimizer import OptimizerState, Registration
+from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.optimizer import client
+from compaction_pipeline.optimizer.client import HttpTaskQueue
+from compaction_pipeline_tests.services.house import House
+
+REGISTRATION = Registration("default", "here", "1", "1", MERGE_VERSION, 4)
+
+
+@contextmanager
+def serving(house: House, port: int = 0) -> Iterator[int]:
+    """A server over the house on a loopback port, until the block ends. Yields the port."""
+    listener = socket.create_server(("127.0.0.1", port))
+    server = uvicorn.Server(uvicorn.Config(http_app(house.services), log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path)
+    yield made
+    made.services.close()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls do not wait for tasks, and a client that was not answered asks again at once."""
+    monkeypatch.setattr(client, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(client, "_PAUSE_SECONDS", 0)
+
+
+def queue_at(house: House, port: int, registration: Registration = REGISTRATION) -> HttpTaskQueue:
+    token = house.services.keep_tokens.issue(Role.OPTIMIZER, "workers").text
+    queue = HttpTaskQueue(f"http://127.0.0.1:{port}", token, registration)
+    queue.register()
+    return queue
+
+
+def plan(house: House, *names: str) -> None:
+    for name in names:
+        house.fragmented(name=name)
+    services = house.services
+    services.tick_tables.sweep(None, timedelta(hours=1))
+    services.tick_tables.plan_due(services.plan_tables.worth_planning(), timedelta(hours=1))
+
+
+def test_a_worker_over_http_merges_everything(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a", "b", "c")
+        queue = queue_at(house, port)
+        done = house.services.worker(queue, 1).drain(queue.optimizer_id)
+        assert (len(done.prepared), done.failed) == (3, {})
+    assert house.services.read_tasks.queue_counts().prepared == 3
+
+
+def test_slots_that_poll_at_once_lose_no_answer(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a", "b", "c", "d")
+        queue = queue_at(house, port)
+
+        def take(slot: int) -> str | None:
+            while queue.waits(None):
+                taken = queue.poll("worker", None)
+                if isinstance(taken, Assignment):
+                    return taken.task.task_id
+            return None
+
+        with ThreadPoolExecutor(4) as slots:
+            taken = list(slots.map(take, range(4)))
+        assert len({task_id for task_id in taken if task_id}) == 4
+        house.pass_time(20)
+        queue.touch()
+        assert house.services.read_tasks.queue_counts().executing == 4
+
+
+def test_a_lost_attempt_is_learned_by_a_touch_and_its_report_is_stale(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        assert queue.waits(None)
+        taken = queue.poll("worker", None)
+        assert isinstance(taken, Assignment)
+        assert queue.renew([taken.attempt_id]) == (taken.attempt_id,)
+        house.pass_time(30)
+        queue.touch()
+        house.pass_time(59)
+        house.services.tick_tables.keep()
+        assert house.services.read_tasks.queue_counts().executing == 1
+        house.pass_time(1)
+        house.services.tick_tables.keep()
+        queue.touch()
+        assert queue.renew([taken.attempt_id]) == ()
+        with pytest.raises(StaleAttempt):
+            queue.complete(taken.task, MergeResult(taken.task.task_id, taken.attempt_id, error="too late"))
+
+
+def test_a_worker_survives_a_restart_and_a_server_that_forgot_it(house: House) -> None:
+    with serving(house) as port:
+        queue = queue_at(house, port)
+        first = queue.optimizer_id
+    assert not queue.waits(None)
+    house.services.serve_optimizers.leave(first)
+    with serving(house, port):
+        plan(house, "a")
+        assert not queue.waits(None)
+        assert queue.optimizer_id != first
+        assert queue.waits(None)
+
+
+def test_a_worker_that_drains_takes_nothing_and_says_goodbye(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        house.services.serve_optimizers.drain(queue.optimizer_id)
+        queue.touch()
+        assert queue.drains.is_set()
+        assert not queue.waits(None)
+        queue.give_back("worker", EndReason.INTERRUPTED, "told to end")
+        [optimizer] = house.services.serve_optimizers.optimizers()
+        assert optimizer.state is OptimizerState.ENDED
+
+
+def test_a_failed_attempt_is_reported(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        assert queue.waits(None)
+        taken = queue.poll("worker", None)
+        assert isinstance(taken, Assignment)
+        status = queue.complete(taken.task, MergeResult(taken.task.task_id, taken.attempt_id, error="the disk is full"))
+        assert status is TaskStatus.PENDING
+        [attempt] = house.services.stores.tasks.attempts(taken.task.task_id)
+        assert (attempt.end_reason, attempt.reason) == (EndReason.FAILED, "the disk is full")
+
+
+def test_a_server_that_is_away_and_a_token_that_is_wrong_are_clear_errors(house: House) -> None:
+    with serving(house) as port, pytest.raises(ConfigError, match="does not accept the token"):
+        HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
+    with pytest.raises(StorageUnavailable, match="did not answer"):
+        HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
