@@ -1,7 +1,7 @@
-"""Decides when a run that drains the queue ends early. So a person waits no longer than one task for it.
+"""Decides when a run that drains the queue ends early. So a person waits no longer than one task, or one commit, for a machine's run.
 
 While a draining run holds the slot of the pool, a person's run stays queued whatever its priority is. So the draining run itself asks
-whether another run waits.
+whether another run waits. A person's run first does what the person asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import dagster as dg
 
 from compaction_pipeline.core.words import duration_text
-from compaction_pipeline.defs.keys import POOL
+from compaction_pipeline.defs.keys import MACHINE_TAGS, POOL
 
 
 class Ending:
@@ -33,11 +33,24 @@ class Ending:
         if self._clock() >= self._ends_at:
             self.reason = f"this run's time of {duration_text(self._longest)} is up; the next run takes the tasks that still wait"
             return True
+        return self.is_wanted()
+
+    def is_wanted(self) -> bool:
+        """True when another run waits for the pool, and this run may end for it."""
         waiting = self._wanted_by()
         if waiting is not None:
             self.reason = f"run {waiting[:8]} waits for pool {POOL!r}; the next run takes the tasks that still wait"
-            return True
-        return False
+        return waiting is not None
+
+
+def is_of_machine(run: dg.DagsterRun) -> bool:
+    """Whether a sensor asked for this run."""
+    return MACHINE_TAGS.items() <= run.tags.items()
+
+
+def when_done(is_busy: Callable[[], bool], wanted_by: Callable[[], str | None]) -> Callable[[], str | None]:
+    """Return a function that names a waiting run only while this run is not busy with what a person asked for."""
+    return lambda: None if is_busy() else wanted_by()
 
 
 def pool_wanted_by(instance: dg.DagsterInstance, run_id: str) -> str | None:

@@ -13,7 +13,7 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.draining import Ending, pool_wanted_by
+from compaction_pipeline.defs.draining import Ending, is_of_machine, pool_wanted_by, when_done
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, tables_named
@@ -74,11 +74,16 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
         return
     services.tick_tables.keep()
     settings = services.settings
-    ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), lambda: pool_wanted_by(context.instance, context.run.run_id))
+    is_machine = is_of_machine(context.run)
+    # A run with names is busy until these are merged. `compact_nodes` sees to that.
+    is_busy = services.tick_tables.under_way() if not is_machine and not asked else lambda: False
+    wanted_by = when_done(is_busy, lambda: pool_wanted_by(context.instance, context.run.run_id))
+    ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by)
     failed = services.tick_tables.compact_nodes(
         asked,
         until=ending.over,
         linger=timedelta(seconds=settings.linger_seconds),
+        in_a_hurry=ending.is_wanted if is_machine else lambda: False,
         run_id=context.run.run_id,
         listener=report,
     )
@@ -114,6 +119,7 @@ def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests
     description=(
         "Merges what the sensors planned, and commits the tables that are due. It ends when the queue has been empty for a while, when its "
         "time is up, or when a queued run wants its pool. With `tables` or `node_keys` it plans these first, and does not end before they "
+        "are merged. When a person launched it without names, it does not end for another run before the tasks that waited at its start "
         "are merged. `dry_run` only shows the plan."
     ),
 )
@@ -127,7 +133,7 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     services = compaction.services()
     services.tick_tables.keep()
     report = RunReport(context, services)
-    for record in services.tick_tables.commit_due(context.run.run_id):
+    for record in services.tick_tables.commit_due(context.run.run_id, report):
         report.committed(record)
     context.log.info(f"{count_text(len(report.records), 'table')} committed")
     report.close()

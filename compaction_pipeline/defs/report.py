@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import dagster as dg
@@ -107,6 +108,10 @@ class RunReport(CompactionListener):
         """After some silence, log which merges are running."""
         self._progress.waits()
 
+    def committing(self, table: TableIdentifier, tasks: int) -> AbstractContextManager[None]:
+        """Log that a table is committed, and from time to time that this goes on."""
+        return self._progress.committing(table, tasks)
+
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         """An attempt ended. The run's log gets a line. The reason of a task that is not tried again comes at the end of the run."""
         progress, result = self._progress.task_ended(task, status), task.result
@@ -177,10 +182,11 @@ class RunReport(CompactionListener):
 
     def close(self) -> None:
         """Tell how everything stands after this run, and fail the run if anything in it failed."""
-        for table in {record.table: None for record in self._records if record.committed_task_ids}:
-            self._look_again(table)
-        self._context.log_event(self._health())
-        self._evaluate_at_end()
+        with self._progress.during("looking at the tables again and judging them"):
+            for table in {record.table: None for record in self._records if record.committed_task_ids}:
+                self._look_again(table)
+            self._context.log_event(self._health())
+            self._evaluate_at_end()
         self.fail_if_anything_failed()
 
     def fail_if_anything_failed(self, rest: str = "the rest is committed") -> None:

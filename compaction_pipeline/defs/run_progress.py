@@ -1,15 +1,18 @@
-"""What the log of a run says while tasks are merged, so that nobody looks at a silent page."""
+"""What the log of a run says while tasks are merged and committed, so that nobody looks at a silent page."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.queue.attempts import is_tried_again
-from compaction_pipeline.core.queue.progress import progress_text
+from compaction_pipeline.core.queue.progress import Pace, ended_text, progress_text
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 
 SILENCE = timedelta(seconds=15)
@@ -30,6 +33,7 @@ class RunProgress:
         open_tasks: Callable[[], int],
         spark: str | None,
         seconds: Callable[[], float] = time.monotonic,
+        silence: timedelta = SILENCE,
     ) -> None:
         self._say = say
         self._open_tasks = open_tasks
@@ -37,11 +41,14 @@ class RunProgress:
         self._seconds = seconds
         self._starts_at: float | None = None
         self._is_ready = spark is None
-        self._first_at: float | None = None
+        self._silence = silence.total_seconds()
         self._said_at = seconds()
         self._running: dict[str, tuple[CompactionTask, float]] = {}
-        self._done = 0
-        self._merged_bytes = 0
+        self._done = self._failed = 0
+        # The pace is counted anew after a time without tasks, because such a time says nothing about the tasks.
+        self._began_at: float | None = None
+        self._has_lull = True
+        self._tasks = self._merged_bytes = 0
 
     def line(self, text: str) -> None:
         """Write a line now."""
@@ -65,15 +72,18 @@ class RunProgress:
         """Remember the task. Only the first one of a run gets a line, because most merges are short and end with a line of their own."""
         now = self._seconds()
         self._running[task.task_id] = (task, now)
-        if self._first_at is None:
-            self._first_at = now
+        if self._began_at is None:
             self.line(f"merging {_named(task)}: {count_text(len(task.work.inputs), 'file')}, {bytes_text(task.work.input_bytes)}")
+        if self._has_lull:
+            self._has_lull, self._began_at, self._tasks, self._merged_bytes = False, now, 0, 0
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> str:
         """Count the end of an attempt, and return how far the run is."""
         self._running.pop(task.task_id, None)
         if not is_tried_again(replace(task, status=status)):
             self._done += 1
+            self._tasks += 1
+            self._failed += status is not TaskStatus.PREPARED
         if status is TaskStatus.PREPARED:
             self._merged_bytes += task.work.input_bytes
         return self._progress()
@@ -81,15 +91,42 @@ class RunProgress:
     def waits(self) -> None:
         """After some time without a line, say which merges are still running."""
         now = self._seconds()
-        if self._running and now - self._said_at >= SILENCE.total_seconds():
+        if self._running and now - self._said_at >= self._silence:
             oldest = sorted(self._running.values(), key=lambda found: found[1])
             names = [f"{_named(task)} for {duration_text(timedelta(seconds=round(now - began)))}" for task, began in oldest[:_NAMED]]
             more = [f"{len(oldest) - _NAMED:,} more"] if len(oldest) > _NAMED else []
             self.line(f"still merging {', '.join([*names, *more])}; {self._progress()}")
 
+    @contextmanager
+    def committing(self, table: TableIdentifier, tasks: int) -> Iterator[None]:
+        """Say that so many merged tasks of a table are committed now, and then from time to time that this goes on."""
+        merged = f"{ended_text(self._done, self._failed)}; " if self._done and not self._open_tasks() else ""
+        self.line(f"{merged}committing {table}: {count_text(tasks, 'merged task')}")
+        with self.during(f"committing {table}"):
+            yield
+
+    @contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """While the caller is busy for long, say again and again what it does. A thread does that, because the caller has no time."""
+        ended, began = threading.Event(), self._seconds()
+
+        def speak() -> None:
+            while not ended.wait(self._silence):
+                self.line(f"still {what}, for {duration_text(timedelta(seconds=round(self._seconds() - began)))} now")
+
+        speaker = threading.Thread(target=speak, name="progress", daemon=True)
+        speaker.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            speaker.join()
+
     def _progress(self) -> str:
-        elapsed = 0.0 if self._first_at is None else self._seconds() - self._first_at
-        return progress_text(self._done, self._open_tasks(), self._merged_bytes, timedelta(seconds=elapsed))
+        open_tasks = self._open_tasks()
+        elapsed = 0.0 if self._began_at is None else self._seconds() - self._began_at
+        self._has_lull = not open_tasks and not self._running
+        return progress_text(self._done, open_tasks, Pace(self._tasks, self._merged_bytes, timedelta(seconds=elapsed)))
 
 
 def _named(task: CompactionTask) -> str:

@@ -200,12 +200,12 @@ class CompactTable:
         done.failed.update(self._drain_own(planned.tasks, done))
         ids = [task.task_id for task in planned.tasks]
         done.failed.update(self.give_up_paused(ids))
-        commit = self._commit_own(table, ids, done.run_id)
+        with done.listener.committing(table, len(ids)):
+            commit = self._commit_own(table, ids, done.run_id)
         self._add_settled(done, table, commit.settled)
         # Another process that serves the queue may have committed some of them, or all, before.
-        records = {record.record_id: record for record in self._commit_tables.records_of(ids)}
-        if commit.record is not None:
-            records[commit.record.record_id] = commit.record
+        found = [*self._commit_tables.records_of(ids), *([] if commit.record is None else [commit.record])]
+        records = {record.record_id: record for record in found}
         for record in records.values():
             done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
         if any(record.status is RecordStatus.UNKNOWN for record in records.values()):

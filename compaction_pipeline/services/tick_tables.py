@@ -22,6 +22,7 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.conflict_rounds import Requests, after_conflict, in_rounds
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
@@ -168,6 +169,7 @@ class TickTables:
         *,
         until: Callable[[], bool],
         linger: timedelta,
+        in_a_hurry: Callable[[], bool] = lambda: False,
         run_id: str | None = None,
         listener: CompactionListener = SILENT,
     ) -> Mapping[TaskId, str]:
@@ -175,7 +177,8 @@ class TickTables:
 
         Slots take the tasks of the request first, and `until` ends the drain only when these are merged. The answer then names only
         failures of these tasks; without a request it names those of all tasks. Nodes whose tasks a commit rejected, or a newer plan
-        replaced, are planned again. When a table cannot be planned, `listener` is told, and the others go on.
+        replaced, are planned again. When a table cannot be planned, `listener` is told, and the others go on. While `in_a_hurry()` is true,
+        no commit of a further table begins.
         """
         failed: dict[TaskId, str] = {}
 
@@ -196,7 +199,7 @@ class TickTables:
             records: list[CompactionRecord] = []
             ids = [task.task_id for task in own]
             worked_off = self._compact_table.worked_off(ids)
-            drained = self._drain(lambda: worked_off() and until(), linger, None, run_id, listener, records, ids)
+            drained = self._drain(lambda: worked_off() and until(), linger, None, run_id, listener, records, ids, in_a_hurry)
             failed.update({each: why for each, why in drained.failed.items() if not asked or each in ids})
             failed.update(self._compact_table.give_up_paused(ids))
             # Another worker may have taken a task of this request. A failed task with a record is a conflict, and is planned again.
@@ -227,6 +230,12 @@ class TickTables:
                 again[table] = after_conflict(request, nodes)
         return again
 
+    def under_way(self) -> Callable[[], bool]:
+        """Return a function that says whether a worker is still needed for a task that waits or is merged now. Later tasks do not count."""
+        tasks = self._tasks.tasks(statuses=(TaskStatus.PENDING, TaskStatus.EXECUTING))
+        worked_off = self._compact_table.worked_off(task.task_id for task in tasks)
+        return lambda: not worked_off()
+
     def drain(
         self,
         *,
@@ -248,8 +257,12 @@ class TickTables:
         listener: CompactionListener,
         records: list[CompactionRecord],
         first: Sequence[TaskId],
+        in_a_hurry: Callable[[], bool] = lambda: False,
     ) -> Drained:
-        """Do the same as `drain`, take the tasks of `first` before others, and add the records of the commits to `records`."""
+        """Do the same as `drain`, take the tasks of `first` before others, and add the records of the commits to `records`.
+
+        While `in_a_hurry()` is true, no commit of a further table begins.
+        """
         failures: list[Exception] = []
         looked_at: datetime | None = None
 
@@ -262,7 +275,7 @@ class TickTables:
             # A caller waits for the tasks of `first`. Those that another worker failed are tried again at once.
             self._tasks.retry(first)
             try:
-                for record in self.commit_due(run_id):
+                for record in self.commit_due(run_id, listener, in_a_hurry):
                     records.append(record)
                     listener.committed(record)
             except CompactionError as error:
@@ -285,12 +298,21 @@ class TickTables:
             raise failures[0]
         return done
 
-    def commit_due(self, run_id: str | None = None) -> Iterator[CompactionRecord]:
-        """Commit every table that is due. Yield each record when it is made. The first error is raised after the last table."""
+    def commit_due(
+        self, run_id: str | None = None, listener: CompactionListener = SILENT, in_a_hurry: Callable[[], bool] = lambda: False
+    ) -> Iterator[CompactionRecord]:
+        """Commit every table that is due. Yield each record when it is made. The first error is raised after the last table.
+
+        `listener` only hears which table is committed now. Tables whose turn comes while `in_a_hurry()` is true are left to others.
+        """
         failures: list[Exception] = []
         for table in self._commit_tables.due():
+            if in_a_hurry():
+                break
+            merged = self._tasks.open_tasks(table).get(table, OpenTasks()).merged
             try:
-                commit = self._commit_tables.commit(table, run_id=run_id)
+                with listener.committing(table, merged):
+                    commit = self._commit_tables.commit(table, run_id=run_id)
             except Exception as error:
                 # The other tables have their turn before the error is raised.
                 log.exception("table=%s not committed", table)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from threading import Event
+
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.defs.run_progress import RunProgress
-from compaction_pipeline_tests.defs.values import task
+from compaction_pipeline_tests.defs.values import ORDERS, task
+
+SOON = timedelta(milliseconds=1)
 
 
 class Log:
@@ -40,7 +45,7 @@ def test_the_first_merge_and_every_end_say_how_far_the_run_is() -> None:
     assert log.lines == ["merging lake.shop.orders day=2026-01-01: 3 files, 3.1 MB"]
     log.now += 2
     log.open = 2
-    assert log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED) == "1 of 3 tasks, 1.6 MB/s, about 4 s left"
+    assert log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED) == "1 of 3 tasks, 1.6 MB/s, about 4 s of merging left"
 
 
 def test_an_attempt_that_is_tried_again_is_not_done() -> None:
@@ -69,3 +74,38 @@ def test_a_run_that_merges_nothing_stays_silent() -> None:
     log.now += 100
     log.progress.waits()
     assert log.lines == []
+
+
+def test_a_time_without_tasks_does_not_slow_the_pace() -> None:
+    log = Log()
+    log.progress.task_began(task("t1", 1))
+    log.now, log.open = log.now + 2, 0
+    assert log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED) == "1 of 1 task, 1.6 MB/s"
+    log.now, log.open = log.now + 3_600, 4
+    log.progress.task_began(task("t2", 2))
+    log.now, log.open = log.now + 2, 3
+    assert log.progress.task_ended(task("t2", 2), TaskStatus.PREPARED) == "2 of 5 tasks, 1.6 MB/s, about 6 s of merging left"
+
+
+def test_a_commit_says_that_all_is_merged_and_that_it_goes_on() -> None:
+    log, went_on = Log(), Event()
+
+    def say(line: str) -> None:
+        log.lines.append(line)
+        if "still" in line:
+            went_on.set()
+
+    log.progress = RunProgress(say, lambda: 0, None, silence=SOON)
+    log.progress.task_began(task("t1", 1))
+    log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED)
+    with log.progress.committing(ORDERS, 7):
+        assert went_on.wait(60)
+    assert log.lines[1] == "all 1 task merged; committing lake.shop.orders: 7 merged tasks"
+    assert log.lines[2].startswith("still committing lake.shop.orders, for ")
+
+
+def test_while_tasks_are_merged_a_commit_does_not_say_that_all_are() -> None:
+    log = Log()
+    with log.progress.committing(ORDERS, 7):
+        pass
+    assert log.lines == ["committing lake.shop.orders: 7 merged tasks"]

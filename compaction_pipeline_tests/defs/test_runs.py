@@ -21,7 +21,7 @@ from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
 from compaction_pipeline.defs.draining import pool_wanted_by
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, TABLE_HEALTH
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, MACHINE_TAGS, TABLE_HEALTH
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
@@ -92,8 +92,9 @@ def test_the_log_of_a_run_says_what_it_does_from_the_beginning(lake: Lake, insta
     assert said[2].startswith("merging lake.shop.orders day=2026-01-0")
     assert said[3].endswith("1 of 2 tasks")
     assert said[4].endswith("2 of 2 tasks")
-    assert "committed as snapshot" in said[5]
-    assert "9 → 3 files" in said[5]
+    assert said[5] == "all 2 tasks merged; committing lake.shop.orders: 2 merged tasks"
+    assert "committed as snapshot" in said[6]
+    assert "9 → 3 files" in said[6]
 
 
 def test_a_failure_is_said_once(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -408,6 +409,22 @@ def test_a_queued_run_that_wants_the_pool_is_seen(instance: dg.DagsterInstance) 
     instance.delete_run(waiting.run_id)
     instance.create_run_for_job(defs.resolve_job_def("commit_job"), **queued)  # needs no slot of the pool
     assert pool_wanted_by(instance, "the draining run") is None
+
+
+@pytest.mark.parametrize(("tags", "config", "left"), [(MACHINE_TAGS, {}, 2), ({}, {}, 0), ({}, {"node_keys": [key(1)], "force": True}, 1)])
+def test_a_machine_s_run_ends_for_a_queued_run_and_a_person_s_run_first_does_what_was_asked_for(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, tags: Mapping[str, str], config: Mapping[str, Any], left: int
+) -> None:
+    services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    job = defs.resolve_job_def("compact_job")
+    queued = instance.create_run_for_job(job, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=_origin(job.name))
+    run_config = {"ops": {"compact": {"config": config}}}
+    result = job.execute_in_process(instance=instance, run_config=run_config, tags=tags)
+    assert services.read_tasks.queue_counts().pending == left
+    logged = [record.user_message for record in instance.all_logs(result.run_id)]
+    ends = next(line for line in logged if line.startswith("ends: "))
+    assert (f"run {queued.run_id[:8]} waits for pool 'spark_merge'" in ends) is (left > 0 or not config)
 
 
 def _origin(job: str) -> RemoteJobOrigin:

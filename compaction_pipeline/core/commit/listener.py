@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
@@ -25,6 +26,10 @@ class CompactionListener(TaskListener):
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         """Learn that an attempt ended. `task` has its result and its present status, which `status` repeats."""
+
+    def committing(self, table: TableIdentifier, tasks: int) -> AbstractContextManager[None]:
+        """Learn that so many merged tasks of a table are committed now. The context lasts until the commit has ended, maybe minutes."""
+        return nullcontext()
 
     def committed(self, record: CompactionRecord) -> None:
         """Learn that a commit ended. `record` says whether any task was committed."""

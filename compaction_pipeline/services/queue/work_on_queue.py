@@ -30,6 +30,9 @@ IDLE_WAIT_SECONDS = 0.5
 _POLLED_AMONG = 1_000
 """When a drain is limited to some tasks, or takes some first, one poll names at most this many of them."""
 
+_TOLD_AT_ONCE = 8
+"""After this many events the caller looks whether something is to be committed, and whether the drain should end."""
+
 
 @dataclass
 class Drained:
@@ -261,17 +264,20 @@ class WorkOnQueue:
             drain.asked.listener.engine_started()
 
     def _tell_next(self, drain: _Drain) -> None:
-        """Tell the events that have arrived. When there is none, wait a moment for the next one."""
+        """Tell a few of the events that have arrived. When there is none, wait a moment for the next one.
+
+        They are few, because slots may end tasks faster than the listener hears of them. If all were told, the caller would never come to
+        its commits, and the drain would never end for somebody who waits.
+        """
         try:
-            event = drain.events.get(timeout=IDLE_WAIT_SECONDS)
-            while True:
+            for number in range(_TOLD_AT_ONCE):
+                event = drain.events.get_nowait() if number else drain.events.get(timeout=IDLE_WAIT_SECONDS)
                 if isinstance(event, BaseException):
                     raise event
                 if isinstance(event, _Began):
                     drain.asked.listener.task_began(event.task)
                 else:
                     drain.tell(event)
-                event = drain.events.get_nowait()
         except Empty:
             drain.asked.listener.waits()
 

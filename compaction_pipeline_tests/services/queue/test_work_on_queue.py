@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from threading import Event, Lock, current_thread, main_thread
+from threading import Condition, Event, Lock, current_thread, main_thread
 from typing import Any, NoReturn
 
 import pytest
@@ -12,13 +13,17 @@ import pytest
 from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import StateFull, StorageUnavailable
+from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.ports import TaskListener
+from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.ports import TaskListener, TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.process import heartbeat
 from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
+from compaction_pipeline_tests.builders import LAYOUT
+from compaction_pipeline_tests.defs.values import task
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.through_json import QueueThroughJson
@@ -285,3 +290,74 @@ def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, monk
     assert asked == []
     (task,) = services.stores.tasks.tasks(table.identifier)
     assert task.attempt == 1
+
+
+class Busy(TaskQueue):
+    """A queue of 500 tasks whose workers are always a few tasks ahead of what the listener has heard."""
+
+    MOST, AHEAD = 500, 3
+
+    def __init__(self) -> None:
+        self.polled = self.told = 0
+        self.ends = False
+        self._changed = Condition()
+
+    def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
+        return self.polled < self.MOST
+
+    def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.ends or self.polled <= self.told + self.AHEAD, LONG)
+            if self.polled == self.MOST:
+                return None
+            self.polled += 1
+            self._changed.notify_all()
+            name = TaskId(f"t{self.polled}")
+            return Assignment(replace(task(name), attempt_id=AttemptId(f"{name}-1")), LAYOUT, {})
+
+    def heard(self) -> None:
+        """The listener heard of an end. Wait until workers are ahead again, so that the next event has arrived already."""
+        with self._changed:
+            self.told += 1
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self.ends or self.polled >= min(self.told + self.AHEAD, self.MOST), LONG)
+
+    def end(self) -> None:
+        with self._changed:
+            self.ends = True
+            self._changed.notify_all()
+
+    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
+        return attempt_ids
+
+    def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
+        return TaskStatus.PREPARED
+
+    def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None: ...
+
+
+class Instant(Held):
+    """An engine that merges without taking time."""
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        yield from (MergeResult(task.task_id, task.current_attempt_id) for task in tasks)
+
+
+def test_a_drain_ends_and_commits_although_tasks_end_faster_than_its_caller_hears_of_them(house: House) -> None:
+    queue, commits = Busy(), [0]
+
+    class Slow(TaskListener):
+        def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
+            queue.heard()
+
+    def until() -> bool:
+        if commits[0] == 5:
+            queue.end()
+        return queue.ends
+
+    def meanwhile() -> None:
+        commits[0] += 1
+
+    worker = WorkOnQueue(queue, Instant(), house.services.clock, heartbeat, 2)
+    done = worker.drain("me", until=until, meanwhile=meanwhile, listener=Slow())
+    assert done.polled == queue.polled < Busy.MOST / 2
