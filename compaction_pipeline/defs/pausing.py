@@ -16,11 +16,15 @@ from compaction_pipeline.defs.resources import Compaction
 
 
 class PauseConfig(dg.Config):
-    """Which tables to pause or to resume."""
+    """Which tables to pause, or to resume: either names, or all tables."""
 
     tables: list[str] = Field(
         default_factory=list,
-        description="Names of tables, written as catalog.namespace.table, e.g. lake.shop.orders. Without a name, every table is meant.",
+        description="Names of tables, written as catalog.namespace.table, for example lake.shop.orders.",
+    )
+    all_tables: bool = Field(
+        default=False,
+        description="Every table, and also the tables that appear later. Leave `tables` out then.",
     )
 
 
@@ -43,9 +47,19 @@ def _switch(
     switch: Callable[[TableIdentifier | None], int],
     word: str,
 ) -> None:
-    """Pause or resume the tables of this configuration. When a name fits no table, the others are switched, and then the run fails."""
+    """Pause or resume the tables of this configuration. When a name fits no table, the others are switched, and then the run fails.
+
+    A launch without configuration fails, because it would change every table, and nobody asked for that.
+    """
+    if bool(config.tables) == config.all_tables:
+        given = "names tables and also says `all_tables: true`" if config.tables else "names no table"
+        raise dg.Failure(
+            f"nothing was {word}: the configuration {given}. Write `tables` with names such as lake.shop.orders, "
+            f"or `all_tables: true` if every table shall be {word}, but not both",
+            allow_retries=False,
+        )
     report = RunReport(context, compaction.services())
-    if not config.tables:
+    if config.all_tables:
         context.log.info(f"all tables {word}; {count_text(switch(None), 'table')} changed")
     for table, name in tables_named(config.tables, report.unknown).items():
         try:
@@ -60,8 +74,8 @@ def _switch(
     executor_def=dg.in_process_executor,
     tags={"compaction/group": GROUP},
     description=(
-        "Leaves the tables that its configuration names alone, or every table. Paused tables are still measured, but nothing is planned "
-        "for them. Tasks that run now are finished. `resume_job` ends the pause."
+        "Leaves the tables that its configuration names alone, or with `all_tables: true` every table. Paused tables are still measured, "
+        "but nothing is planned for them, and no waiting task begins. Tasks that run now are finished. `resume_job` ends the pause."
     ),
 )
 def pause_job() -> None:
@@ -72,7 +86,10 @@ def pause_job() -> None:
     name=RESUME_JOB,
     executor_def=dg.in_process_executor,
     tags={"compaction/group": GROUP},
-    description="Looks after paused tables again: those that its configuration names, or all of them. The next tick plans what is due.",
+    description=(
+        "Looks after paused tables again: those that its configuration names, or with `all_tables: true` all of them. The next tick plans "
+        "what is due."
+    ),
 )
 def resume_job() -> None:
     resume()

@@ -8,6 +8,9 @@ from xml.etree import ElementTree as XML
 import pytest
 
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.compact_table import CompactTable
+from compaction_pipeline.services.tables.refresh_files import Refresh
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 
 
@@ -79,6 +82,20 @@ def test_without_a_catalog_no_pipeline_passes(desk: Desk) -> None:
 def test_a_table_that_does_not_exist_is_bad_input(lake: Desk) -> None:
     assert lake.json("check", "lake.shop.nothing", code=2)["reason_code"] == "NOT_FOUND"
     assert "nowhere" in lake.json("check", "nowhere.shop.orders", code=2)["error"]
+
+
+@pytest.mark.parametrize("wrong", ["nowhere.shop.orders", "lake.shop.nothing"])
+def test_a_mistyped_name_is_found_before_any_table_is_read(lake: Desk, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    lake.type("table", "list")
+    refresh, refreshed = CompactTable.refresh, []
+
+    def noted(service: CompactTable, table: TableIdentifier) -> Refresh:
+        refreshed.append(str(table))
+        return refresh(service, table)
+
+    monkeypatch.setattr(CompactTable, "refresh", noted)
+    assert wrong in lake.json("check", TABLE, wrong, code=2)["error"]
+    assert TABLE not in refreshed
 
 
 def test_a_junit_report_is_written(lake: Desk, tmp_path: Path) -> None:

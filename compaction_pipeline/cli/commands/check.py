@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.render import checks_table, failures_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -61,7 +63,7 @@ def check(
     with Session(context) as session:
         with session.output.progress() as progress:
             progress.add_task("reading and judging tables", total=None)
-            checked = session.services.check_tables.check(identifiers, refresh=refresh)
+            checked = session.services.check_tables.check(_unknown_first(session, identifiers), refresh=refresh)
         passed = checked.passes(least)
         code = ExitCode.DONE if passed else ExitCode.FAILED
         if report is not None:
@@ -78,6 +80,20 @@ def check(
         }
         session.output.answer(value, *_rendered(checked), checked.text(least))
     raise typer.Exit(code)
+
+
+def _unknown_first(session: Session, tables: Sequence[TableIdentifier]) -> list[TableIdentifier]:
+    """Return these tables with unknown ones first. A mistyped name then ends the command before other tables are read, maybe for minutes.
+
+    Raises NotFoundError when the catalog of a table is not registered.
+    """
+    known = frozenset(session.services.read_tables.names())
+    unknown = [table for table in tables if table not in known]
+    registered = [entry.name for entry in session.services.list_catalogs.entries()]
+    for table in unknown:
+        if registered and table.catalog not in registered:
+            raise NotFoundError(f"table {table} is in no registered catalog: correct its name; registered: {', '.join(registered)}")
+    return [*unknown, *(table for table in tables if table in known)]
 
 
 def _check_value(result: CheckResult) -> dict[str, object]:
