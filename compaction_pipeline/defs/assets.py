@@ -83,7 +83,7 @@ class CompactedFilesConfig(dg.Config):
     owners=OWNERS,
     kinds={"iceberg", "pyspark"},
     description=(
-        "The compacted table nodes. Launch or backfill partitions to merge them **now** on Spark and to commit them at once. The run "
+        "The compacted table nodes. Launch or backfill partitions to merge them now on Spark and to commit them at once. The run "
         "ignores thresholds, but leaves alone nodes that would not get better: such a node is green, with 0 files and the reason. "
         "Sensors use `compact_job` instead.\n\n"
         "A red run names each node that failed and why. The other nodes are committed. Nothing that a reader sees ever changes."
@@ -117,7 +117,7 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
     kinds={"iceberg"},
     description=(
         "One record for each commit of ours, with all its figures. Every commit appears here, whoever made it. Materialize a table to "
-        "commit **now** the merged tasks that wait for 'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
+        "commit now the merged tasks that wait for 'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
         "When a run is red, read the reason. A conflict only means that the table has changed; its nodes are planned again."
     ),
 )

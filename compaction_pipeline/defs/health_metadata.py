@@ -82,7 +82,7 @@ def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
 
 
 def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
-    """The figures and tables of `table_health`: the worst nodes, the reason of each table, the tasks that run, and the queue."""
+    """The tables of `table_health`: the worst nodes, the reason of each table, and the tasks that run."""
     worst = [node for node in status.worst if node.metrics.files]
     return {
         "worst_nodes": worst_nodes(worst),
@@ -112,12 +112,13 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
             ),
         ),
         "executing_tasks": executing_tasks(status.executing, status.at),
-        "tables_count": dg.MetadataValue.int(len(status.tables)),
-        "nodes_count": dg.MetadataValue.int(status.nodes),
+    }
+
+
+def queue_figures(status: Status) -> dict[str, dg.MetadataValue]:
+    """The figures that Dagster plots of `table_health`. Those of files are plotted on `table_figures`."""
+    return {
         "due_nodes_count": dg.MetadataValue.int(status.due),
-        "files_count": dg.MetadataValue.int(sum(table.metrics.files for table in status.tables)),
-        "small_files_count": dg.MetadataValue.int(sum(table.metrics.small_files for table in status.tables)),
-        "delete_files_count": dg.MetadataValue.int(sum(table.metrics.delete_files for table in status.tables)),
         "pending_tasks_count": dg.MetadataValue.int(status.queue.pending),
         "executing_tasks_count": dg.MetadataValue.int(status.queue.executing),
         "prepared_tasks_count": dg.MetadataValue.int(status.queue.prepared),

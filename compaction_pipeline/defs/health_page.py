@@ -1,4 +1,4 @@
-"""The whole page of `table_health`: pictures first, then links that launch work, then the worst nodes and all figures."""
+"""The whole page of `table_health`: pictures first, then links that launch work, then the worst nodes, and figures for plots last."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import dagster as dg
 
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
-from compaction_pipeline.defs.health_metadata import status_metadata
-from compaction_pipeline.defs.health_pictures import picture_metadata
+from compaction_pipeline.defs.health_metadata import queue_figures, status_metadata
+from compaction_pipeline.defs.health_pictures import large_pictures, picture_metadata
 from compaction_pipeline.defs.launch_links import Context, launch_metadata
 from compaction_pipeline.services.insight.read_status import Status
 
@@ -16,4 +16,10 @@ from compaction_pipeline.services.insight.read_status import Status
 def health_page(status: Status, history: Sequence[FilesPoint], context: Context | None) -> dict[str, dg.MetadataValue]:
     """The metadata of one materialization of `table_health`. `context` says where links lead; without it there are none."""
     links = launch_metadata(context, status) if context is not None else {}
-    return {**picture_metadata(status, history), **links, **status_metadata(status)}
+    return {
+        **picture_metadata(status, history),
+        **links,
+        **status_metadata(status),
+        **large_pictures(status, history),
+        **queue_figures(status),
+    }

@@ -25,18 +25,21 @@ from compaction_pipeline.services.insight.read_status import Status
 
 def picture_metadata(status: Status, history: Sequence[FilesPoint]) -> dict[str, dg.MetadataValue]:
     """The pictures of `table_health`. `history` are the points up to now, oldest first."""
-    small = _pictures(status, history, whole=False)
-    large = _pictures(status, history, whole=True)
     return {
-        **{name: dg.MetadataValue.md(text) for name, text in small.items()},
+        **{name: dg.MetadataValue.md(text) for name, text in _pictures(status, history, whole=False).items()},
         "worst_now": dg.MetadataValue.md(_worst_in_words(status)),
-        "pictures": dg.MetadataValue.md("\n\n".join(large.values())),
+        "tables_now": dg.MetadataValue.md(_tables_in_words(status)),
     }
+
+
+def large_pictures(status: Status, history: Sequence[FilesPoint]) -> dict[str, dg.MetadataValue]:
+    """All pictures again, large and with every detail. Dagster shows them behind a button."""
+    return {"pictures": dg.MetadataValue.md("\n\n".join(_pictures(status, history, whole=True).values()))}
 
 
 def _pictures(status: Status, history: Sequence[FilesPoint], whole: bool) -> dict[str, str]:
     queue = status.queue
-    tasks = [_task_line(task, status) for task in status.executing]
+    tasks = [_task_lines(task, status) for task in status.executing]
     return {
         "files_over_time": files_over_time(history, status.at, whole=whole),
         "worst_tables": worst_tables(map(_table_bar, worst_first(status.tables)), whole=whole),
@@ -59,12 +62,27 @@ def _worst_in_words(status: Status) -> str:
     return fitting(listed, (6, 5, 4, 3, 2, 1))
 
 
+def _tables_in_words(status: Status) -> str:
+    """The worst tables with their reasons, as many as Dagster shows at once."""
+    tables = worst_first(status.tables)
+    if not tables:
+        return "No table is known."
+
+    def listed(count: int) -> str:
+        return "\n\n".join(
+            f"**{plain(str(table.table))}**\\\n{wrapped(f'{table.health.value}: {clipped(table.reason, 140)}')}" for table in tables[:count]
+        )
+
+    return fitting(listed, (8, 7, 6, 5, 4, 3, 2, 1))
+
+
 def _table_bar(table: TableOverview) -> TableBar:
     metrics = table.metrics
     return TableBar(str(table.table), metrics.small_data_files, metrics.equality_delete_files, metrics.position_delete_files)
 
 
-def _task_line(task: CompactionTask, status: Status) -> str:
+def _task_lines(task: CompactionTask, status: Status) -> tuple[str, str]:
+    """The name of a task, and its figures. A line of both would be too long for the picture."""
     since = max(status.at - task.started_at, timedelta(0)) if task.started_at is not None else timedelta(0)
     files, size = count_text(len(task.work.inputs), "file"), bytes_text(task.work.input_bytes)
-    return f"{task.table} {task.work.node}: {files}, {size}, {duration_text(since)}"
+    return f"{task.table} {task.work.node}", f"{files}, {size}, {duration_text(since)}"

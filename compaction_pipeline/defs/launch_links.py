@@ -13,10 +13,11 @@ from urllib.parse import quote, urlencode
 import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.markdown import fitting
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.keys import COMPACT_JOB
+from compaction_pipeline.defs.keys import COMPACT_JOB, PAUSE_JOB, RESUME_JOB
 from compaction_pipeline.services.insight.read_status import Status
 
 MOST_CHARACTERS = 8_000
@@ -68,28 +69,82 @@ def compact_table_link(place: Place, table: TableOverview) -> str:
     return _link(place, {"tables": [str(table.table)]})
 
 
+def pause_table_link(place: Place, table: TableOverview) -> str:
+    """A link that pauses a table, or that resumes a paused one."""
+    job, op = (RESUME_JOB, "resume") if table.paused else (PAUSE_JOB, "pause")
+    return _link(place, {"tables": [str(table.table)]}, job, op)
+
+
 def launch_metadata(context: Context, status: Status) -> dict[str, dg.MetadataValue]:
-    """The links for the page of `table_health`. It is empty where no web page exists for the links, and when nothing needs one."""
+    """The links for the page of `table_health`. It is empty where no web page exists for the links, and when nothing needs one.
+
+    Dagster shows short Markdown at once, and hides long Markdown behind a button. So the first entries hold as many nodes and tables as
+    are shown at once, and `compact_now` holds all.
+    """
     place = place_of(context)
-    text = links_in_markdown(place, status.worst, status.tables) if place is not None else ""
-    return {"compact_now": dg.MetadataValue.md(text)} if text else {}
+    return links_by_purpose(place, status.worst, status.tables) if place is not None else {}
+
+
+def links_by_purpose(place: Place, worst: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> dict[str, dg.MetadataValue]:
+    """The entries with links: for the worst nodes, for what is due, for a pause, and all links that start work."""
+    nodes, due = _that_may_gain(worst, tables), [table for table in _in_need(tables) if table.due]
+    switchable = [table for table in worst_first(tables) if table.enabled and not table.observe]
+    shown = {
+        "compact_worst": fitting(lambda count: _worst_line(place, nodes[:count]), (20, 15, 12, 10, 8, 6, 5, 4, 3, 2, 1)),
+        "compact_what_is_due": fitting(lambda count: _due_lines(place, due, count), (5, 4, 3, 2, 1)) or "Nothing is due.",
+        "pause_a_table": fitting(lambda count: _pause_lines(place, switchable, count), (5, 4, 3, 2, 1)),
+        "compact_now": links_in_markdown(place, worst, tables),
+    }
+    return {name: dg.MetadataValue.md(text) for name, text in shown.items() if text}
 
 
 def links_in_markdown(place: Place, worst: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> str:
-    """A list in Markdown: a link for the worst of these nodes, and one for each of the 20 tables that need care most.
+    """A list in Markdown: a link for the worst of these nodes, and one for each of the 20 worst tables in which work is due.
 
     No link names a table that is left alone. The link for nodes ignores thresholds, and so it would compact a disabled table too.
     """
-    lines = []
+    due = [table for table in _in_need(tables) if table.due]
+    lines = [_worst_line(place, _that_may_gain(worst, tables)), _due_lines(place, due, SHOWN)]
+    return "\n".join(line for line in lines if line)
+
+
+def _that_may_gain(worst: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> list[NodeOverview]:
     left_alone = {table.table for table in tables if table.is_left_alone}
-    link, number = compact_nodes_link(place, [node for node in worst if node.table not in left_alone and _may_gain(node)])
-    if number:
-        lines.append(f"- [Compact the worst {count_text(number, 'node')} now]({link}) in one run, whatever the thresholds say")
-    needing = [table for table in tables if table.health in _IN_NEED and not table.is_left_alone]
-    for table in worst_first(needing)[:SHOWN]:
-        name, small = _escaped(str(table.table)), count_text(table.metrics.small_files, "small file")
-        lines.append(f"- [Compact what is due in {name}]({compact_table_link(place, table)}): {small} in {count_text(table.nodes, 'node')}")
-    return "\n".join(lines)
+    return [node for node in worst if node.table not in left_alone and _may_gain(node)]
+
+
+def _in_need(tables: Sequence[TableOverview]) -> Sequence[TableOverview]:
+    return worst_first(table for table in tables if table.health in _IN_NEED and not table.is_left_alone)
+
+
+def _worst_line(place: Place, nodes: Sequence[NodeOverview]) -> str:
+    """The link for these nodes. It says that it forces a MAJOR, because a person should know that before the launch."""
+    link, number = compact_nodes_link(place, nodes)
+    if not number:
+        return ""
+    return f"- [Compact the worst {count_text(number, 'node')} now]({link}) in one run: a forced MAJOR, whatever the thresholds say"
+
+
+def _due_lines(place: Place, due: Sequence[TableOverview], count: int) -> str:
+    """A link for each of the first `count` tables."""
+    lines = [
+        f"- [Compact what is due in {_escaped(str(table.table))}]({compact_table_link(place, table)}): "
+        f"{table.due:,} of {count_text(table.nodes, 'node')}, each by its triggers"
+        for table in due[:count]
+    ]
+    return "\n".join([*lines, *_more(due, count)])
+
+
+def _pause_lines(place: Place, tables: Sequence[TableOverview], count: int) -> str:
+    lines = []
+    for table in tables[:count]:
+        verb = "Resume" if table.paused else "Pause"
+        lines.append(f"- [{verb} {_escaped(str(table.table))}]({pause_table_link(place, table)})")
+    return "\n".join([*lines, *_more(tables, count)])
+
+
+def _more(tables: Sequence[TableOverview], count: int) -> list[str]:
+    return [f"- and {count_text(len(tables) - count, 'more table')}"] if len(tables) > count else []
 
 
 def _may_gain(node: NodeOverview) -> bool:
@@ -97,18 +152,18 @@ def _may_gain(node: NodeOverview) -> bool:
     return node.health is not HealthStatus.REFUSED and (node.metrics.small_files > 1 or node.metrics.delete_files > 0)
 
 
-def _link(place: Place, config: _Config) -> str:
-    return f"{place.path}/jobs/{COMPACT_JOB}/playground/setup?{urlencode({'config': _yaml(config)}, quote_via=quote)}"
+def _link(place: Place, config: _Config, job: str = COMPACT_JOB, op: str = "compact") -> str:
+    return f"{place.path}/jobs/{job}/playground/setup?{urlencode({'config': _yaml(config, op)}, quote_via=quote)}"
 
 
-def _yaml(config: _Config) -> str:
+def _yaml(config: _Config, op: str) -> str:
     """The configuration of the job's op as YAML. A JSON text is a valid value in YAML, whatever characters it has."""
-    lines = ["ops:", "  compact:", "    config:"]
+    lines = ["ops:", f"  {op}:", "    config:"]
     for name, value in config.items():
         if isinstance(value, bool | str):
             lines.append(f"      {name}: {value if value in CompactionType.__members__ else json.dumps(value, ensure_ascii=False)}")
         else:
-            lines += [f"      {name}:", *(f"        - {json.dumps(one, ensure_ascii=False)}" for one in value)]
+            lines += [f"      {name}:", *(f"      - {json.dumps(one, ensure_ascii=False)}" for one in value)]
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import dagster as dg
@@ -23,9 +24,10 @@ def clipped(text: str, most: int = 240) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def unbroken(text: str) -> str:
-    """A reason that wraps only between its clauses. Without this, the UI would put each word of a cell on a line of its own."""
-    return "; ".join(clause.replace(" ", "\N{NO-BREAK SPACE}") for clause in text.split("; "))
+def unbroken(text: str, width: int = 40) -> str:
+    """A reason that a cell shows on lines of about 40 characters. The UI would put each word on a line of its own."""
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return " ".join(line.replace(" ", "\N{NO-BREAK SPACE}") for line in lines)
 
 
 def table_of(rows: Sequence[Mapping[str, Cell]], columns: Sequence[tuple[str, str, str]]) -> dg.MetadataValue:

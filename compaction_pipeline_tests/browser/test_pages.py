@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 from urllib.parse import quote
 
@@ -61,7 +62,7 @@ def test_table_health_opens_with_pictures_that_are_not_cut_off(
     expect(page.get_by_text("our commits merged away").first).to_be_visible()
     expect(page.get_by_text("FAILING: ").first).to_be_visible()
     screenshot(f"table_health_{scheme}")
-    page.get_by_text("[Show Markdown]").first.click()
+    page.get_by_role("row", name=re.compile("^pictures")).get_by_text("[Show Markdown]").click()
     expect(page.locator("img[alt='the worst tables']").nth(1)).to_be_visible()
     screenshot(f"pictures_{scheme}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,11 +11,21 @@ import pytest
 import yaml
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.markdown import is_shown_at_once
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.jobs import CompactConfig
-from compaction_pipeline.defs.launch_links import MOST_CHARACTERS, Place, compact_nodes_link, compact_table_link, links_in_markdown
+from compaction_pipeline.defs.launch_links import (
+    MOST_CHARACTERS,
+    Place,
+    compact_nodes_link,
+    compact_table_link,
+    links_by_purpose,
+    links_in_markdown,
+    pause_table_link,
+)
+from compaction_pipeline.defs.pausing import PauseConfig
 from compaction_pipeline_tests.defs.values import overview
 
 HERE = Place("compaction_pipeline", "__repository__")
@@ -30,7 +41,8 @@ def config_of(link: str) -> dict[str, Any]:
 
 def table(name: str, health: HealthStatus = HealthStatus.DUE, small_files: int = 3) -> TableOverview:
     metrics = NodeMetrics(data_files=small_files, small_data_files=small_files)
-    return TableOverview(TableIdentifier("lake", ("shop",), name), 2, metrics, health, "due")
+    due = 0 if health is HealthStatus.HEALTHY else 2
+    return TableOverview(TableIdentifier("lake", ("shop",), name), 4, metrics, health, "due", due=due)
 
 
 def links(nodes: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> list[str]:
@@ -91,3 +103,34 @@ def test_a_node_below_its_thresholds_gets_a_link_too() -> None:
 def test_a_name_does_not_break_out_of_the_markdown() -> None:
     (line,) = links([], [table("a](http://elsewhere) [b_c")])
     assert r"a\](http://elsewhere) \[b\_c](/locations" in line
+
+
+def test_links_say_what_they_run_and_how_much_is_due() -> None:
+    nodes, due = links([overview(1)], [table("due")])
+    assert nodes.endswith("in one run: a forced MAJOR, whatever the thresholds say")
+    assert due.endswith(": 2 of 4 nodes, each by its triggers")
+
+
+def test_a_table_in_which_nothing_is_due_gets_no_link() -> None:
+    waiting = replace(table("waiting", HealthStatus.WAITING), due=0)
+    assert links([], [waiting]) == []
+    assert links_by_purpose(HERE, [], [waiting])["compact_what_is_due"].value == "Nothing is due."
+
+
+def test_the_first_links_are_short_enough_to_be_shown_at_once() -> None:
+    nodes = [overview(number) for number in range(1, 29)]
+    entries = links_by_purpose(HERE, nodes, [table(f"orders_{number}") for number in range(30)])
+    assert list(entries) == ["compact_worst", "compact_what_is_due", "pause_a_table", "compact_now"]
+    for name in ("compact_worst", "compact_what_is_due", "pause_a_table"):
+        assert is_shown_at_once(str(entries[name].value))
+    worst = str(entries["compact_worst"].value)
+    assert len(config_of(worst.partition("](")[2].partition(")")[0])["node_keys"]) >= 8
+    assert "more tables" in str(entries["compact_what_is_due"].value)
+
+
+@pytest.mark.parametrize(("paused", "job"), [(False, "pause"), (True, "resume")])
+def test_a_link_pauses_a_table_or_resumes_it(paused: bool, job: str) -> None:
+    link = pause_table_link(HERE, replace(table("orders"), paused=paused))
+    assert urlsplit(link).path == f"/locations/compaction_pipeline/jobs/{job}_job/playground/setup"
+    (text,) = parse_qs(urlsplit(link).query)["config"]
+    assert PauseConfig(**yaml.safe_load(text)["ops"][job]["config"]).tables == ["lake.shop.orders"]

@@ -20,6 +20,7 @@ from compaction_pipeline.core.insight.svg import (
     PURPLE,
     RED,
     bars,
+    clipped_middle,
     clipped_name,
     line,
     picture,
@@ -112,8 +113,8 @@ def _files_text(group: FileGroup, has_deletes: bool) -> str:
     return f"{data}, {count_text(group.delete_files, 'delete file')}" if has_deletes else data
 
 
-def running_now(waiting: int, merging: int, merged: int, tasks: Sequence[str], *, whole: bool = False) -> str:
-    """The queue as a bar, and a line for each task that is merged now."""
+def running_now(waiting: int, merging: int, merged: int, tasks: Sequence[tuple[str, str]], *, whole: bool = False) -> str:
+    """The queue as a bar, and two lines for each task that is merged now: its name, and its figures."""
     if not waiting + merging + merged:
         return "Nothing waits, and nothing is merged now."
     width = 900 if whole else WIDTH
@@ -192,7 +193,7 @@ def _table_bars(tables: Sequence[TableBar], width: int, letters: int) -> str:
     return picture(width, y + 6, [*(bars(drawn, colour) for colour, drawn in boxes.items()), *names, *legend])
 
 
-def _queue(waiting: int, merging: int, merged: int, tasks: Sequence[str], width: int, running: int) -> str:
+def _queue(waiting: int, merging: int, merged: int, tasks: Sequence[tuple[str, str]], width: int, running: int) -> str:
     counts = ((waiting, GREY, "waiting"), (merging, BLUE, "merging"), (merged, PURPLE, "wait for the commit"))
     total, x, label = waiting + merging + merged, 0, 0
     parts = []
@@ -202,9 +203,10 @@ def _queue(waiting: int, merging: int, merged: int, tasks: Sequence[str], width:
         parts += [bars([(x, _MIDDLE, length)], colour), words_at(label, 30, text, colour)]
         x += length
         label += 8 * len(text) + 8
-    parts += [words_at(0, 48 + _ROW * row, clipped_name(task, width // 7)) for row, task in enumerate(tasks)]
-    rows = len(tasks)
-    if rows < running:
-        parts.append(words_at(0, 48 + _ROW * rows, f"and {running - rows:,} more"))
+    lines = [line for name, figures in tasks for line in (clipped_middle(name, width // 7), f"   {figures}")]
+    parts += [words_at(0, 48 + _ROW * row, line) for row, line in enumerate(lines)]
+    rows = len(lines)
+    if len(tasks) < running:
+        parts.append(words_at(0, 48 + _ROW * rows, f"and {running - len(tasks):,} more"))
         rows += 1
     return picture(width, 36 + _ROW * rows, parts)

@@ -51,3 +51,11 @@ def line(d: str, colour: str, dashed: bool = False) -> str:
 def clipped_name(name: str, most: int) -> str:
     """A name of at most `most` characters. Its end stays, because the names of tables differ there."""
     return name if len(name) <= most else "…" + name[1 - most :]
+
+
+def clipped_middle(name: str, most: int) -> str:
+    """A name of at most `most` characters, which keeps its beginning and its end: the table and the partition."""
+    if len(name) <= most:
+        return name
+    end = (most - 1) // 2
+    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"

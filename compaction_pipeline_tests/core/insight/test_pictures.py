@@ -95,8 +95,13 @@ def test_of_tables_with_ordinary_names_five_are_shown_at_once() -> None:
     assert len([text for text in texts(shown) if " lake." in text]) >= 5
 
 
-@given(st.integers(0, 9999), st.integers(0, 99), st.integers(0, 999), st.lists(st.text(max_size=200), max_size=20))
-def test_the_queue_is_shown_with_its_counts(waiting: int, merging: int, merged: int, tasks: list[str]) -> None:
+@given(
+    st.integers(0, 9999),
+    st.integers(0, 99),
+    st.integers(0, 999),
+    st.lists(st.tuples(st.text(max_size=200), st.text(max_size=30)), max_size=20),
+)
+def test_the_queue_is_shown_with_its_counts(waiting: int, merging: int, merged: int, tasks: list[tuple[str, str]]) -> None:
     shown = running_now(waiting, merging, merged, tasks)
     assert is_shown_at_once(shown)
     if waiting + merging + merged:
@@ -106,7 +111,7 @@ def test_the_queue_is_shown_with_its_counts(waiting: int, merging: int, merged: 
 
 
 def test_tasks_that_find_no_room_are_counted() -> None:
-    shown = running_now(1, 30, 0, [f"lake.shop.orders day={i}: 12 files, 24.0 MB, 14 s" for i in range(20)])
+    shown = running_now(1, 30, 0, [(f"lake.shop.orders day={i}", "12 files, 24.0 MB, 14 s") for i in range(20)])
     listed = [text for text in texts(shown) if text.startswith("lake.")]
     assert f"and {20 - len(listed)} more" in texts(shown)
 
