@@ -113,3 +113,27 @@ def test_writers_beside_each_other_all_succeed(state_url: str, writers: int) -> 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(write, range(writers)))
     assert len(open_stores(state_url).files.files(TABLE)) == writers * 10
+
+
+def test_no_task_that_is_planned_while_its_table_is_paused_has_a_turn(state_url: str) -> None:
+    stores = open_stores(state_url)
+    stores.index.add(TABLE)
+    old = [example(f"old-{number}") for number in range(_TASKS)]
+    stores.tasks.insert(old, [], NOW)
+
+    def plan_anew(number: int) -> bool:
+        return stores.tasks.insert([example(f"new-{number}", files=(f"old-{number}-a",))], [f"old-{number}"], NOW)
+
+    def pause(number: int) -> int:
+        return stores.switches.pause(TABLE, number % 2 == 0)
+
+    with ThreadPoolExecutor(_POLLERS) as pool:
+        planned = [pool.submit(plan_anew, number) for number in range(_TASKS)]
+        # The last of these pauses the table.
+        paused = [pause(number) for number in range(9)]
+        assert all(one.result() for one in planned)
+    assert paused[-1] == 1
+    assert stores.tasks.counts()[TaskStatus.PENDING] == stores.tasks.paused() == _TASKS
+    assert stores.tasks.first_waiting(None) is None
+    stores.switches.pause(TABLE, False)
+    assert stores.tasks.paused() == 0
