@@ -159,4 +159,5 @@ def task(task_id: str = "t1", *, work: TaskWork | None = None, **changes: object
         "status": TaskStatus.PENDING,
         **changes,
     }
+    values.setdefault("waiting_since", values["created_at"])
     return CompactionTask(**values)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.attempts import AfterAttempt, Tries, after_attempt, lost_text, timed_out_text
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
-from compaction_pipeline.core.queue.order import priority_order
+from compaction_pipeline.core.queue.order import in_place_of, priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import allowed
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
@@ -405,9 +405,14 @@ class FakeTaskStore:
             }
             if any(file.path in taken for task in tasks for file in task.work.inputs):
                 return False
+            replaced = {
+                file.path: known[task_id].waiting_since or known[task_id].created_at
+                for task_id in replaces
+                for file in known[task_id].work.inputs
+            }
             for task_id in replaces:
                 self.cancel([task_id], EndReason.REPLACED, "replaced by a newer plan", now)
-            for task in tasks:
+            for task in in_place_of(replaced, tasks):
                 known[task.task_id] = replace(task, status=TaskStatus.PENDING)
             return True
 
@@ -423,7 +428,10 @@ class FakeTaskStore:
             if task.status is TaskStatus.PENDING and queue in (None, task.queue) and (task_ids is None or task.task_id in task_ids)
             if not self._is_paused(task)
         )
-        return sorted(waiting, key=lambda task: priority_order(task.priority, task.created_at, task.task_id))
+        return sorted(
+            waiting,
+            key=lambda task: priority_order(task.priority, task.work.small_files, task.waiting_since or task.created_at, task.task_id),
+        )
 
     def _is_paused(self, task: CompactionTask) -> bool:
         known = self._state.tables.get(task.table)

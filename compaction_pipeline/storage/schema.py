@@ -214,14 +214,20 @@ task = Table(
     # How many attempts used up a retry, and how many were lost in a row.
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("losses", Integer, nullable=False, server_default="0"),
+    # It is NULL only in rows that ended before version 0013.
     Column("waiting_since", Moment),
     Column("failed_at", Moment),
     # It is set while a FAILED task waits to be tried again, and only then. Such a task is open.
     Column("retry_at", Moment),
     Column("prepared_at", Moment),
     Column("committed_at", Moment),
-    # A poll takes the first Pending task by priority and age. With this index, ended tasks do not slow it down.
-    Index("compaction_task_poll", "status", "paused", "priority", "created_at", "task_id"),
+    # What `core/queue/order.py` sorts by, beside `waiting_since` and the id: the rank, and the negative number of small files.
+    Column("rank", BigInteger, nullable=False, server_default="0"),
+    Column("many_files", Integer, nullable=False, server_default="0"),
+    # A poll takes the first Pending task, of any queue or of one. The indexes hold the whole order, so a poll reads one row, and neither
+    # ended tasks nor those of other queues slow it down.
+    Index("compaction_task_poll", "status", "paused", "rank", "many_files", "waiting_since", "task_id"),
+    Index("compaction_task_poll_queue", "queue", "status", "paused", "rank", "many_files", "waiting_since", "task_id"),
     # Plans and commits ask for the open tasks of one table.
     Index("compaction_task_identifier", "identifier", "status"),
     # The settling of a commit finds its tasks by record.

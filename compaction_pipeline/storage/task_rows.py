@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, Select, false, insert, select, update
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.attempts import AfterAttempt
-from compaction_pipeline.core.queue.order import priority_order
+from compaction_pipeline.core.queue.order import in_place_of, rank
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN, allowed
 from compaction_pipeline.storage import schema
@@ -58,13 +58,22 @@ class Overtaken(CompactionError):
     """
 
 
-def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: datetime) -> None:
-    """Cancel the waiting tasks that a plan replaces. Raises Overtaken when one of them no longer waits."""
+def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: datetime) -> dict[str, datetime]:
+    """Cancel the waiting tasks that a plan replaces. Return since when each of their data files has waited in a task.
+
+    Raises Overtaken when one of the tasks no longer waits.
+    """
     rows = {row.task_id: row for row in locked_rows(connection, replaces)}
     for task_id in replaces:
         row = rows.get(task_id)
         if row is None or not cancel_waiting(connection, row, EndReason.REPLACED, "replaced by a newer plan", now):
             raise Overtaken(f"task {task_id} no longer waits")
+    waited: dict[str, datetime] = {}
+    for batch in batches(replaces):
+        columns = schema.task_input.c
+        for path, task_id in connection.execute(select(columns.path, columns.task_id).where(columns.task_id.in_(batch))):
+            waited[path] = rows[task_id].waiting_since
+    return waited
 
 
 def cancel_waiting(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str, now: datetime) -> bool:
@@ -74,8 +83,10 @@ def cancel_waiting(connection: Connection, row: Row[Any], end_reason: EndReason,
     return move(connection, row, TaskStatus.CANCELED, {"end_reason": end_reason, "reason": reason, "ended_at": now, "retry_at": None})
 
 
-def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask], paused: Collection[str]) -> None:
-    """Insert tasks as Pending. `paused` are the identifiers of the paused tables.
+def insert_tasks(
+    connection: Connection, tasks: Sequence[CompactionTask], paused: Collection[str], replaced: Mapping[str, datetime]
+) -> None:
+    """Insert tasks as Pending. `paused` are the identifiers of the paused tables, and `replaced` what `cancel_replaced` has returned.
 
     Raises Overtaken when an open task has one of the data files of these tasks.
     """
@@ -85,7 +96,7 @@ def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask], paused
     if any(file.path in taken for task in tasks for file in task.work.inputs):
         # Two plans of one table ran at the same time. The caller makes this one again from the present state.
         raise Overtaken("a data file of the plan is in use")
-    for batch in batches(tasks):
+    for batch in batches(in_place_of(replaced, tasks)):
         connection.execute(insert(schema.task), [{**_planned(task), "paused": str(task.table) in paused} for task in batch])
     inputs = [
         {"task_id": task.task_id, "ordinal": ordinal, "path": file.path} for task in tasks for ordinal, file in enumerate(task.work.inputs)
@@ -95,6 +106,7 @@ def insert_tasks(connection: Connection, tasks: Sequence[CompactionTask], paused
 
 
 def _planned(task: CompactionTask) -> dict[str, object]:
+    waiting_since = task.waiting_since or task.created_at
     planned = replace(
         task,
         status=TaskStatus.PENDING,
@@ -128,7 +140,9 @@ def _planned(task: CompactionTask) -> dict[str, object]:
         "input_bytes": task.work.input_bytes,
         "status": TaskStatus.PENDING,
         "attempt": 0,
-        "waiting_since": task.waiting_since,
+        "waiting_since": waiting_since,
+        "rank": rank(task.priority, waiting_since),
+        "many_files": -task.work.small_files,
     }
 
 
@@ -144,18 +158,9 @@ def open_inputs(identifier: str) -> Select[Any]:
 def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[TaskId] | None, locked: bool = False) -> list[Row[Any]]:
     """The next Pending task by `core/queue/order.py`, as a list of at most one row. With `task_ids`, the next one of each batch of ids.
 
-    Tasks of paused tables have no turn. The query looks up the highest priority first and then the oldest task with it. Both steps follow
-    the index. Sorting all Pending tasks would make polls slower as the queue grows.
+    Tasks of paused tables have no turn.
     """
-    columns = (
-        _task.task_id,
-        _task.identifier,
-        _task.status,
-        _task.priority,
-        _task.created_at,
-        _task.attempt,
-        _task.attempt_id,
-    )
+    order = (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
 
     def first(batch: Sequence[TaskId] | None) -> Select[Any]:
         wanted = (_task.status == TaskStatus.PENDING) & (_task.paused == false())
@@ -163,8 +168,7 @@ def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[
             wanted &= _task.queue == queue
         if batch is not None:
             wanted &= _task.task_id.in_(batch)
-        highest = select(_task.priority).where(wanted).order_by(_task.priority.desc()).limit(1).correlate(None).scalar_subquery()
-        found = select(*columns).where(wanted, _task.priority == highest).order_by(_task.created_at, _task.task_id).limit(1)
+        found = select(*order, _task.identifier, _task.status, _task.attempt, _task.attempt_id).where(wanted).order_by(*order).limit(1)
         return found.with_for_update(skip_locked=True) if locked else found
 
     queries = [first(None)] if task_ids is None else [first(batch) for batch in batches(task_ids)]
@@ -173,7 +177,7 @@ def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[
 
 def next_of(candidates: Sequence[Row[Any]]) -> Row[Any]:
     """The next task of these rows, which `first_pending` has returned."""
-    return min(candidates, key=lambda row: priority_order(row.priority, row.created_at, row.task_id))
+    return min(candidates, key=lambda row: (row.rank, row.many_files, row.waiting_since, row.task_id))
 
 
 def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:

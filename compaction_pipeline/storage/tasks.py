@@ -70,8 +70,8 @@ class SqlTaskStore:
                 for identifier in identifiers:
                     lock(connection, f"tasks {identifier}")
                 paused = paused_among(connection, identifiers)
-                cancel_replaced(connection, replaces, now)
-                insert_tasks(connection, tasks, paused)
+                replaced = cancel_replaced(connection, replaces, now)
+                insert_tasks(connection, tasks, paused, replaced)
         except Overtaken:
             return False
         return True

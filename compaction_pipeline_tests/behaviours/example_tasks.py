@@ -19,10 +19,11 @@ def example(
     group: str = "",
     kind: CompactionType = CompactionType.MINOR,
     node: TableNode | None = None,
+    inputs_kb: float = 10,
     **changes: object,
 ) -> CompactionTask:
-    """A Pending task that merges `files`, or else two files that no other task has."""
-    inputs = tuple(builders.data(path) for path in files or (f"{task_id}-a", f"{task_id}-b"))
+    """A Pending task that merges `files`, or else two files that no other task has. Each has `inputs_kb` kB; small is ≤ 100 kB."""
+    inputs = tuple(builders.data(path, inputs_kb) for path in files or (f"{task_id}-a", f"{task_id}-b"))
     deletes = (builders.equality(f"{task_id}-d"),)
     work = TaskWork(node or builders.node(), kind, TaskAction.MERGE, inputs, deletes, 0, 10**6, 10**5, group=group)
     return builders.task(task_id, work=work, **changes)

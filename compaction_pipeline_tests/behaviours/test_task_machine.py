@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.queue.attempts import Tries, after_attempt
+from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
@@ -41,6 +42,8 @@ class Expected:
     tries: Tries = Tries()
     began: datetime | None = None
     retry_at: datetime | None = None
+    files: tuple[str, ...] = ()
+    since: datetime = NOW
 
     @property
     def is_to_be_merged(self) -> bool:
@@ -80,7 +83,7 @@ class TaskMachine(RuleBasedStateMachine):
         task_id = f"t{number:03}"
         task = example(task_id, group=group, max_attempts=_MAX_ATTEMPTS, created_at=self.now)
         assert self.stores.tasks.insert([task], [], self.now)
-        self.expected[task_id] = Expected(number, group)
+        self.expected[task_id] = Expected(number, group, files=(f"{task_id}-a", f"{task_id}-b"), since=self.now)
 
     @precondition(lambda self: self.expected)
     @rule(data=st.data())
@@ -96,11 +99,18 @@ class TaskMachine(RuleBasedStateMachine):
         assert done == (before.waits and (free or mine))
         if done:
             self.expected[task_id] = replace(before, status=TaskStatus.CANCELED, retry_at=None)
-            self.expected[newer.task_id] = Expected(number, "")
+            # The newer task takes the place in line only of a task from which it takes a file.
+            taken = f"{task_id}-a"
+            since = before.since if taken in before.files else self.now
+            self.expected[newer.task_id] = Expected(number, "", files=(taken,), since=since)
 
     @rule(lease=st.sampled_from((LEASE, LEASE / 2)))
     def poll(self, lease: timedelta) -> None:
-        pending = [task_id for task_id, each in sorted(self.expected.items()) if each.status is TaskStatus.PENDING]
+        waiting = [(task_id, each) for task_id, each in self.expected.items() if each.status is TaskStatus.PENDING]
+        # Each example has one delete file beside its data files, and all of them are small.
+        pending = [
+            task_id for task_id, each in sorted(waiting, key=lambda one: priority_order(0, len(one[1].files) + 1, one[1].since, one[0]))
+        ]
         task = self.stores.tasks.poll(None, "me", self.now, lease)
         assert (task.task_id if task else None) == (pending[0] if pending else None)
         if task is not None:

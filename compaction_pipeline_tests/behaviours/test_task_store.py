@@ -525,13 +525,47 @@ def test_the_waiting_table_is_that_of_the_task_that_a_poll_claims(stores: Stores
 
 
 def test_polls_claim_in_the_order_of_the_core(stores: Stores) -> None:
-    places = list(product((0, -3, 7), (timedelta(0), timedelta(microseconds=1), timedelta(days=400)), ("x", "y")))
+    ages = (timedelta(0), timedelta(microseconds=1), timedelta(hours=5), timedelta(days=400))
+    places = list(product((0, -3, 7), ages, ("x", "y")))
     tasks = [
-        example(f"{name}{number}", priority=priority, created_at=NOW - age) for number, (priority, age, name) in enumerate(reversed(places))
+        example(f"{name}{number}", priority=priority, created_at=NOW - age, inputs_kb=10 if number % 3 else 200)
+        for number, (priority, age, name) in enumerate(reversed(places))
     ]
     stores.tasks.insert(tasks, [], NOW)
-    expected = sorted(tasks, key=lambda task: priority_order(task.priority, task.created_at, task.task_id))
+    expected = sorted(tasks, key=lambda task: priority_order(task.priority, task.work.small_files, task.created_at, task.task_id))
     # With so many ids, the store looks them up in several batches.
     ids = [*(f"no-{number}" for number in range(3000)), *(task.task_id for task in tasks)]
     polled = [poll(stores, task_ids=ids if number % 2 else None).task_id for number in range(len(tasks))]
     assert polled == [task.task_id for task in expected]
+
+
+@pytest.mark.parametrize("queue", [None, "x"])
+def test_polls_of_one_queue_and_of_all_queues_follow_the_same_order(stores: Stores, queue: str | None) -> None:
+    names = "abcdef"
+    tasks = [example(name, queue="y" if name in "be" else "x", priority=number % 3) for number, name in enumerate(names)]
+    stores.tasks.insert(tasks, [], NOW)
+    expected = sorted(
+        (task for task in tasks if queue in (None, task.queue)),
+        key=lambda task: priority_order(task.priority, task.work.small_files, task.created_at, task.task_id),
+    )
+    polled = [stores.tasks.poll(queue, "me", NOW, LEASE) for _ in expected]
+    assert [task.task_id for task in polled if task is not None] == [task.task_id for task in expected]
+    assert queue is None or stores.tasks.poll(queue, "me", NOW, LEASE) is None
+
+
+def test_a_task_keeps_the_place_in_line_of_the_tasks_that_it_replaces(stores: Stores) -> None:
+    old, older = NOW - timedelta(hours=1), NOW - timedelta(hours=2)
+    stores.tasks.insert([example("a", files=("1",), created_at=old), example("b", files=("2",), created_at=older)], [], NOW)
+    stores.tasks.insert([example("c", files=("3",), created_at=NOW - timedelta(minutes=90))], [], NOW)
+    assert stores.tasks.insert([example("d", files=("1", "2", "4")), example("e", files=("5",))], ["a", "b"], NOW)
+    assert (stores.tasks.task("d").waiting_since, stores.tasks.task("d").created_at) == (older, NOW)
+    assert stores.tasks.task("e").waiting_since == NOW
+    assert stores.tasks.insert([example("f", files=("1", "2", "4", "6"))], ["d"], NOW)
+    assert [poll(stores).task_id for _ in range(3)] == ["f", "c", "e"]
+
+
+def test_a_task_that_is_put_back_keeps_its_place_in_line(stores: Stores) -> None:
+    stores.tasks.insert([example("a", created_at=NOW - timedelta(hours=1)), example("b")], [], NOW)
+    stores.tasks.complete(failed(poll(stores)), NOW, RETRY)
+    stores.tasks.retry(["a"])
+    assert poll(stores).task_id == "a"

@@ -1,6 +1,11 @@
+"""The query that finds the next task follows an index: it sorts nothing and scans nothing, however many tasks wait."""
+
 from __future__ import annotations
 
-from pathlib import Path
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import Engine, event
@@ -8,12 +13,15 @@ from sqlalchemy.engine import Connection
 
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.stores import open_stores
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example
+from compaction_pipeline_tests.builders import NOW
+
+TASKS = 2_000
 
 
-@pytest.mark.parametrize("queue", [None, "default"])
-def test_finding_the_next_task_sorts_nothing(tmp_path: Path, queue: str | None) -> None:
-    url = f"sqlite:///{tmp_path / 'state.db'}"
-    stores = open_stores(url)
+@contextmanager
+def ordered_queries() -> Iterator[list[tuple[str, object]]]:
+    """Collect each query with an order that is sent meanwhile, with its parameters."""
     asked: list[tuple[str, object]] = []
 
     def keep(connection: Connection, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
@@ -22,11 +30,59 @@ def test_finding_the_next_task_sorts_nothing(tmp_path: Path, queue: str | None) 
 
     event.listen(Engine, "before_cursor_execute", keep)
     try:
-        assert stores.tasks.first_waiting(queue) is None
+        yield asked
     finally:
         event.remove(Engine, "before_cursor_execute", keep)
-    [(statement, parameters)] = asked
-    with open_state(url).connect() as connection:
-        steps = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-    assert any("compaction_task_poll (status=? AND paused=? AND priority=?)" in step for step in steps), steps
-    assert not any("TEMP B-TREE" in step for step in steps), steps
+
+
+def filled(url: str) -> None:
+    """A state with many waiting tasks in two queues. Most of those that came first are over."""
+    stores = open_stores(url)
+    tasks = [
+        example(f"t{number:05}", queue="light" if number % 2 else "heavy", priority=number % 5, created_at=NOW + timedelta(seconds=number))
+        for number in range(TASKS)
+    ]
+    assert stores.tasks.insert(tasks, [], NOW)
+    for _ in range(20):
+        assert stores.tasks.poll(None, "me", NOW, LEASE)
+    stores.close()
+
+
+def visited(plan: dict[str, object]) -> int:
+    """How many rows the steps of a plan of PostgreSQL have read, the ones that a filter removed included."""
+    below = [visited(step) for step in plan.get("Plans", [])]  # type: ignore[attr-defined]
+    return sum(below) + int(plan["Actual Rows"]) + int(plan.get("Rows Removed by Filter", 0))  # type: ignore[call-overload]
+
+
+def steps_of(plan: dict[str, object]) -> list[str]:
+    """The names of the steps of a plan of PostgreSQL."""
+    return [str(plan["Node Type"]), *(name for step in plan.get("Plans", []) for name in steps_of(step))]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("queue", [None, "light"])
+def test_finding_the_next_task_sorts_nothing(state_url: str, queue: str | None) -> None:
+    filled(state_url)
+    stores = open_stores(state_url)
+    with ordered_queries() as asked:
+        assert stores.tasks.poll(queue, "me", NOW, LEASE)
+    looked, claimed = asked
+    engine = open_state(state_url)
+    with engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("ANALYZE compaction_task")
+        for statement, parameters in (looked, claimed):
+            if engine.dialect.name == "sqlite":
+                found = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+                index = (
+                    "compaction_task_poll_queue (queue=? AND status=? AND paused=?)"
+                    if queue
+                    else "compaction_task_poll (status=? AND paused=?)"
+                )
+                assert len(found) == 1, found
+                assert index in found[0], found
+                continue
+            answer = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters).scalar_one()
+            plan = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
+            assert not {"Sort", "Seq Scan", "Bitmap Heap Scan"} & set(steps_of(plan)), plan
+            assert visited(plan) <= 3 + 10, plan
+    stores.close()

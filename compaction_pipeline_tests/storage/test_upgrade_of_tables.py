@@ -295,3 +295,20 @@ def test_attempts_of_an_older_state_go_on_after_the_upgrade(state_url: str) -> N
     pending = tasks.poll(None, "me", later, timedelta(minutes=1), ["pending"])
     assert pending is not None
     assert (pending.attempt, pending.failures) == (4, 2)
+
+
+def test_waiting_tasks_of_an_older_state_stand_in_line_by_priority_age_and_small_files(state_url: str) -> None:
+    engine = old_state(state_url)
+    tasks = [
+        example("late", created_at=NOW + timedelta(minutes=1)),
+        example("large", inputs_kb=200),
+        example("first", priority=2),
+        example("aged", created_at=NOW - timedelta(hours=9)),
+        example("many", files=("1", "2", "3")),
+    ]
+    for task in tasks:
+        old_task(engine, task)
+    upgraded = open_stores(state_url, upgrade=True).tasks
+    assert upgraded.insert([example("new", files=("4", "5", "6"), created_at=NOW + timedelta(minutes=5))], [], NOW)
+    polled = [upgraded.poll(None, "me", NOW, timedelta(minutes=1)) for _ in range(6)]
+    assert [task.task_id for task in polled if task is not None] == ["aged", "first", "many", "new", "late", "large"]

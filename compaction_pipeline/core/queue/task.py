@@ -117,6 +117,11 @@ class TaskWork:
         """Bytes of the data files that the task reads."""
         return sum(file.file_size_bytes for file in self.inputs)
 
+    @property
+    def small_files(self) -> int:
+        """How many small data files and delete files the task reads. Readers open each of them until the task is committed."""
+        return sum(file.file_size_bytes <= self.fragment_size_bytes for file in self.inputs) + len(self.deletes)
+
 
 @dataclass(frozen=True, slots=True)
 class Digest:

@@ -156,7 +156,7 @@ PROPERTIES: tuple[Property, ...] = (
         "a whole number of 32 bits",
         _whole(-_MOST, _MOST),
         "0",
-        "tasks of a table with a higher number are merged first",
+        "tasks of a table with a higher number are merged first; an hour of waiting makes up for one step",
     ),
     Property(
         "self-optimizing.target-size",

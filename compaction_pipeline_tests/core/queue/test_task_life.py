@@ -1,9 +1,9 @@
-"""The rules for a task: allowed status changes, attempts, leases, commit interval and order."""
+"""The rules for a task: allowed status changes, attempts, leases and commit interval."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from itertools import product
 
 import pytest
@@ -23,7 +23,6 @@ from compaction_pipeline.core.queue.attempts import (
     max_attempts,
 )
 from compaction_pipeline.core.queue.open_work import PreparedWork
-from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.queue.transitions import ALLOWED, FINAL, allowed
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -205,14 +204,3 @@ def test_a_commit_before_the_interval_needs_due_nodes_held_back_or_many_bytes_an
     assert commit_due(SOME, just_now, timedelta(seconds=1), NOW)
     # Tasks that another commit has claimed do not make a commit due.
     assert not commit_due(PreparedWork(claimed=9), half_a_minute, interval, NOW, holds_back=True)
-
-
-def test_higher_priority_goes_first_then_the_older_then_the_id() -> None:
-    old = datetime(2024, 1, 1, tzinfo=timezone.utc)
-    tasks = [task("d"), task("c"), task("b", created_at=old), task("a", priority=1)]
-    assert [each.task_id for each in sorted(tasks, key=lambda each: priority_order(each.priority, each.created_at, each.task_id))] == [
-        "a",
-        "b",
-        "c",
-        "d",
-    ]
