@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.queue.keep_queue import KeepQueue
     from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+    from compaction_pipeline.services.queue.steer_tasks import SteerTasks
     from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
     from compaction_pipeline.services.run_ticks import RunTicks
     from compaction_pipeline.services.tables.check_catalog import CheckCatalog
@@ -252,6 +253,12 @@ class Services:
         from compaction_pipeline.services.access.keep_tokens import KeepTokens
 
         return KeepTokens(self._stores.tokens, self.clock, secrets.token_hex)
+
+    @cached_property
+    def steer_tasks(self) -> SteerTasks:
+        from compaction_pipeline.services.queue.steer_tasks import SteerTasks
+
+        return SteerTasks(self._stores.tasks, self.clock)
 
     @cached_property
     def work_on_queue(self) -> WorkOnQueue:

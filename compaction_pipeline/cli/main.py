@@ -48,6 +48,12 @@ def _record() -> typer.Typer:
     return commands
 
 
+def _task() -> typer.Typer:
+    from compaction_pipeline.cli.commands.task import commands
+
+    return commands
+
+
 def _state() -> typer.Typer:
     from compaction_pipeline.cli.commands.state import commands
 
@@ -69,6 +75,7 @@ COMMANDS.update(
         "compact": _compaction,
         "check": _check,
         "record": _record,
+        "task": _task,
         "pause": _table,
         "resume": _table,
         "serve": _service,

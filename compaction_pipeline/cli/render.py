@@ -232,6 +232,15 @@ def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[s
     return table
 
 
+def task_times(task: CompactionTask) -> Table:
+    """The times of one task, each on a line of its own. Times that have not come are left out."""
+    table = Table(box=box.SIMPLE, show_header=False)
+    for name, moment in task.times.items():
+        if moment is not None:
+            table.add_row(name.replace("_", " "), time_text(moment))
+    return table
+
+
 def queue_line(queue: QueueCounts) -> Text:
     """How many tasks have each status, in one line."""
     return Text(

@@ -181,7 +181,10 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
         "A data file of the failed task was gone from the table when the task was to be tried again. The task is canceled.",
         "Nothing; its node is planned again.",
     ),
-    EndReason.GIVEN_UP: ("The process that planned the task ended before anybody began it.", "Nothing; its node is planned again."),
+    EndReason.GIVEN_UP: (
+        "The process that planned the task ended before anybody began it, or a person canceled the task.",
+        "Nothing; its node is planned again.",
+    ),
 }
 
 

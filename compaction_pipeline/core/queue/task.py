@@ -82,7 +82,7 @@ class EndReason(str, Enum):
     REPLACED = "REPLACED"
     # A data file of the task was no longer part of the table when the task was to be tried again. The node is judged again.
     OUTDATED = "OUTDATED"
-    # The process that planned the task ended before anybody began it.
+    # The process that planned the task ended before anybody began it, or a person canceled the task.
     GIVEN_UP = "GIVEN_UP"
 
 
@@ -210,6 +210,20 @@ class CompactionTask:
     retry_at: datetime | None = None
     prepared_at: datetime | None = None
     committed_at: datetime | None = None
+
+    @property
+    def times(self) -> Mapping[str, datetime | None]:
+        """The times of the task's life by name, in the order in which they mostly come. A time that has not come is None."""
+        return {
+            "created_at": self.created_at,
+            "waiting_since": self.waiting_since or self.created_at,
+            "started_at": self.started_at,
+            "failed_at": self.failed_at,
+            "retry_at": self.retry_at,
+            "prepared_at": self.prepared_at,
+            "committed_at": self.committed_at,
+            "ended_at": self.ended_at,
+        }
 
     @property
     def is_final(self) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
+from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -67,6 +68,22 @@ class ReadTasks:
     def queue_counts(self) -> QueueCounts:
         """How many tasks have each status."""
         return queue_counts(self._tasks)
+
+    def tasks(
+        self, table: TableIdentifier | None = None, statuses: Sequence[TaskStatus] = (), limit: int | None = None
+    ) -> tuple[CompactionTask, ...]:
+        """The tasks of a table, or of all tables, newest first, at most `limit` of them.
+
+        `statuses` limits the answer to these. Without it, these are the tasks that have not ended.
+        """
+        if statuses:
+            return tuple(self._tasks.tasks(table, statuses, limit=limit))
+        found = self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED))
+        return tuple(task for task in found if not task.is_final)[:limit]
+
+    def task(self, task_id: TaskId) -> tuple[CompactionTask, tuple[TaskAttempt, ...]]:
+        """A task, and all its attempts, the first one first. Raises NotFoundError when the task is unknown."""
+        return self._tasks.task(task_id), tuple(self._tasks.attempts(task_id))
 
     def merged(self, table: TableIdentifier) -> tuple[CompactionTask, ...]:
         """The table's merged tasks that no commit has claimed yet."""

@@ -1,0 +1,100 @@
+"""`task list | show | retry | cancel`: what a person sees of tasks, and what they may change."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.settings import load_settings
+from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
+from compaction_pipeline_tests.builders import NOW, TABLE
+from compaction_pipeline_tests.cli.conftest import Desk
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def stores(desk: Desk) -> Stores:
+    """The state of the desk, with tasks in every status. "waits" failed and waits to be tried again; "failed" failed for good."""
+    assert desk.json("status")
+    stores = open_stores(load_settings().state_database_url)
+    names = ("pending", "executing", "prepared", "waits", "failed", "canceled")
+    stores.tasks.insert([example(name, max_attempts=1 if name == "failed" else 4) for name in names], [], NOW)
+    taken: dict[str, CompactionTask] = {}
+    for name in names[1:5]:
+        polled = stores.tasks.poll(None, "worker", NOW, LEASE, [name])
+        assert polled is not None
+        taken[name] = polled
+    stores.tasks.complete(prepared(taken["prepared"]), NOW + MINUTE)
+    for name in ("waits", "failed"):
+        stores.tasks.complete(failed(taken[name]), NOW + MINUTE, MINUTE)
+    assert desk.type("task", "cancel", "canceled").exit_code == 0
+    return stores
+
+
+def test_open_tasks_are_listed_with_their_times(desk: Desk, stores: Stores) -> None:
+    found = {task["task"]: task for task in desk.json("task", "list")}
+    assert set(found) == {"pending", "executing", "prepared", "waits"}
+    waits = found["waits"]
+    assert (waits["status"], waits["reason_code"], waits["failures"], waits["max_attempts"]) == ("FAILED", "FAILED", 1, 4)
+    assert (waits["failed_at"], waits["retry_at"]) == ((NOW + MINUTE).isoformat(), (NOW + 2 * MINUTE).isoformat())
+    assert (waits["table"], waits["queue"], waits["ended_at"], waits["prepared_at"]) == (str(TABLE), "default", None, None)
+    assert found["prepared"]["prepared_at"] == (NOW + MINUTE).isoformat()
+    assert "waits" in desk.type("task", "list", str(TABLE)).stdout
+    assert desk.json("task", "list", "lake.shop.other") == []
+    assert "no open tasks" in desk.type("task", "list", "lake.shop.other").stdout
+
+
+def test_ended_tasks_are_listed_by_their_status(desk: Desk, stores: Stores) -> None:
+    assert {task["task"] for task in desk.json("task", "list", "--status", "FAILED")} == {"waits", "failed"}
+    assert [task["task"] for task in desk.json("task", "list", "--status", "CANCELED")] == ["canceled"]
+    assert len(desk.json("task", "list", "--status", "FAILED", "--status", "PENDING", "-n", "2")) == 2
+
+
+def test_a_task_is_shown_with_its_attempts(desk: Desk, stores: Stores) -> None:
+    shown = desk.json("task", "show", "waits")
+    (attempt,) = shown["attempts"]
+    assert (attempt["number"], attempt["owner"], attempt["end_reason"]) == (1, "worker", "FAILED")
+    text = desk.type("task", "show", "waits").stdout
+    assert "retry at" in text
+    assert "footer unreadable" in text
+    assert "committed at" not in text
+    unknown = desk.type("task", "show", "nothing")
+    assert unknown.exit_code == 2
+    assert "'nothing' is not known" in unknown.stderr
+
+
+def test_a_waiting_failed_task_is_tried_again_at_once(desk: Desk, stores: Stores) -> None:
+    (task,) = desk.json("task", "retry", "waits")
+    assert (task["status"], task["retry_at"]) == ("PENDING", None)
+    assert stores.tasks.poll(None, "worker", NOW, LEASE, ["waits"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "what"),
+    [
+        ("retry", "failed", "task failed is FAILED for good"),
+        ("retry", "pending", "task pending is PENDING"),
+        ("cancel", "executing", "task executing is EXECUTING"),
+        ("cancel", "prepared", "task prepared is PREPARED"),
+        ("cancel", "canceled", "task canceled is CANCELED"),
+    ],
+)
+def test_a_task_that_cannot_be_changed_is_named_and_no_task_is_changed(desk: Desk, stores: Stores, verb: str, name: str, what: str) -> None:
+    before = stores.tasks.tasks()
+    refused = desk.type("task", verb, "waits", name)
+    assert refused.exit_code == 2
+    assert what in refused.stderr
+    assert stores.tasks.tasks() == before
+
+
+def test_waiting_tasks_are_canceled(desk: Desk, stores: Stores) -> None:
+    canceled = desk.json("task", "cancel", "waits", "pending")
+    assert [(task["task"], task["status"], task["reason"]) for task in canceled] == [
+        ("waits", "CANCELED", "a person canceled the task"),
+        ("pending", "CANCELED", "a person canceled the task"),
+    ]
+    assert stores.tasks.in_use(TABLE).pending == {}
