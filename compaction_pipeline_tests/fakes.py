@@ -508,8 +508,9 @@ class FakeTaskStore:
     def _executing(self) -> Sequence[CompactionTask]:
         return [task for _, task in sorted(self._state.tasks.items()) if task.status is TaskStatus.EXECUTING]
 
-    def waiting_for_retry(self, due: datetime, limit: int) -> Sequence[CompactionTask]:
-        found = [task for task in self._state.tasks.values() if task.waits_for_retry and task.retry_at is not None and task.retry_at <= due]
+    def waiting_for_retry(self, due: datetime, limit: int, without: Collection[TableIdentifier] = ()) -> Sequence[CompactionTask]:
+        waiting = [task for task in self._state.tasks.values() if task.waits_for_retry and task.table not in without]
+        found = [task for task in waiting if task.retry_at is not None and task.retry_at <= due]
         return tuple(sorted(found, key=lambda task: (task.retry_at, task.task_id))[:limit])
 
     def count_waiting_for_retry(self) -> int:

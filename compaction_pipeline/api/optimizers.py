@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, Registration
+from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
@@ -146,14 +147,17 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         return Completed(status=optimizers.complete(token.optimizer_id, AttemptId(attempt_id), _result(body)))
 
     @routes.delete("/optimizers/{optimizer_id}", status_code=204)
-    def leave(optimizer_id: str = Depends(itself)) -> None:
-        """End an optimizer. Its tasks wait again at once."""
-        optimizers.leave(optimizer_id)
+    def leave(failed: bool = False, optimizer_id: str = Depends(itself)) -> None:
+        """End an optimizer. Its tasks wait again at once. With `failed`, an error ended it, and its attempts count as failed."""
+        optimizers.leave(optimizer_id, failed=failed)
 
     return routes
 
 
 def _result(body: object) -> MergeResult:
+    missing = sorted(REQUIRED - set(body)) if isinstance(body, Mapping) else []
+    if missing:
+        raise ConfigError(f"the report is no MergeResult: {', '.join(missing)}: missing; a report names every field of its outcome")
     try:
         result: MergeResult = strictly(MergeResult, body)
     except (ValidationError, ValueError) as error:

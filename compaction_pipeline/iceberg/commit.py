@@ -367,6 +367,9 @@ class _Commit:
                 prepared[task.task_id] = tuple(prepared_output(task, output, loaded, head) for output in outputs_of(task))
             except CommitConflict as error:
                 unfit[task.task_id] = str(error)
+            except (ValueError, TypeError, OverflowError) as error:
+                # A worker described its files in a way that no manifest can hold. That concerns this task alone.
+                unfit[task.task_id] = f"its outputs are described wrongly ({type(error).__name__}: {error})"
         return prepared, unfit
 
     def _changes(

@@ -30,7 +30,12 @@ _PAUSE_SECONDS = 2.0
 _TIMEOUT = (5, 30)
 _ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])
 _RESULT: TypeAdapter[MergeResult] = TypeAdapter(MergeResult)
-_ERRORS: dict[int, type[CompactionError]] = {400: ConfigError, 404: NotFoundError, 409: StaleAttempt, 422: MergeRefused}
+_ERRORS: dict[int, type[CompactionError]] = {
+    **dict.fromkeys((400, 408, 413), ConfigError),
+    404: NotFoundError,
+    409: StaleAttempt,
+    422: MergeRefused,
+}
 
 
 class HttpTaskQueue:
@@ -75,6 +80,8 @@ class HttpTaskQueue:
             self._optimizer_id, self._own_token = answer["optimizer_id"], answer["token"]
             self.heartbeat_seconds = answer["heartbeat_seconds"]
             self._fetched.clear()
+            self._running.clear()
+            self._lost.clear()
         log.info("registered as %s in group %s", self._optimizer_id, self._registration.group)
 
     def touch(self) -> None:
@@ -95,6 +102,10 @@ class HttpTaskQueue:
         """Take no further task."""
         self.why_drains = self.why_drains or why
         self.drains.set()
+        with self._lock:
+            # Nobody begins these any more. The server hands them back when they are not named.
+            self._running.difference_update(assignment.attempt_id for assignment in self._fetched)
+            self._fetched.clear()
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
         """Return whether a task can be taken now. The server may already have claimed it for this optimizer."""
@@ -143,17 +154,29 @@ class HttpTaskQueue:
         )
         try:
             return TaskStatus(patient(self._asked, "POST", path, body)["status"])
-        except (MergeRefused, NotFoundError, ConfigError) as error:
+        except ConfigError as error:
+            # The server cannot read the report, so it would never learn of the end. A short report of a failure may still be read.
+            failure = MergeResult(result.task_id, result.attempt_id, error=f"the server could not read the report: {error}")
+            log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, result.attempt_id, failure.error)
+            return self._failed(path, failure)
+        except (MergeRefused, NotFoundError) as error:
             raise StaleAttempt(f"the server did not take the report: {error}") from error
         finally:
             with self._lock:
                 self._running.discard(result.attempt_id)
                 self._lost.discard(result.attempt_id)
 
+    def _failed(self, path: str, failure: MergeResult) -> TaskStatus:
+        try:
+            return TaskStatus(self._asked("POST", path, _RESULT.dump_python(failure, mode="json"))["status"])
+        except (MergeRefused, NotFoundError, ConfigError) as error:
+            raise StaleAttempt(f"the server did not take the report: {error}") from error
+
     def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
         self.drain(reason)
         try:
-            self._send("DELETE", f"/optimizers/{self._optimizer_id}")
+            failed = end_reason not in (EndReason.INTERRUPTED, EndReason.LOST)
+            self._send("DELETE", f"/optimizers/{self._optimizer_id}{'?failed=true' if failed else ''}")
         except CompactionError as error:
             log.warning("%s has not said goodbye, so its leases end by themselves: %s", self._optimizer_id, error)
 

@@ -7,7 +7,7 @@ read, and the UPDATE repeats that status and the attempt in its WHERE. So a call
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -208,8 +208,10 @@ class SqlTaskStore:
             rows = connection.execute(found.order_by(_task.task_id).with_for_update(skip_locked=True)).all()
             return tuple(row.task_id for row in rows if leave(connection, row))
 
-    def waiting_for_retry(self, due: datetime, limit: int) -> Sequence[CompactionTask]:
+    def waiting_for_retry(self, due: datetime, limit: int, without: Collection[TableIdentifier] = ()) -> Sequence[CompactionTask]:
         query = select(schema.task).where(_task.retry_at <= due, _task.retry_at.is_not(None), _task.status == TaskStatus.FAILED)
+        for batch in batches([str(table) for table in without]):
+            query = query.where(_task.identifier.not_in(batch))
         with reading(self._engine) as connection:
             return tuple(map(task_of_row, connection.execute(query.order_by(_task.retry_at, _task.task_id).limit(limit))))
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
+from compaction_pipeline.core.queue.attempts import MOST_LOSSES
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.reference_reader import local_path
 from compaction_pipeline_tests.through_json import through_json
 
 
@@ -147,8 +152,34 @@ def _twice(report: Any) -> None:
     report["outputs"].append(deepcopy(report["outputs"][0]))
 
 
+def _bounds(report: Any) -> None:
+    report["outputs"][0]["lower_bounds"] = {"1": "zz"}
+
+
+def _huge(report: Any) -> None:
+    report["outputs"][0]["column_sizes"] = {"1": 2**70}
+
+
+def _nothing_read(report: Any) -> None:
+    no_rows = {"rows": 0, "sum_a": 0, "sum_b": 0}
+    report.update(outputs=[], rows_read=0, rows_written=0, digest_read=no_rows, digest_written=no_rows)
+
+
+def _all_deleted_by_equality(report: Any) -> None:
+    _nothing_read(report)
+    report.update(rows_read=12, rows_deleted_by_equality=12)
+
+
+def _all_deleted_by_position(report: Any) -> None:
+    _nothing_read(report)
+    report.update(rows_read=12, rows_deleted_by_position=12)
+
+
+FALSE = (_bounds, _huge, _nothing_read, _all_deleted_by_equality, _all_deleted_by_position)
+
+
 @pytest.mark.parametrize(
-    "change", [_moved, _climbing, _of_an_input, _too_few, _too_few_in_the_file, _another_proof, _another_spec, _deletes, _twice]
+    "change", [*FALSE, _moved, _climbing, _of_an_input, _too_few, _too_few_in_the_file, _another_proof, _another_spec, _deletes, _twice]
 )
 def test_a_report_that_cannot_be_true_fails_the_attempt(served: Served, change: Any) -> None:
     [task_id] = planned(served)
@@ -172,6 +203,76 @@ def test_a_report_that_is_none_is_a_clear_problem(served: Served, body: object) 
     answer = worker.complete("a", body)
     assert answer.status_code in (400, 404, 422)
     assert answer.json()["detail"]
+
+
+@pytest.mark.parametrize("left_out", ["outputs", "rows_read", "digest_written", "end_reason", "error"])
+def test_a_report_that_leaves_a_field_out_is_no_success(served: Served, left_out: str) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    report = merged(assignment)
+    del report[left_out]
+    answer = worker.complete(assignment["task"]["attempt_id"], report)
+    assert (answer.status_code, answer.json()["reason_code"]) == (400, "INVALID_INPUT")
+    assert left_out in answer.json()["detail"]
+    assert status(served, task_id) is TaskStatus.EXECUTING
+
+
+def test_a_second_report_at_the_same_moment_deletes_no_file_of_the_first(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    report = merged(assignment)
+    attempt = assignment["task"]["attempt_id"]
+    optimizers = served.house.services.serve_optimizers
+    real = optimizers._queue.complete
+    answers: list[int] = []
+
+    def first_the_other(task: CompactionTask, result: MergeResult) -> TaskStatus:
+        if not answers:
+            answers.append(200)
+            answers[0] = worker.complete(attempt, report).status_code
+        return real(task, result)
+
+    with mock.patch.object(optimizers._queue, "complete", first_the_other):
+        late = worker.complete(attempt, {**report, "duration_ms": report["duration_ms"] + 1})
+    assert (answers, late.status_code) == ([200], 409)
+    assert status(served, task_id) is TaskStatus.PREPARED
+    assert Path(local_path(report["outputs"][0]["path"])).exists()
+
+
+def test_a_report_that_is_never_understood_ends_the_task_some_day(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    for number in range(MOST_LOSSES):
+        assert status(served, task_id) is TaskStatus.PENDING
+        [assignment] = worker.poll(f"p{number}")
+        attempt = assignment["task"]["attempt_id"]
+        served.house.pass_time(10)
+        worker.touch(attempt)
+        served.house.pass_time(10)
+        assert worker.complete(attempt, {"task_id": task_id, "attempt_id": attempt}).status_code == 400
+        worker.touch()
+    task = served.house.services.stores.tasks.task(task_id)
+    assert task.is_final
+    assert task.end_reason is EndReason.LOST
+
+
+def test_polls_with_one_id_at_the_same_moment_get_the_same_answer(served: Served) -> None:
+    planned(served)
+    worker = served.registered()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: worker.poll("p1"), range(4)))
+    assert len({assignment["task"]["attempt_id"] for [assignment] in answers}) == 1
+
+
+def test_an_optimizer_that_an_error_ended_has_failed_its_attempts(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    worker.poll()
+    assert served.ask("DELETE", f"/api/v1/optimizers/{worker.optimizer_id}?failed=true", worker.token).status_code == 204
+    [attempt] = served.house.services.stores.tasks.attempts(task_id)
+    assert attempt.end_reason is EndReason.FAILED
 
 
 def test_an_unknown_field_of_a_report_is_refused(served: Served) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -153,8 +153,11 @@ class TaskStore(Protocol):
         Such a task is tried again after `retry_after`, as after any failure.
         """
 
-    def waiting_for_retry(self, due: datetime, limit: int) -> Sequence[CompactionTask]:
-        """Return the FAILED tasks whose `retry_at` is not after `due`, those that waited longest first, at most `limit` of them."""
+    def waiting_for_retry(self, due: datetime, limit: int, without: Collection[TableIdentifier] = ()) -> Sequence[CompactionTask]:
+        """Return the FAILED tasks whose `retry_at` is not after `due`, those that waited longest first, at most `limit` of them.
+
+        The tasks of the tables `without` are left out.
+        """
 
     def retry(self, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
         """Set those of these tasks that are FAILED and wait to be tried again to PENDING, and return them."""

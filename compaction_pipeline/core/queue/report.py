@@ -1,11 +1,22 @@
-"""Checks the report of a worker before it is believed. A worker on another host may be broken, or may be no friend."""
+"""Checks the report of a worker before it is believed. A worker on another host may be broken, or may be no friend.
+
+What a report says must fit the task: its inputs, its deletes and the names of its files. One thing cannot be checked here: that the files
+hold the rows that the proofs count. An optimizer is trusted that far.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+
+REQUIRED = frozenset(
+    {"task_id", "attempt_id", "outputs", "rows_read", "rows_deleted_by_position", "rows_deleted_by_equality", "rows_written"}
+    | {"digest_read", "digest_written", "end_reason", "error"}
+)
+"""A report must have these fields, so that nothing that a worker left out counts as a success."""
+_MOST = 2**63
 
 
 def report_problem(task: CompactionTask, result: MergeResult, data_folder: str) -> str | None:
@@ -22,11 +33,30 @@ def report_problem(task: CompactionTask, result: MergeResult, data_folder: str) 
 
 
 def _problems(task: CompactionTask, result: MergeResult, data_folder: str) -> Iterator[str]:
-    deleted = result.rows_deleted_by_position + result.rows_deleted_by_equality
-    converts = task.work.action is TaskAction.CONVERT
-    if min(result.rows_read, result.rows_deleted_by_position, result.rows_deleted_by_equality, result.rows_written) < 0:
+    yield from _problems_of_rows(task, result)
+    paths = [output.path for output in result.outputs]
+    if len(set(paths)) != len(paths):
+        yield "it names a file twice"
+    if task.work.action is TaskAction.CONVERT:
+        yield from _problems_of_conversion(task, result)
+    for output in result.outputs:
+        yield from _problems_of_file(task, output, data_folder)
+
+
+def _problems_of_rows(task: CompactionTask, result: MergeResult) -> Iterator[str]:
+    by_position, by_equality = result.rows_deleted_by_position, result.rows_deleted_by_equality
+    if min(result.rows_read, by_position, by_equality, result.rows_written) < 0:
         yield "a count of rows is negative"
-    expected = deleted if converts else result.rows_read - deleted
+    planned = sum(file.record_count for file in task.work.inputs)
+    if result.rows_read != planned:
+        yield f"{result.rows_read} rows were read, but the data files of the task hold {planned}"
+    rows_of = {kind: sum(file.record_count for file in task.work.deletes if file.content is kind) for kind in FileContent}
+    if by_position > rows_of[FileContent.POSITION_DELETES]:
+        yield f"{by_position} rows were deleted by position, but the task's position deletes name {rows_of[FileContent.POSITION_DELETES]}"
+    if by_equality and not rows_of[FileContent.EQUALITY_DELETES]:
+        yield f"{by_equality} rows were deleted by equality, but the task has no equality delete"
+    deleted = by_position + by_equality
+    expected = deleted if task.work.action is TaskAction.CONVERT else result.rows_read - deleted
     if expected != result.rows_written:
         yield f"{result.rows_read} rows were read and {deleted} deleted: {expected} must be written, but {result.rows_written} were"
     if result.digest_written.rows != result.rows_written:
@@ -36,23 +66,49 @@ def _problems(task: CompactionTask, result: MergeResult, data_folder: str) -> It
     listed = sum(output.record_count for output in result.outputs)
     if listed != result.rows_written:
         yield f"its files hold {listed} rows, but {result.rows_written} were written"
-    paths = [output.path for output in result.outputs]
-    if len(set(paths)) != len(paths):
-        yield "it names a file twice"
-    content = FileContent.POSITION_DELETES if converts else FileContent.DATA
+
+
+def _problems_of_conversion(task: CompactionTask, result: MergeResult) -> Iterator[str]:
+    """Each output of a conversion holds positions of one input, and each input has at most one output."""
+    rows_of = {file.path: file.record_count for file in task.work.inputs}
+    targets = [output.referenced_data_file for output in result.outputs]
+    if len(set(targets)) != len(targets):
+        yield "two of its files hold positions of one data file"
     for output in result.outputs:
-        yield from _problems_of_file(task, output, content, data_folder)
+        if output.referenced_data_file not in rows_of:
+            yield f"file {output.path} holds positions of {output.referenced_data_file}, which the task does not read"
+        elif output.record_count > rows_of[output.referenced_data_file]:
+            yield f"file {output.path} holds {output.record_count} positions of a data file of fewer rows"
 
 
-def _problems_of_file(task: CompactionTask, output: OutputFile, content: FileContent, data_folder: str) -> Iterator[str]:
+def _problems_of_file(task: CompactionTask, output: OutputFile, data_folder: str) -> Iterator[str]:
     name = output.path.rpartition("/")[2]
+    converts = task.work.action is TaskAction.CONVERT
+    content = FileContent.POSITION_DELETES if converts else FileContent.DATA
     if not output.path.startswith(f"{data_folder}/") or "/../" in output.path:
         yield f"file {output.path} does not lie below {data_folder}"
     if task.task_id not in name or task.current_attempt_id not in name:
         yield f"the name of file {output.path} does not hold the ids of the task and the attempt"
     if output.content is not content:
         yield f"file {output.path} holds {output.content.value}, but this task writes {content.value}"
-    if output.spec_id != task.work.output_spec_id:
-        yield f"file {output.path} has partition spec {output.spec_id}, but this task writes spec {task.work.output_spec_id}"
-    if output.file_size_bytes <= 0 or output.record_count <= 0:
+    specs = {file.spec_id for file in task.work.inputs} if converts else {task.work.output_spec_id}
+    if output.spec_id not in specs:
+        yield f"file {output.path} has partition spec {output.spec_id}, which this task does not write"
+    if not (0 < output.file_size_bytes < _MOST and 0 < output.record_count < _MOST):
         yield f"file {output.path} has {output.file_size_bytes} bytes and {output.record_count} rows"
+    counts = (output.column_sizes, output.value_counts, output.null_value_counts, output.nan_value_counts)
+    if not all(_are_counts(each.values()) for each in (*counts, dict(enumerate(output.split_offsets)))):
+        yield f"a count of file {output.path} is negative or larger than 2⁶³"
+    if not all(_are_hex(each) for each in (output.lower_bounds, output.upper_bounds)):
+        yield f"a bound of file {output.path} is not hexadecimal"
+
+
+def _are_counts(values: Collection[int]) -> bool:
+    return all(0 <= value < _MOST for value in values)
+
+
+def _are_hex(bounds: Mapping[int, str]) -> bool:
+    try:
+        return all(bytes.fromhex(bound) is not None for bound in bounds.values())
+    except ValueError:
+        return False

@@ -18,6 +18,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.retries import retries
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason
+from compaction_pipeline.core.tables.index import Refused
 from compaction_pipeline.core.tables.ports import FileStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 MOST_RETRIES = 1_000
 """One call puts back at most this many tasks, so that it stays short. The next call is a few seconds away."""
+
+_GONE = "a data file of the task is no longer part of the table; the node is planned again"
+_REFUSED = "the table became one that is never compacted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +61,28 @@ class KeepQueue:
         now = self._clock()
         lost = self._tasks.release_expired(now)
         timed_out = self._tasks.end_overdue(now, self._task_timeout, self._retry_after)
-        due: dict[TableIdentifier, list[CompactionTask]] = defaultdict(list)
-        for task in self._tasks.waiting_for_retry(now, MOST_RETRIES):
-            due[task.table].append(task)
         put_back: list[TaskId] = []
         outdated: dict[TaskId, TableIdentifier] = {}
-        for table, tasks in due.items():
-            live = self._live_paths(table, tasks)
-            if live is None:
-                # The table is being read, or it changed just now. The next call asks again.
-                continue
-            decided = retries(tasks, live)
-            put_back += self._tasks.retry(decided.put_back)
-            outdated.update(dict.fromkeys(self._canceled(decided.outdated), table))
+        unread: set[TableIdentifier] = set()
+        while True:
+            due: dict[TableIdentifier, list[CompactionTask]] = defaultdict(list)
+            for task in self._tasks.waiting_for_retry(now, MOST_RETRIES, unread):
+                due[task.table].append(task)
+            for table, tasks in due.items():
+                if self._is_refused(table):
+                    outdated.update(dict.fromkeys(self._canceled([task.task_id for task in tasks], _REFUSED), table))
+                    continue
+                live = self._live_paths(table, tasks)
+                if live is None:
+                    # The table is being read, or it changed just now. The next call asks again.
+                    unread.add(table)
+                    continue
+                decided = retries(tasks, live)
+                put_back += self._tasks.retry(decided.put_back)
+                outdated.update(dict.fromkeys(self._canceled(decided.outdated, _GONE), table))
+            if put_back or outdated or not unread.intersection(due):
+                break
+            # All of these wait for their tables to be read. They must not keep the tasks of other tables waiting.
         if lost or timed_out or put_back or outdated:
             counts = (len(lost), len(timed_out), len(put_back), len(outdated))
             log.info("%d lost attempt(s), %d endless attempt(s), %d task(s) put back, %d outdated task(s)", *counts)
@@ -89,6 +102,11 @@ class KeepQueue:
         except NotFoundError:
             return None
 
-    def _canceled(self, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
-        reason = "a data file of the task is no longer part of the table; the node is planned again"
+    def _is_refused(self, table: TableIdentifier) -> bool:
+        try:
+            return isinstance(self._tables.state(table).index.state, Refused)
+        except NotFoundError:
+            return False
+
+    def _canceled(self, task_ids: Sequence[TaskId], reason: str) -> Sequence[TaskId]:
         return self._tasks.cancel(task_ids, EndReason.OUTDATED, reason, self._clock()) if task_ids else ()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Lock
 
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, NotFoundError, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration, group_name
@@ -37,6 +41,30 @@ class Touched:
     why: str
 
 
+class OneAtATime:
+    """A lock for each name, for as long as somebody uses it."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._locks: dict[str, Lock] = {}
+        self._users: Counter[str] = Counter()
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Hold the lock of this name until the block ends."""
+        with self._guard:
+            lock = self._locks.setdefault(name, Lock())
+            self._users[name] += 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                self._users[name] -= 1
+                if not self._users[name]:
+                    del self._users[name], self._locks[name]
+
+
 class ServeOptimizers:
     """What an optimizer may ask: register, touch, poll, complete, leave. Several threads and processes may use it at once."""
 
@@ -58,6 +86,7 @@ class ServeOptimizers:
         self._clock = clock
         self._new_id = new_id
         self._version = version
+        self._polling = OneAtATime()
 
     def register(self, registration: Registration) -> Optimizer:
         """Store a new optimizer. Raises ConfigError when a value breaks its rule, or when it merges by other rules than this server."""
@@ -92,8 +121,8 @@ class ServeOptimizers:
     def touch(self, optimizer_id: str, running: Sequence[AttemptId]) -> Touched:
         """Note that an optimizer is there, and renew the leases of the attempts that it names. Raises NotFoundError, StorageUnavailable.
 
-        An attempt that the optimizer holds, and does not name some seconds after the claim, never reached it: the answer to its poll was
-        lost. Its task waits again.
+        An attempt that the optimizer holds, and does not name some seconds after the claim, has ended. It never reached the optimizer when
+        the answer to its poll was lost.
         """
         optimizer = self._optimizers.touch(optimizer_id, self._clock())
         if optimizer is None:
@@ -102,7 +131,7 @@ class ServeOptimizers:
         renewed = set(self._queue.renew([attempt for attempt in running if attempt in held]))
         for attempt_id, task in held.items():
             if attempt_id not in running and task.started_at is not None and self._clock() - task.started_at >= NOT_ARRIVED:
-                self._hand_back(task)
+                self._end(task, task.started_at)
         lost = tuple(attempt for attempt in running if attempt not in renewed)
         return Touched(lost, optimizer.state is OptimizerState.DRAINING, optimizer.why)
 
@@ -116,6 +145,11 @@ class ServeOptimizers:
 
     def poll(self, optimizer_id: str, poll_id: str, slots: int) -> Sequence[Assignment]:
         """Claim up to `slots` tasks of the optimizer's group. A repeated poll id gets the same answer. Raises NotFoundError."""
+        # A client that was not answered in time repeats its poll while the first one may still run.
+        with self._polling.of(optimizer_id):
+            return self._poll(optimizer_id, poll_id, slots)
+
+    def _poll(self, optimizer_id: str, poll_id: str, slots: int) -> Sequence[Assignment]:
         optimizer = self._live(optimizer_id)
         if poll_id and poll_id == optimizer.poll_id:
             held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
@@ -162,11 +196,15 @@ class ServeOptimizers:
         if not self._optimizers.move(optimizer_id, _LIVE, OptimizerState.DRAINING, "it was asked to end after its running tasks"):
             raise _gone(optimizer_id)
 
-    def leave(self, optimizer_id: str, why: str = "it has ended") -> None:
-        """End an optimizer. The tasks that it holds wait again at once. Raises NotFoundError when it is not live."""
+    def leave(self, optimizer_id: str, *, failed: bool = False) -> None:
+        """End an optimizer. The tasks that it holds wait again. With `failed`, an error ended it, so its attempts count as failed.
+
+        Raises NotFoundError when it is not live.
+        """
+        why = "an error ended it" if failed else "it was told to end"
         if not self._optimizers.move(optimizer_id, _LIVE, OptimizerState.ENDED, why):
             raise _gone(optimizer_id)
-        self._queue.give_back(optimizer_id, EndReason.INTERRUPTED, f"optimizer {optimizer_id} ended: {why}")
+        self._queue.give_back(optimizer_id, EndReason.FAILED if failed else EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
 
     def lose_silent(self) -> Sequence[str]:
         """Call the optimizers lost that were silent for a minute, and return their ids. Their leases end by themselves."""
@@ -190,14 +228,19 @@ class ServeOptimizers:
             raise _gone(optimizer_id)
         return optimizer
 
-    def _hand_back(self, task: CompactionTask) -> None:
-        never = "the answer to the poll did not reach the optimizer"
-        ended = MergeResult(task.task_id, task.current_attempt_id, end_reason=EndReason.INTERRUPTED, error=never)
+    def _end(self, task: CompactionTask, started_at: datetime) -> None:
+        """End an attempt that its optimizer does not name.
+
+        It counts as nothing when it never arrived, and as lost when the optimizer has named it before.
+        """
+        arrived = task.lease_expires_at is not None and task.lease_expires_at > expires_at(started_at)
+        reason = "the optimizer does not name it any more" if arrived else "the answer to the poll did not reach the optimizer"
+        end_reason = EndReason.LOST if arrived else EndReason.INTERRUPTED
         try:
-            self._queue.complete(task, ended)
+            self._queue.complete(task, MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=reason))
         except StaleAttempt:
             return
-        log.warning("table=%s task=%s attempt=%s handed back: %s", task.table, task.task_id, task.attempt_id, never)
+        log.warning("table=%s task=%s attempt=%s ended: %s", task.table, task.task_id, task.attempt_id, reason)
 
     def _problem(self, task: CompactionTask, result: MergeResult) -> str | None:
         layout = self._tables.state(task.table).layout

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from threading import Lock
 
 from compaction_pipeline.core.commit.ports import Committer
-from compaction_pipeline.core.errors import CompactionError, StaleAttempt, StateFull, StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, NotFoundError, StaleAttempt, StateFull, StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -107,8 +107,9 @@ class ServeTasks:
         try:
             status = self._tasks.complete(result, self._clock(), self._retry_after)
         except StaleAttempt:
-            # The task went to another worker while this attempt ran, so no commit ever takes the files of this attempt.
-            self._discard(task, result)
+            if not self._may_own_outputs(result):
+                # The task went to another worker while this attempt ran, so no commit ever takes the files of this attempt.
+                self._discard(task, result)
             raise
         if result.end_reason is EndReason.NO_ACCESS and is_tried_again(replace(task, result=result, status=status)):
             return self._put_aside(task, result, status)
@@ -176,6 +177,13 @@ class ServeTasks:
         recent = {each: kept for each, kept in self._known_access.items() if now - kept.asked_at < FILE_IO_AGE}
         self._known_access = {**recent, (owner, table): access}
         return access
+
+    def _may_own_outputs(self, result: MergeResult) -> bool:
+        """Return whether the task still belongs to this attempt. Then another report of it came first, and its files may be used."""
+        try:
+            return self._tasks.task(result.task_id).attempt_id == result.attempt_id
+        except NotFoundError:
+            return False
 
     def _put_aside(self, task: CompactionTask, result: MergeResult, status: TaskStatus) -> TaskStatus:
         """Cancel a waiting task to whose files the store denied access, and return its status. It has `status` now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.index import Failed, Refused
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline.services.queue import keep_queue
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 
@@ -242,3 +245,44 @@ def test_a_task_of_a_table_that_was_forgotten_disturbs_no_other(house: House) ->
     house.services.stores.index.forget(table.identifier)
     assert keeper._live_paths(table.identifier, waits) is None
     assert house.services.tick_tables.keep().retried == ()
+
+
+def test_tasks_whose_tables_are_being_read_keep_no_other_waiting(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = house.services
+    monkeypatch.setattr(keep_queue, "MOST_RETRIES", 2)
+    stuck = []
+    for name in ("a", "b", "c"):
+        table = house.fragmented(name)
+        services.refresh_files.refresh(table.identifier)
+        services.plan_tables.plan(table.identifier, PlanRequest())
+        task = services.stores.tasks.poll(None, "worker", house.now, timedelta(minutes=1))
+        assert task is not None
+        house.pass_time(1)
+        failed = MergeResult(task.task_id, task.current_attempt_id, error="a file is locked")
+        services.stores.tasks.complete(failed, house.now, timedelta(minutes=1))
+        stuck.append(table.identifier)
+    last = stuck.pop()
+    for table in stuck:
+        index = services.stores.tables.state(table)
+        services.stores.index.save(replace(index.index, state=Failed("unreadable")), index.index_version)
+    house.pass_time(100)
+    services.keep_queue.keep()
+    [pending] = services.stores.tasks.tasks(statuses=(TaskStatus.PENDING,))
+    assert pending.table == last
+
+
+def test_a_waiting_task_of_a_table_that_is_refused_now_is_canceled(house: House) -> None:
+    services = house.services
+    table = house.fragmented().identifier
+    services.refresh_files.refresh(table)
+    services.plan_tables.plan(table, PlanRequest())
+    task = services.stores.tasks.poll(None, "worker", house.now, timedelta(minutes=1))
+    assert task is not None
+    failed = MergeResult(task.task_id, task.current_attempt_id, error="a file is locked")
+    services.stores.tasks.complete(failed, house.now, timedelta(minutes=1))
+    index = services.stores.tables.state(table)
+    services.stores.index.save(replace(index.index, state=Refused("it has a branch")), index.index_version)
+    house.pass_time(100)
+    kept = services.keep_queue.keep()
+    assert kept.outdated == (task.task_id,)
+    assert services.stores.tasks.task(task.task_id).status is TaskStatus.CANCELED
