@@ -122,14 +122,14 @@ def _worst_line(place: Place, nodes: Sequence[NodeOverview]) -> str:
     link, number = compact_nodes_link(place, nodes)
     if not number:
         return ""
-    return f"- [Compact the worst {count_text(number, 'node')} now]({link}) in one run: a forced MAJOR, whatever the thresholds say"
+    return f"- [Compact the worst {count_text(number, 'node')} now]({link})\\\n  in one run: a forced MAJOR"
 
 
 def _due_lines(place: Place, due: Sequence[TableOverview], count: int) -> str:
     """A link for each of the first `count` tables."""
     lines = [
-        f"- [Compact what is due in {_escaped(str(table.table))}]({compact_table_link(place, table)}): "
-        f"{table.due:,} of {count_text(table.nodes, 'node')}, each by its triggers"
+        f"- [Compact what is due in {_escaped(str(table.table))}]({compact_table_link(place, table)})\\\n"
+        f"  {table.due:,} of {count_text(table.nodes, 'node')}, each by its triggers"
         for table in due[:count]
     ]
     return "\n".join([*lines, *_more(due, count)])
