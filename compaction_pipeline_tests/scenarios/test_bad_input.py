@@ -84,8 +84,8 @@ class Shop:
         return text
 
     def tick(self) -> None:
-        """Do for every table what the sensors do."""
-        settings = Settings(home=self.folder / "home", merge_engine="in-process")
+        """Do for every table what the sensors do. A failed task is tried again at once, until its retries are used up."""
+        settings = Settings(home=self.folder / "home", merge_engine="in-process", retry_interval_seconds=0)
         services = opened(settings)
         services.tick_tables.keep()
         services.explore_catalogs.explore()
