@@ -195,15 +195,7 @@ class Services:
 
         stores = self._stores
         return RefreshFiles(
-            stores.catalogs,
-            stores.tables,
-            stores.index,
-            stores.files,
-            stores.leases,
-            self._scan,
-            self.clock,
-            heartbeat,
-            self.new_owner,
+            stores.catalogs, stores.tables, stores.index, stores.files, stores.leases, self._scan, self.clock, heartbeat, self.new_owner
         )
 
     @cached_property

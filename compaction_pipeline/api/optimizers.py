@@ -125,19 +125,10 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
     @routes.post("/optimizers/{optimizer_id}/poll", response_model=list[Assignment])
     async def poll(request: Request, body: PollBody, optimizer_id: str = Depends(itself)) -> Response:
         """Take waiting tasks of the optimizer's group. The answer holds secrets: the properties that open the tables' files."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + body.wait_seconds
-        take = partial(optimizers.poll, optimizer_id, body.poll_id, body.free_slots)
-        while True:
-            taken = await to_thread.run_sync(take, limiter=polls)
-            left = until - clock()
-            if taken or left <= 0:
-                return Response(_ASSIGNMENTS.dump_json(taken), media_type="application/json", headers={"Cache-Control": "no-store"})
-            group = await to_thread.run_sync(optimizers.group_of, optimizer_id, limiter=polls)
-            await waiting.wait(group, left)
-            if await request.is_disconnected():
-                # Nobody would get the tasks that the next look might claim.
-                return Response(status_code=499)
+        taken = await _taken(optimizers, waiting, polls, request, optimizer_id, body)
+        if taken is None:
+            return Response(status_code=499)
+        return Response(_ASSIGNMENTS.dump_json(taken), media_type="application/json", headers={"Cache-Control": "no-store"})
 
     @routes.post("/attempts/{attempt_id}/complete", openapi_extra=_body_of(MergeResult))
     def complete(attempt_id: str, body: Annotated[Any, Body()], token: Token = Depends(worker)) -> Completed:
@@ -152,6 +143,25 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         optimizers.leave(optimizer_id, failed=failed)
 
     return routes
+
+
+async def _taken(
+    optimizers: ServeOptimizers, waiting: WaitingPolls, polls: CapacityLimiter, request: Request, optimizer_id: str, body: PollBody
+) -> Sequence[Assignment] | None:
+    """The tasks that a poll gets, after it waited for them. None when the client has gone meanwhile."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + body.wait_seconds
+    take = partial(optimizers.poll, optimizer_id, body.poll_id, body.free_slots)
+    while True:
+        taken = await to_thread.run_sync(take, limiter=polls)
+        left = until - clock()
+        if taken or left <= 0:
+            return taken
+        group = await to_thread.run_sync(optimizers.group_of, optimizer_id, limiter=polls)
+        await waiting.wait(group, left)
+        if await request.is_disconnected():
+            # Nobody would get the tasks that the next look might claim.
+            return None
 
 
 def _result(body: object) -> MergeResult:
