@@ -52,7 +52,9 @@ class Settings(BaseSettings):
         default="spark",
         description="`in-process` merges one task at a time without Spark, in the process that asks: for tests and tiny set-ups.",
     )
-    record_ttl_days: int = Field(default=30, ge=1, le=36_500, description="Records and ended tasks are kept this many days.")
+    record_ttl_days: int = Field(
+        default=30, ge=1, le=36_500, description="Records, ended tasks, ended optimizers and revoked tokens are kept this many days."
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Log messages below this level are left out."
     )
@@ -93,7 +95,9 @@ class Settings(BaseSettings):
         description="Seconds between two ticks of `snapshot_sensor`, of `fragmentation_sensor` and of `commit_sensor`.",
     )
     keeper_interval_seconds: int = Field(default=5, ge=1, le=86_400, description="Seconds between two ticks of `keeper_sensor`.")
-    catalog_interval_seconds: int = Field(default=180, ge=1, le=86_400, description="Seconds between two ticks of `catalog_sensor`.")
+    catalog_interval_seconds: int = Field(
+        default=180, ge=1, le=86_400, description="Seconds between two listings of the catalogs, by `catalog_sensor` and by `serve`."
+    )
     connect_seconds: float = Field(
         default=5,
         gt=0,

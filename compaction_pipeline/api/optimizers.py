@@ -116,6 +116,11 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
         return Registered(optimizer_id=optimizer.optimizer_id, token=own.text, heartbeat_seconds=HEARTBEAT.total_seconds())
 
+    @routes.post("/optimizers/{optimizer_id}/drain", status_code=204, dependencies=[Depends(guard.needs())])
+    def drain(optimizer_id: str) -> None:
+        """Let an optimizer take no more tasks, and end after those that it has."""
+        optimizers.drain(optimizer_id)
+
     @routes.post("/optimizers/{optimizer_id}/touch")
     def touch(body: TouchBody, optimizer_id: str = Depends(itself)) -> TouchAnswer:
         """Say that the optimizer is there, and renew the leases of its attempts."""

@@ -21,7 +21,7 @@ class Guard:
         self._tokens = tokens
 
     def needs(self, *roles: Role) -> Callable[..., Token]:
-        """Return a dependency that answers the token of the caller, who needs one of these roles. An admin may do everything."""
+        """Return a dependency that answers the token of the caller, who needs one of these roles. An admin may use every route."""
 
         def caller(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> Token:
             token = None if given is None else self._tokens.check(given.credentials)

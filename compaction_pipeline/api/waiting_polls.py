@@ -1,4 +1,7 @@
-"""Polls that wait for a task. They hold no thread and no connection: one look a second is enough for all that wait in a group."""
+"""Polls that wait for a task.
+
+They hold no thread, and no connection to the state database: one look a second is enough for all that wait in a group.
+"""
 
 from __future__ import annotations
 

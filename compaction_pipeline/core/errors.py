@@ -86,7 +86,10 @@ class MergeFailed(CompactionError):
 
 
 class MergeRefused(MergeFailed):
-    """The content of a task's files breaks a rule of the format or is not supported. No further attempt can merge them."""
+    """The content of a task's files breaks a rule of the format or is not supported. No further attempt can merge them.
+
+    A server raises it also for a report that cannot be true. Then only the attempt has failed.
+    """
 
 
 class DigestMismatch(MergeFailed):

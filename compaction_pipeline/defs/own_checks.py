@@ -31,7 +31,7 @@ _DESCRIPTION = (
 
 
 def own_checks() -> list[dg.AssetChecksDefinition]:
-    """One check for each asset that a component or, at the last tick, a table's property named."""
+    """One check for each asset that the component names, or that a property of a table named at the last tick."""
     return [_definition(levels) for levels in sorted(DEFINED)]
 
 

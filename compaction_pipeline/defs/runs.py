@@ -14,7 +14,7 @@ ACTIVE = [
 
 
 def active_run(instance: dg.DagsterInstance, *jobs: str) -> str | None:
-    """The id of the oldest queued or running run of the first of these jobs that has one, or None."""
+    """Take the first of these jobs that has a queued or running run, and return the id of its oldest one. None when no job has any."""
     for job in jobs:
         runs = instance.get_runs(filters=dg.RunsFilter(job_name=job, statuses=ACTIVE))
         if runs:

@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 WAIT_SECONDS = 5.0
 """The server holds a poll for this long when no task waits. A task that comes meanwhile is answered at once."""
 _REPORT_SECONDS = 120
-"""A report that cannot be delivered is tried again for this long. After that the lease of the attempt decides."""
+"""A report that cannot be delivered is tried again for this long. After that the attempt is no longer named, so the server
+takes the task back at the next heartbeat, or when the lease ends."""
 _PAUSE_SECONDS = 2.0
 _TIMEOUT = (5, 30)
 _ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])

@@ -332,7 +332,7 @@ class CompactTable:
         )
 
     def _retry(self, task_id: TaskId) -> bool:
-        """Put a task back into the queue that failed and would wait. Return whether it waited."""
+        """Put a failed task that would wait back into the queue. Return whether it waited."""
         return bool(self._tasks.retry([task_id]))
 
     def _retry_all(self, task_ids: Sequence[TaskId]) -> None:

@@ -1,4 +1,4 @@
-"""Does the work of the sensors where no Dagster runs: keeps, discovers, refreshes, plans and commits. It never merges.
+"""Does the work of the sensors where no Dagster runs: it keeps the queue going, lists catalogs, and refreshes, plans and commits tables.
 
 Several servers may run on one state database. The one that holds the lease `keeper` works; another takes over when it is silent. Sensors of
 Dagster may work beside it, because each table has leases of its own.
@@ -30,7 +30,7 @@ _NAME = "keeper"
 
 
 class RunTicks:
-    """Three verbs: lead, keep, tick."""
+    """Four verbs: lead, resign, keep, tick."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class RunTicks:
         self._leases.release(_NAME, self._owner)
 
     def keep(self) -> None:
-        """Free what dead processes held, settle their commits, and call silent optimizers lost. Only the leader does this."""
+        """Free what dead processes held, settle their commits, and mark silent optimizers as LOST. Only the leader does this."""
         self._serve_optimizers.lose_silent()
         self._tick_tables.keep()
 

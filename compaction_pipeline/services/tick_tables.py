@@ -1,8 +1,8 @@
-"""Works on all tables, tick by tick. A tick is one call of a Dagster sensor, or one run of a Dagster job.
+"""Works on all tables, tick by tick. A tick is one call of a Dagster sensor, one run of a Dagster job, or one round of `run_ticks`.
 
-The verbs, in the order of the work: `keep` frees what dead processes held, `sweep` refreshes tables, `plan_due` plans them, `drain` merges
-tasks of the queue, and `commit_due` commits. The sensors, `compact_job` and `commit_job` use them.
-This service, `compact_table` and `check_tables` are the only ones that call others. This one also calls `compact_table`, never the reverse.
+The verbs, in the order of the work: `keep` frees what dead processes held, `sweep` refreshes tables, `plan_due` plans them, `drain`
+merges tasks of the queue, and `commit_due` commits. The sensors, `compact_job` and `commit_job` use them. This service, `compact_table`,
+`check_tables` and `run_ticks` are the only ones that call others. This one also calls `compact_table`, never the reverse.
 """
 
 from __future__ import annotations

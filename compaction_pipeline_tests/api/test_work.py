@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.attempts import MOST_LOSSES
@@ -325,7 +326,9 @@ def test_a_silent_optimizer_is_lost_and_its_task_goes_to_another(served: Served)
 def test_a_draining_optimizer_gets_no_task(served: Served) -> None:
     planned(served)
     worker = served.registered()
-    served.house.services.serve_optimizers.drain(worker.optimizer_id)
+    path = f"/api/v1/optimizers/{worker.optimizer_id}/drain"
+    assert served.ask("POST", path, worker.token).status_code == 403
+    assert served.ask("POST", path, served.token(Role.ADMIN)).status_code == 204
     assert worker.poll() == []
     assert worker.touch()["drain"] is True
 

@@ -43,7 +43,7 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Run the command again, or wait for a tick: the program reads the table and finds out whether the commit is there. Delete nothing.",
     ),
     ExitCode.INTERRUPTED: (
-        "Ctrl-C or SIGTERM ended the command.",
+        "Ctrl-C or SIGTERM ended the command. `serve` and `optimizer` end with 0 when they could end in order.",
         "Run the command again: it first commits what was merged.",
     ),
 }
@@ -164,7 +164,7 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
         "Keep the input files, and report the sentence.",
     ),
     EndReason.LOST: (
-        "The process that merged gave no sign of life for a minute.",
+        "The process that merged gave no sign of life for a minute, or an optimizer no longer knows of the attempt.",
         "Nothing. The task goes back to the queue, and this uses up no retry. A task that was lost five times in a row becomes FAILED.",
     ),
     EndReason.TIMED_OUT: (
@@ -172,14 +172,14 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
         "Find out why the merge is slow, or give it more time.",
     ),
     EndReason.INTERRUPTED: (
-        "The process that merged was told to end.",
+        "The process that merged was told to end, or the task never reached its optimizer.",
         "Nothing. The task goes back to the queue, and this uses up no retry.",
     ),
     EndReason.CONFLICT: ("The table changed, and the commit left this task out.", "Nothing; its node is planned again."),
     EndReason.REPLACED: ("A newer plan took the task's files.", "Nothing."),
     EndReason.OUTDATED: (
-        "A data file of the failed task was gone from the table when the task was to be tried again. The task is canceled.",
-        "Nothing; its node is planned again.",
+        "When the failed task was to be tried again, a data file of it was gone from the table, or the table was refused. It is canceled.",
+        "Nothing; its node is planned again, unless the table is refused.",
     ),
     EndReason.GIVEN_UP: (
         "The process that planned the task ended before anybody began it, or a person canceled the task.",

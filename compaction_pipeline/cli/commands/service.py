@@ -86,11 +86,13 @@ def serve(
     tls_cert: Path | None = typer.Option(None, "--tls-cert", help="The certificate, in PEM."),
     tls_key: Path | None = typer.Option(None, "--tls-key", help="The key of the certificate, in PEM."),
     behind_proxy: bool = typer.Option(False, "--behind-proxy", help="A proxy of yours does TLS, so plain HTTP is allowed on any address."),
-    ticks: bool = typer.Option(True, help="Also refresh, plan and commit tables here, as the sensors of Dagster do."),
+    ticks: bool = typer.Option(
+        True, help="Also refresh, plan and commit tables here, as the sensors of Dagster do, and mark silent optimizers as LOST."
+    ),
 ) -> None:
     """Serve optimizers and programs over HTTP, and keep all tables compacted, until Ctrl-C or SIGTERM.
 
-    The first start writes admin.token and optimizer.token into COMPACTION_HOME. The pages of the API are at /docs.
+    When no token exists yet, it writes admin.token and optimizer.token into COMPACTION_HOME. The pages of the API are at /docs.
 
     Examples:
 
@@ -121,8 +123,16 @@ def optimizer(
     parallelism: int | None = typer.Option(
         None, "--parallelism", min=1, max=1_024, help="How many tasks it merges at a time. The default is COMPACTION_TASK_SLOTS."
     ),
-    memory: int = typer.Option(0, "--memory", min=0, metavar="BYTES", help="The memory of all its processes together, shown to people."),
-    resource_id: str = typer.Option("", "--resource-id", help="The name of what a container started."),
+    memory: int = typer.Option(
+        0,
+        "--memory",
+        min=0,
+        metavar="BYTES",
+        help="How much memory it may use in all. This has no effect; the list of optimizers shows it.",
+    ),
+    resource_id: str = typer.Option(
+        "", "--resource-id", help="A name that the system that starts it chooses, e.g. the id of its pod. The list of optimizers shows it."
+    ),
     token_file: Path | None = _TOKEN_FILE,
     ca_file: Path | None = typer.Option(None, "--ca-file", help="Trust the certificates in this file, in PEM, too."),
 ) -> None:

@@ -11,11 +11,11 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.timeouts import LEASE
 
 SILENCE = LEASE
-"""An optimizer that has not been heard of for this long is lost. The leases of its attempts end then too."""
+"""The server that ticks calls an optimizer LOST that it has not heard of for this long. The leases of its attempts end then too."""
 HEARTBEAT = timedelta(seconds=10)
 """An optimizer says this often that it is there."""
 NOT_ARRIVED = timedelta(seconds=15)
-"""An attempt that its optimizer does not list this long after the claim never arrived: the answer to the poll was lost."""
+"""An attempt that its optimizer does not name in a heartbeat this long after the claim, or later, is over."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -37,8 +37,8 @@ class Optimizer:
     """A registered optimizer. A process that starts again registers anew, so an id is one life of one process.
 
     `parallelism` is how many tasks it merges at a time. `memory_bytes` is the memory of all its processes together, 0 when unknown.
-    `resource_id` names what a container started; it is "" for an optimizer that was started by hand. `why` is a sentence about the state.
-    `poll_id` and `polled` are the id of its last poll that got tasks, and the ids of the attempts that this poll got.
+    `resource_id` is a name that the system that started it chose; it is "" for an optimizer that was started by hand. `why` is a sentence
+    about the state. `poll_id` and `polled` are the id of its last poll that got tasks, and the ids of the attempts that this poll got.
     """
 
     optimizer_id: str
@@ -59,7 +59,10 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What an optimizer says of itself when it registers; `Optimizer` says what each part means."""
+    """What an optimizer says of itself when it registers.
+
+    `Optimizer` says what each part means; `merge_version` is the sender's `MERGE_VERSION`.
+    """
 
     group: str
     host: str

@@ -22,8 +22,8 @@ _MOST = 2**63
 def report_problem(task: CompactionTask, result: MergeResult, data_folder: str) -> str | None:
     """Return why the report of a merge cannot be true; None when nothing speaks against it.
 
-    `data_folder` is the folder of the table's data files, without a slash at its end. A report of a failed attempt has no outputs, and
-    nothing in it is believed but that it failed.
+    `data_folder` is the folder of the table's data files, without a slash at its end. A report of a failed attempt has no outputs. Its
+    end reason and its sentence are believed, because they can only keep the task from being merged.
     """
     if result.task_id != task.task_id or result.attempt_id != task.current_attempt_id:
         return f"it is about task {result.task_id!r}, attempt {result.attempt_id!r}, but the attempt is {task.current_attempt_id!r}"

@@ -67,11 +67,11 @@ class EndReason(str, Enum):
     NO_ACCESS = "NO_ACCESS"
     # The rows to write differed from the rows that were read. No output is used, and a check in Dagster stays red.
     DIGEST_MISMATCH = "DIGEST_MISMATCH"
-    # The holder did not renew the lease of the attempt.
+    # The holder did not renew the lease of the attempt, or an optimizer no longer names the attempt.
     LOST = "LOST"
     # The attempt took longer than an attempt may take, although its holder renewed the lease.
     TIMED_OUT = "TIMED_OUT"
-    # The process was told to end.
+    # The process was told to end, or the answer to an optimizer's poll did not arrive.
     INTERRUPTED = "INTERRUPTED"
 
     # Ends of tasks that no attempt decides.

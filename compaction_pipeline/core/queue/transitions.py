@@ -16,8 +16,8 @@ ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
     {
         # INIT exists only inside the transaction that inserts a plan.
         TaskStatus.INIT: frozenset({TaskStatus.PENDING}),
-        # A Pending task is CANCELED when a newer plan takes its files, when the process that planned it ends, or when the store denied
-        # access to its newest attempt while attempts are left.
+        # A Pending task is CANCELED when a newer plan takes its files, when the process that planned it ends, or when a person
+        # cancels it.
         TaskStatus.PENDING: frozenset({TaskStatus.EXECUTING, TaskStatus.CANCELED}),
         # A task becomes PENDING again when its attempt is lost or given back, and FAILED when it fails. A report of that attempt is then
         # refused as stale.
@@ -25,8 +25,8 @@ ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
         # A Prepared task is FAILED when the commit finds a conflict, or when the table is gone.
         TaskStatus.PREPARED: frozenset({TaskStatus.COMMITTED, TaskStatus.FAILED}),
         TaskStatus.COMMITTED: frozenset(),
-        # A FAILED task that waits is put back into the queue. It is CANCELED when its files are gone from the table, or when a person's
-        # plan takes them.
+        # A FAILED task that waits is put back into the queue. It is CANCELED when its files are gone from the table, when the table
+        # is refused or its store denies access, when a person's plan takes its files, or when a person cancels it.
         TaskStatus.FAILED: frozenset({TaskStatus.PENDING, TaskStatus.CANCELED}),
         TaskStatus.CANCELED: frozenset(),
     }

@@ -21,7 +21,7 @@ class Issued:
 
 
 class KeepTokens:
-    """Three verbs: issue, check, revoke."""
+    """Four verbs: issue, check, revoke, forget."""
 
     def __init__(self, tokens: TokenStore, clock: Clock, new_secret: Callable[[int], str]) -> None:
         """`new_secret` returns so many random bytes as hexadecimal text."""
@@ -62,6 +62,6 @@ class KeepTokens:
         self._tokens.expire(before, optimizers)
 
     def revoke(self, token_id: str) -> None:
-        """Accept a token, and those of the optimizers that registered with it, no longer. Raises NotFoundError."""
+        """Stop accepting a token, and those of the optimizers that registered with it. Raises NotFoundError."""
         if not self._tokens.revoke(token_id, self._clock()):
             raise NotFoundError(f"no token has the id {token_id!r}; `compaction-pipeline token list` shows those that exist")

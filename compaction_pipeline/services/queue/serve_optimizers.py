@@ -78,7 +78,7 @@ class ServeOptimizers:
         new_id: Callable[[], str],
         version: str,
     ) -> None:
-        """`version` is the version of this program, which an optimizer that is too old is told to install."""
+        """`version` is the version of this program, which an optimizer with another merge version is told to install."""
         self._optimizers = optimizers
         self._tables = tables
         self._tasks = tasks
@@ -121,8 +121,8 @@ class ServeOptimizers:
     def touch(self, optimizer_id: str, running: Sequence[AttemptId]) -> Touched:
         """Note that an optimizer is there, and renew the leases of the attempts that it names. Raises NotFoundError, StorageUnavailable.
 
-        An attempt that the optimizer holds, and does not name some seconds after the claim, has ended. It never reached the optimizer when
-        the answer to its poll was lost.
+        An attempt that the optimizer holds, but does not name although it was claimed a while ago, is ended here. Either the answer to the
+        poll was lost, or the optimizer no longer knows of the attempt.
         """
         optimizer = self._optimizers.touch(optimizer_id, self._clock())
         if optimizer is None:
@@ -207,7 +207,7 @@ class ServeOptimizers:
         self._queue.give_back(optimizer_id, EndReason.FAILED if failed else EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
 
     def lose_silent(self) -> Sequence[str]:
-        """Call the optimizers lost that were silent for a minute, and return their ids. Their leases end by themselves."""
+        """Mark as LOST the optimizers that were silent for a minute, and return their ids. Their leases end by themselves."""
         why = f"it was silent for {duration_text(SILENCE)}"
         lost = self._optimizers.lose_silent(self._clock() - SILENCE, why)
         for optimizer_id in lost:

@@ -19,7 +19,7 @@ class SteerTasks:
         self._clock = clock
 
     def retry(self, task_ids: Sequence[TaskId]) -> Sequence[CompactionTask]:
-        """Put tasks back into the queue that failed and wait to be tried again. Return all of them as they are now.
+        """Put failed tasks that wait to be tried again back into the queue. Return all of them as they are now.
 
         Raises NotFoundError for an unknown task, and ConfigError for one that does not wait so.
         """

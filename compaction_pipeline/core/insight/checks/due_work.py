@@ -56,9 +56,9 @@ def waiting_limit(properties: TableProperties) -> timedelta:
 def waiting_since(each: JudgedNode) -> datetime | None:
     """Return since when work has been due on a node without any being done; None when none is due.
 
-    The small files of a node make a MINOR due, by the time of the table's own commits. Other work is due since a plan first found it. When
-    work was done on the node meanwhile, its waiting begins anew: a node that writers always keep fragmented, and that is merged again
-    and again, does not wait.
+    Work on small files is due since the commit with which the node got enough of them, as far as that commit is known. Other work is due
+    since a plan first found it. When work was done on the node meanwhile, its waiting begins anew: a node that writers always keep
+    fragmented, and that is merged again and again, does not wait.
 
     A state database of an older version does not tell since when a node has had its small files. After the upgrade such a node waits since
     the first plan that finds its work due, or since its files change.
