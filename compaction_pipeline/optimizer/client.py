@@ -64,7 +64,6 @@ class HttpTaskQueue:
         self._running: set[AttemptId] = set()
         self._lost: set[AttemptId] = set()
         self._poll_id = _new_poll_id()
-        self.heartbeat_seconds = 10.0
         self.drains = threading.Event()
         """This is set when no further task is to be taken, because the server or a person asked for it."""
         self.why_drains = ""
@@ -79,7 +78,6 @@ class HttpTaskQueue:
         answer = self._asked("POST", "/optimizers", asdict(self._registration), token=self._token)
         with self._lock:
             self._optimizer_id, self._own_token = answer["optimizer_id"], answer["token"]
-            self.heartbeat_seconds = answer["heartbeat_seconds"]
             self._fetched.clear()
             self._running.clear()
             self._lost.clear()
@@ -131,6 +129,9 @@ class HttpTaskQueue:
         self._poll_id = _new_poll_id()
         taken = _ASSIGNMENTS.validate_json(response.content)
         with self._lock:
+            if self.drains.is_set():
+                # Nobody begins these any more. The server hands them back, because no heartbeat names them.
+                return False
             self._fetched.extend(taken)
             self._running.update(assignment.attempt_id for assignment in taken)
         return bool(taken)

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.queue.task import EndReason
 from compaction_pipeline.optimizer.client import HttpTaskQueue
+from compaction_pipeline.process import heartbeat
 from compaction_pipeline.services.queue.work_on_queue import Drained
 
 log = logging.getLogger(__name__)
@@ -28,31 +28,10 @@ def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int) ->
     """
     services.start_engine()
     queue.register()
-    with _told_to_end(queue), _touching(queue):
+    with _told_to_end(queue), heartbeat(queue.touch):
         done = services.worker(queue, parallelism).drain(queue.optimizer_id, until=queue.drains.is_set, linger=timedelta.max)
     queue.give_back(queue.optimizer_id, EndReason.INTERRUPTED, queue.why_drains)
     return done
-
-
-@contextmanager
-def _touching(queue: HttpTaskQueue) -> Iterator[None]:
-    """Say in a thread that the optimizer is there, until the block ends."""
-    stopped = threading.Event()
-
-    def touch() -> None:
-        while not stopped.wait(queue.heartbeat_seconds):
-            try:
-                queue.touch()
-            except CompactionError as error:
-                log.warning("no heartbeat: %s", error)
-
-    thread = threading.Thread(target=touch, name="touch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
 
 
 @contextmanager

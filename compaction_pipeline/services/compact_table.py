@@ -1,7 +1,7 @@
 """Compacts one table now: it refreshes, plans, merges and commits.
 
-The command line and launched partitions both use it, so that "compact" means the same in both. This service, `tick_tables` and
-`check_tables` are the only ones that call others.
+The command line and launched partitions both use it, so that "compact" means the same in both. This service, `tick_tables`,
+`check_tables` and `run_ticks` are the only ones that call others.
 """
 
 from __future__ import annotations
@@ -127,8 +127,7 @@ class CompactTable:
         for nodes whose tasks a newer plan replaced before they began.
 
         With `help_others`, slots that find no waiting task of this compaction merge other tasks of the same queue until its own tasks
-        are merged. This compaction does not commit those other tasks: the next commit of their tables
-        does.
+        are merged. This compaction does not commit those other tasks: the next commit of their tables does.
 
         When an error or an interrupt ends the compaction, its Pending tasks are canceled, and `listener` hears of every commit of its
         tasks that has ended. The next command or tick commits the merged ones. Raises CommitStateUnknown when an earlier commit of the
@@ -341,8 +340,8 @@ class CompactTable:
     def worked_off(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:
         """Return a function that says whether the caller need not wait for workers any longer.
 
-        That is so when each of these tasks is merged, has ended, or has no turn because its table was paused. The function asks no more
-        about a task that it has found to be so.
+        That is so when each of these tasks is merged, has ended, or has no turn because its table was paused. A task that was found in one
+        of these states is not asked about again.
         """
         left = list(task_ids)[::-1]
 

@@ -1,8 +1,8 @@
 """Works on all tables, tick by tick. A tick is one call of a Dagster sensor, one run of a Dagster job, or one round of `run_ticks`.
 
 The verbs, in the order of the work: `keep` frees what dead processes held, `sweep` refreshes tables, `plan_due` plans them, `drain`
-merges tasks of the queue, and `commit_due` commits. The sensors, `compact_job` and `commit_job` use them. This service, `compact_table`,
-`check_tables` and `run_ticks` are the only ones that call others. This one also calls `compact_table`, never the reverse.
+merges tasks of the queue, and `commit_due` commits. The sensors, `compact_job`, `commit_job` and `run_ticks` use them. This service,
+`compact_table`, `check_tables` and `run_ticks` are the only ones that call others. This one also calls `compact_table`, never the reverse.
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What `keep` did: the tasks that it took from dead or endless attempts, the records that it settled, and the failed tasks that it put
-    back into the queue."""
+    """What `keep` did.
+
+    `returned` are the tasks that it took from dead or endless attempts, `settled` are records, and `retried` are the failed tasks that it
+    put back into the queue.
+    """
 
     returned: tuple[str, ...] = ()
     settled: tuple[CompactionRecord, ...] = ()
@@ -136,8 +139,8 @@ class TickTables:
     ) -> Sequence[tuple[TableIdentifier, Planned]]:
         """Plan tables by their triggers, and queue the tasks, until the budget is used up. A table whose plan fails shows the problem.
 
-        `nodes` limits the plans of some tables to these nodes. The first table is planned even without a
-        budget, so that every call gets on.
+        `nodes` limits the plans of some tables to these nodes. The first table is planned even without a budget, so that every call gets
+        on.
         """
         deadline = self._clock() + budget
         planned: list[tuple[TableIdentifier, Planned]] = []

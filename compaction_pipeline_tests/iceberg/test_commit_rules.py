@@ -681,3 +681,18 @@ def test_a_delete_file_that_was_added_once_more_since_the_plan_is_a_conflict(lak
     outcome = t.commit(merge)
     assert "live more than once" in outcome.conflicts["m1"]
     assert t.live_ids() == [2]
+
+
+def test_outputs_that_no_manifest_can_hold_concern_their_own_task_only(lake: Lake) -> None:
+    t = lake.table()
+    paths = [t.ids(one).path for one in range(4)]
+    good, bad = t.merge(paths[:2], "good"), t.merge(paths[2:], "bad")
+    assert bad.result is not None
+    [output] = bad.result.outputs
+    bad = replace(bad, result=replace(bad.result, outputs=(replace(output, lower_bounds={1: "zz"}),)))
+    outcome = t.commit(good, bad)
+    assert outcome.state is CommitState.COMMITTED
+    assert list(outcome.conflicts) == ["bad"]
+    assert "described wrongly" in outcome.conflicts["bad"]
+    assert t.live_ids() == [0, 1, 2, 3]
+    assert set(paths[2:]) < t.paths(FileContent.DATA)

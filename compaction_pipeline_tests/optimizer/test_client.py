@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -63,6 +64,14 @@ def queue_at(house: House, port: int, registration: Registration = REGISTRATION)
     return queue
 
 
+def taken_by(queue: HttpTaskQueue) -> Assignment:
+    """The next task, for which the queue need not wait."""
+    assert queue.waits(None)
+    taken = queue.poll("worker", None)
+    assert isinstance(taken, Assignment)
+    return taken
+
+
 def plan(house: House, *names: str) -> None:
     for name in names:
         house.fragmented(name=name)
@@ -104,9 +113,7 @@ def test_a_lost_attempt_is_learned_by_a_touch_and_its_report_is_stale(house: Hou
     with serving(house) as port:
         plan(house, "a")
         queue = queue_at(house, port)
-        assert queue.waits(None)
-        taken = queue.poll("worker", None)
-        assert isinstance(taken, Assignment)
+        taken = taken_by(queue)
         assert queue.renew([taken.attempt_id]) == (taken.attempt_id,)
         house.pass_time(30)
         queue.touch()
@@ -151,9 +158,7 @@ def test_a_failed_attempt_is_reported(house: House) -> None:
     with serving(house) as port:
         plan(house, "a")
         queue = queue_at(house, port)
-        assert queue.waits(None)
-        taken = queue.poll("worker", None)
-        assert isinstance(taken, Assignment)
+        taken = taken_by(queue)
         status = queue.complete(taken.task, MergeResult(taken.task.task_id, taken.attempt_id, error="the disk is full"))
         assert status is TaskStatus.PENDING
         [attempt] = house.services.stores.tasks.attempts(taken.task.task_id)
@@ -165,3 +170,34 @@ def test_a_server_that_is_away_and_a_token_that_is_wrong_are_clear_errors(house:
         HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
     with pytest.raises(StorageUnavailable, match="did not answer"):
         HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
+
+
+def test_a_task_that_nobody_begins_any_more_is_handed_back(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        assert queue.waits(None)
+        queue.drain("told to end")
+        assert queue.poll("worker", None) is None
+        house.pass_time(15)
+        queue.touch()
+        assert house.services.read_tasks.queue_counts().pending == 1
+
+
+def test_an_answer_that_comes_after_the_end_was_asked_for_is_not_begun(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        send = queue._send
+
+        def told_meanwhile(method: str, path: str, *rest: Any) -> Any:
+            answer = send(method, path, *rest)
+            if path.endswith("/poll"):
+                queue.drain("told to end")
+            return answer
+
+        monkeypatch.setattr(queue, "_send", told_meanwhile)
+        assert not queue.waits(None)
+        house.pass_time(15)
+        queue.touch()
+        assert house.services.read_tasks.queue_counts().pending == 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -48,15 +49,15 @@ def filled(url: str) -> None:
     stores.close()
 
 
-def visited(plan: dict[str, object]) -> int:
+def visited(plan: Mapping[str, Any]) -> int:
     """How many rows the steps of a plan of PostgreSQL have read, the ones that a filter removed included."""
-    below = [visited(step) for step in plan.get("Plans", [])]  # type: ignore[attr-defined]
-    return sum(below) + int(plan["Actual Rows"]) + int(plan.get("Rows Removed by Filter", 0))  # type: ignore[call-overload]
+    below = [visited(step) for step in plan.get("Plans", [])]
+    return sum(below) + int(plan["Actual Rows"]) + int(plan.get("Rows Removed by Filter", 0))
 
 
-def steps_of(plan: dict[str, object]) -> list[str]:
+def steps_of(plan: Mapping[str, Any]) -> list[str]:
     """The names of the steps of a plan of PostgreSQL."""
-    return [str(plan["Node Type"]), *(name for step in plan.get("Plans", []) for name in steps_of(step))]  # type: ignore[attr-defined]
+    return [str(plan["Node Type"]), *(name for step in plan.get("Plans", []) for name in steps_of(step))]
 
 
 @pytest.mark.parametrize("queue", [None, "light"])

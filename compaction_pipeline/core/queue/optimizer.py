@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.leases.timeouts import LEASE
+from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 
 SILENCE = LEASE
 """The server that ticks calls an optimizer LOST that it has not heard of for this long. The leases of its attempts end then too."""
-HEARTBEAT = timedelta(seconds=10)
+HEARTBEAT = RENEWAL_INTERVAL
 """An optimizer says this often that it is there."""
 NOT_ARRIVED = timedelta(seconds=15)
 """An attempt that its optimizer does not name in a heartbeat this long after the claim, or later, is over."""
@@ -81,8 +81,3 @@ def group_name(text: str) -> str:
             f"the group name {text[:100]!r} must have 1 to 64 letters, digits, '_' and '-', and begin with a letter or a digit"
         )
     return text
-
-
-def is_silent(optimizer: Optimizer, now: datetime) -> bool:
-    """Return whether a live optimizer has been silent for so long that it is lost."""
-    return optimizer.state.is_live and now - optimizer.touched_at >= SILENCE

@@ -62,11 +62,12 @@ class TaskQueue(Protocol):
 
         The status is PREPARED after a merge. After a failure it is FAILED; `core.queue.attempts.is_tried_again` says whether the task waits
         to be tried again. It is PENDING when that is due at once. It is CANCELED when the store of the table's files refuses access,
-        provided that the reason could be stored on the table. Raises StaleAttempt when the
-        attempt no longer holds its task. A queue in the same process deletes the files that it wrote then, even when the task itself is
-        gone. A server deletes none that another host names. Raises
-        StorageUnavailable when the report may or may not have arrived: the worker does not repeat it then, because the lease of the attempt
-        decides. Raises StateFull when the report certainly was not stored, and no other report can be.
+        provided that the reason could be stored on the table.
+
+        Raises StaleAttempt when the attempt no longer holds its task. Files that the attempt wrote are deleted then, even when the task
+        itself is gone; a server deletes only files that it has checked to be the attempt's own. Raises StorageUnavailable when the report
+        may or may not have arrived: the worker does not repeat it then, because the lease of the attempt decides. Raises StateFull when the
+        report certainly was not stored, and no other report can be.
 
         A report of a merge that arrives twice gets the present status both times, as long as the task is stored. The second arrival of
         any other report raises StaleAttempt and changes nothing.

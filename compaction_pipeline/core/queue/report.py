@@ -109,6 +109,8 @@ def _are_counts(values: Collection[int]) -> bool:
 
 def _are_hex(bounds: Mapping[int, str]) -> bool:
     try:
-        return all(bytes.fromhex(bound) is not None for bound in bounds.values())
+        for bound in bounds.values():
+            bytes.fromhex(bound)
     except ValueError:
         return False
+    return True

@@ -201,8 +201,8 @@ class WorkOnQueue:
         caller's thread calls `meanwhile` again and again beside the merges, and tells `listener` how attempts begin and end.
 
         When the engine does not start, its error is raised, and no task loses an attempt. Raises StateFull when the state database has no
-        room for the report of an attempt. After an error or an interrupt, all attempts
-        of this `owner` are given back at once, and the owner can take no further task.
+        room for the report of an attempt. After an error or an interrupt, all attempts of this `owner` are given back at once, and the
+        owner can take no further task.
         """
         asked = _Asked(owner, queue, task_ids, first, until, linger, meanwhile, retry, listener or _Nobody())
         drain = _Drain(asked, self._task_slots)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.order import AGEING, in_place_of, priority_order
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline_tests.behaviours.example_tasks import example
@@ -16,11 +17,11 @@ moments = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1)).map(lambda mo
 
 
 def in_line(*tasks: CompactionTask) -> list[str]:
-    def key(task: CompactionTask) -> object:
+    def key(task: CompactionTask) -> tuple[int, int, datetime, TaskId]:
         assert task.waiting_since is not None
         return priority_order(task.priority, task.work.small_files, task.waiting_since, task.task_id)
 
-    return [task.task_id for task in sorted(tasks, key=key)]  # type: ignore[arg-type]
+    return [task.task_id for task in sorted(tasks, key=key)]
 
 
 def test_higher_priority_goes_first_then_more_small_files_then_the_longer_wait_then_the_id() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from compaction_pipeline.core.tables.ports import TableScan
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 from compaction_pipeline_tests.services.house import House
@@ -36,7 +38,7 @@ def scan(house: House) -> CountingScan:
 @pytest.fixture
 def judge(house: House, scan: CountingScan) -> JudgeCompaction:
     stores = house.services.stores
-    return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, scan, lambda: house.now)  # type: ignore[arg-type]
+    return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, cast(TableScan, scan), lambda: house.now)
 
 
 def contradicted(judge: JudgeCompaction, *, only_changed: bool) -> int:
