@@ -31,6 +31,8 @@ class RestServer:
         self.commits: list[Fault | None] = []
         self.loads: list[Fault] = []
         """Faults for the next requests that load a table, one for each."""
+        self.lists: list[Fault] = []
+        """Faults for the next requests that list the tables of a namespace, one for each."""
         self.everything: Fault | None = None
         self.requests: list[str] = []
         self.logins: list[str | None] = []
@@ -162,6 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts[:2] == ["v1", "namespaces"] and len(parts) == 2:
             top = [] if "parent=" in self.path else [list(one) for one in self.rest.backend.list_namespaces()]
             call.answer(200, {"namespaces": top})
+        elif len(parts) == 4 and self.rest.lists:
+            self.rest.lists.pop(0)(call)
         elif len(parts) == 4:
             tables = self.rest.backend.list_tables(parts[2])
             call.answer(200, {"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in tables]})

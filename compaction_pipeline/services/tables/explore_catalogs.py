@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.errors import CompactionError, ConfigError
+from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableIdentifier
@@ -16,7 +16,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What a listing found. `failed` pairs each catalog that could not be listed with the reason. Its tables stay as they were."""
+    """What a listing found. `failed` pairs each catalog that could not be listed with the reason. Its tables stay as they were.
+
+    A table is `dropped` only when its catalog does not list it, and also says that it does not exist.
+    """
 
     appeared: tuple[TableIdentifier, ...] = ()
     dropped: tuple[TableIdentifier, ...] = ()
@@ -88,10 +91,23 @@ class ExploreCatalogs:
     def _store_listing(self, catalog: str, found: Sequence[TableIdentifier]) -> tuple[list[TableIdentifier], list[TableIdentifier]]:
         known = {state.table for state in self._reader.states(catalog)}
         appeared = [table for table in found if table not in known]
-        dropped = sorted(known - set(found))
+        dropped = [table for table in sorted(known - set(found)) if self._is_gone(table)]
         for table in appeared:
             self._index.add(table)
         for table in dropped:
             log.info("table=%s dropped from its catalog: forgotten", table)
             self._index.forget(table)
         return appeared, dropped
+
+    def _is_gone(self, table: TableIdentifier) -> bool:
+        """Ask the catalog for a table that a listing does not name. Return whether it says that there is no such table.
+
+        A catalog that starts may answer for a moment that a whole namespace does not exist. Its tables are not forgotten for that.
+        """
+        try:
+            self._scan.head(table)
+        except NotFoundError:
+            return True
+        except CompactionError as error:
+            log.warning("table=%s is not listed, but it is not certain that it was dropped: %s", table, error)
+        return False

@@ -108,6 +108,25 @@ def test_one_answer_that_a_listed_table_does_not_exist_forgets_nothing(house: Ho
         assert services.stores.tables.states() == ()
 
 
+def test_one_answer_that_a_listed_namespace_does_not_exist_forgets_no_table(house: House) -> None:
+    table = house.fragmented()
+    services = house.services
+    with rest_server(house.lake.catalog) as server:
+        services.stores.catalogs.replace(CatalogEntry("lake", {"type": "rest", "uri": server.uri}))
+        services.pause_tables.pause(table.identifier)
+        services.refresh_files.refresh(table.identifier)
+        before = indexed(house, table)
+        for faults in ([status(404)], [status(404), status(404)]):
+            # The second answer comes when the program asks for the table itself.
+            server.lists, server.loads = list(faults), [status(404)] * (len(faults) - 1)
+            assert services.explore_catalogs.explore().dropped == ()
+            assert indexed(house, table) == before
+            assert services.stores.tables.state(table.identifier).paused
+        house.lake.catalog.drop_table(("db", "t"))
+        assert services.explore_catalogs.explore().dropped == (table.identifier,)
+        assert services.stores.tables.states() == ()
+
+
 def test_a_table_is_known_under_one_name_only(house: House) -> None:
     table = house.fragmented("orders")
     services, catalog = house.services, house.lake.catalog
