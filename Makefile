@@ -17,12 +17,13 @@ PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.10 python3
 
 PORT ?= 3000
 ONCE ?=
+OPTIMIZERS ?=
 STEPS ?= 10000
 PYTEST := $(BIN)/python -m pytest
 # Two workers fit a machine of 2 cores. Run `make test JOBS=4` on a larger one.
 JOBS ?= 2
 
-export PORT ONCE
+export PORT ONCE OPTIMIZERS
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help
@@ -60,7 +61,7 @@ set-up: $(STAMP) ## make the virtual environment in .venv
 # ---- demo -------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo demo-clean
-demo: $(STAMP) ## watch real tables being compacted in the Dagster UI (PORT=3000; with ONCE=1 compact one backlog, compare every row, and end)
+demo: $(STAMP) ## watch real tables being compacted in the Dagster UI (PORT=3000; with ONCE=1 compact one backlog, compare every row, and end; with OPTIMIZERS=2 a server and two optimizers merge)
 	@exec $(BIN)/python -m compaction_pipeline.demo
 
 demo-clean: ## remove .demo

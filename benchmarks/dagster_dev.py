@@ -15,7 +15,7 @@ def parsed(parser: argparse.ArgumentParser, *, port: int) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=port)
     arguments = parser.parse_args()
     stop_on_signals()
-    check_port(arguments.port)
+    check_port(arguments.port, "--port")
     return arguments
 
 

@@ -39,6 +39,8 @@ def main() -> int:
 def _run(options: DemoOptions) -> int:
     try:
         check_port(options.port)
+        if options.optimizers:
+            check_port(options.server_port, "make demo SERVER_PORT")
         options.make_folders()
         with alone(options):
             make_tables(options)

@@ -6,9 +6,11 @@ import sys
 import time
 from datetime import datetime
 
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.demo.options import DemoOptions, child_environment
 from compaction_pipeline.demo.pipeline import open_services, register_catalog, start_dagster, ui_answers
 from compaction_pipeline.demo.processes import Processes
+from compaction_pipeline.demo.service import start_service
 from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.watch import Watch, clock_title
 
@@ -26,6 +28,7 @@ def run_live(options: DemoOptions) -> None:
     # The process that starts last is stopped first. So writers start last, and the end of other processes cuts off no commit of theirs.
     with Processes() as processes:
         start_dagster(processes, options)
+        start_service(processes, options)
         for table in TABLES.values():
             processes.start(
                 f"writer of {table.name}",
@@ -35,6 +38,9 @@ def run_live(options: DemoOptions) -> None:
                 options.logs / f"{table.name}.log",
             )
         watch.say(f"Dagster is starting, and its log is {options.logs / 'dagster.log'}. Ctrl-C ends everything.")
+        if options.optimizers:
+            optimizers = count_text(options.optimizers, "optimizer")
+            watch.say(f"{optimizers} and their server are starting; the pages of the server are at {options.server_address}/docs.")
         announced = False
         shown = 0.0
         while True:

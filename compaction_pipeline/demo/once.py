@@ -1,6 +1,7 @@
 """`make demo ONCE=1`: writes a backlog, lets the sensors work it off, compares every row with the change log, and ends.
 
-The demo succeeds only when all rows are equal, and when a sensor has launched a run that committed something.
+The demo succeeds only when all rows are equal, and when a sensor has launched a run that committed something. With OPTIMIZERS, a commit of
+what optimizers merged counts instead.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from compaction_pipeline.demo.pipeline import (
 )
 from compaction_pipeline.demo.processes import Child, Processes
 from compaction_pipeline.demo.quiet import WorkLeft, wait_until_quiet
+from compaction_pipeline.demo.service import records_of_optimizers, start_service
 from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.verify import compare
 from compaction_pipeline.demo.watch import Watch
@@ -42,6 +44,7 @@ def run_once(options: DemoOptions) -> int:
         with Processes() as processes:
             start_dagster(processes, options)
             watch.say(f"Dagster is starting at {options.address}, and its log is {options.logs / 'dagster.log'}")
+            start_service(processes, options)
             left = wait_until_quiet(
                 lambda: work_left(services, options),
                 tick=lambda: _tick(processes, options),
@@ -111,7 +114,12 @@ def _judge(
             failures.append(f"the rows of {table.name} are not those of the change log")
     records = records_by_sensors(services, options, since)
     watch.say(f"{len(records.committed)} records committed, {len(records.sensors)} of them by runs of {_names(records.sensors.values())}")
-    if not records.sensors:
+    if options.optimizers:
+        merged = records_of_optimizers(services, records.committed)
+        watch.say(f"{len(merged)} of them hold only what optimizers merged")
+        if not merged:
+            failures.append("no record was made of what optimizers merged")
+    elif not records.sensors:
         failures.append("no record was committed by a sensor's run")
     files = sum(census.files for census in before.values()), sum(census.files for census in after.values())
     watch.say(f"{files[0]:,} files before, {files[1]:,} after")

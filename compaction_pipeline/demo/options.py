@@ -18,11 +18,16 @@ _KEPT_VARIABLES = ("COMPACTION_LOG_LEVEL", "COMPACTION_MERGE_ENGINE")
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The options of one demo. With `once`, it writes a backlog, lets the sensors work it off, compares, and ends. Paths are absolute."""
+    """The options of one demo. With `once`, it writes a backlog, lets the sensors work it off, compares, and ends. Paths are absolute.
+
+    With `optimizers`, so many optimizers merge, and a server on `server_port` gives them their tasks.
+    """
 
     root: Path
     port: int = 3000
     once: bool = False
+    optimizers: int = 0
+    server_port: int = 8787
     backlog_files: int = 2_000
     sensor_interval_seconds: int = 5
     once_limit_seconds: int = 540
@@ -59,6 +64,11 @@ class DemoOptions:
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def server_address(self) -> str:
+        """The HTTP service, which runs only beside optimizers."""
+        return f"http://127.0.0.1:{self.server_port}"
+
     def make_folders(self) -> None:
         """Make every folder that a process of the demo expects."""
         for folder in (self.warehouse, self.changes, self.home, self.dagster_home, self.logs):
@@ -66,11 +76,16 @@ class DemoOptions:
 
 
 def read_options(environment: Mapping[str, str] = os.environ) -> DemoOptions:
-    """Read PORT, ONCE and COMPACTION_DEMO_HOME, which is `.demo` here by default. Raises ConfigError for a value that breaks its rule."""
+    """Read PORT, ONCE, OPTIMIZERS, SERVER_PORT and COMPACTION_DEMO_HOME, which is `.demo` here by default.
+
+    Raises ConfigError for a value that breaks its rule.
+    """
     return DemoOptions(
         root=Path(environment.get("COMPACTION_DEMO_HOME") or ".demo").absolute(),
         port=_number(environment, "PORT", 3000, 1, 65535),
         once=environment.get("ONCE", "").lower() not in ("", "0", "false", "no"),
+        optimizers=_number(environment, "OPTIMIZERS", 0, 0, 16),
+        server_port=_number(environment, "SERVER_PORT", 8787, 1, 65535),
         backlog_files=_number(environment, "COMPACTION_DEMO_BACKLOG_FILES", 2_000, 1, 1_000_000),
     )
 

@@ -161,14 +161,14 @@ def stop_on_signals() -> None:
         signal.signal(number, stop)
 
 
-def check_port(port: int) -> None:
-    """Raise ConfigError when another program listens on this port."""
+def check_port(port: int, choice: str = "make demo PORT") -> None:
+    """Raise ConfigError when another program listens on this port. `choice` is what a person writes before `=` and another port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise ConfigError(f"port {port} is in use ({error.strerror}): choose another one, e.g. make demo PORT={port + 1}") from error
+            raise ConfigError(f"port {port} is in use ({error.strerror}): choose another one, e.g. {choice}={port + 1}") from error
 
 
 def dagster_command(port: int) -> list[str]:

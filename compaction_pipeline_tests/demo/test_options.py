@@ -24,6 +24,13 @@ def test_once_is_on_for_any_text_that_does_not_mean_no(text: str) -> None:
     assert not read_options({"ONCE": "0"}).once
 
 
+def test_optimizers_are_none_unless_somebody_asks_for_them() -> None:
+    assert read_options({"OPTIMIZERS": ""}).optimizers == 0
+    assert read_options({"OPTIMIZERS": "2"}).optimizers == 2
+    with pytest.raises(ConfigError, match="OPTIMIZERS is 'two' but must be a whole number from 0 to 16"):
+        read_options({"OPTIMIZERS": "two"})
+
+
 @pytest.mark.parametrize("text", ["0", "65536", "-1", "three", "3000.5"])
 def test_a_text_that_is_no_port_is_refused_by_name_and_rule(text: str) -> None:
     with pytest.raises(ConfigError, match=f"PORT is '{text}' but must be a whole number from 1 to 65535"):

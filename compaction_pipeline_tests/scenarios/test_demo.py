@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -47,6 +48,21 @@ def test_once_compacts_a_backlog_by_sensors_and_keeps_every_row(tmp_path: Path) 
     done = subprocess.run(_DEMO, env=_environment(folder, _free_port(), ONCE="1"), capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{_log(folder)}"
     assert done.stdout.count("every one as in the change log") == 3
+    assert _processes_of(folder) == []
+
+
+def test_optimizers_compact_a_backlog_beside_the_sensors_and_keep_every_row(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    environment = _environment(
+        folder, _free_port(), ONCE="1", OPTIMIZERS="2", SERVER_PORT=str(_free_port()), COMPACTION_DEMO_BACKLOG_FILES="600"
+    )
+    done = subprocess.run(_DEMO, env=environment, capture_output=True, text=True, timeout=1200)
+    logs = "\n".join(_log(folder, name) for name in ("dagster", "serve", "optimizer-1", "optimizer-2"))
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
+    assert done.stdout.count("every one as in the change log") == 3
+    merged = re.search(r"(\d+) of them hold only what optimizers merged", done.stdout)
+    assert merged is not None, done.stdout
+    assert int(merged[1]) >= 1, done.stdout
     assert _processes_of(folder) == []
 
 
@@ -101,6 +117,6 @@ def test_a_port_in_use_is_refused_in_one_sentence_before_anything_is_made(tmp_pa
     assert not (tmp_path / "demo").exists()
 
 
-def _log(folder: Path) -> str:
-    log = folder / "logs" / "dagster.log"
-    return log.read_text(errors="replace")[-5_000:] if log.exists() else "no log of Dagster"
+def _log(folder: Path, name: str = "dagster") -> str:
+    log = folder / "logs" / f"{name}.log"
+    return log.read_text(errors="replace")[-5_000:] if log.exists() else f"no log of {name}"
