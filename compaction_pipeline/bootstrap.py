@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.compact_table import CompactTable
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
     from compaction_pipeline.services.insight.mirror_records import MirrorRecords
+    from compaction_pipeline.services.insight.read_queues import ReadQueues
     from compaction_pipeline.services.insight.read_records import ReadRecords
     from compaction_pipeline.services.insight.read_status import ReadStatus
     from compaction_pipeline.services.insight.read_tables import ReadTables
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.queue.keep_queue import KeepQueue
     from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+    from compaction_pipeline.services.queue.share_queues import ShareQueues
     from compaction_pipeline.services.queue.steer_tasks import SteerTasks
     from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
     from compaction_pipeline.services.run_ticks import RunTicks
@@ -253,6 +255,12 @@ class Services:
         return SteerTasks(self._stores.tasks, self.clock)
 
     @cached_property
+    def share_queues(self) -> ShareQueues:
+        from compaction_pipeline.services.queue.share_queues import ShareQueues
+
+        return ShareQueues(self._stores.queues, self._stores.optimizers, self._stores.tasks, self.clock)
+
+    @cached_property
     def work_on_queue(self) -> WorkOnQueue:
         # With the engine in this process, it merges one task at a time.
         return self.worker(self.serve_tasks, 1 if self.settings.merge_engine == "in-process" else self.settings.task_slots)
@@ -301,6 +309,7 @@ class Services:
             self.plan_tables,
             self.serve_tasks,
             self.work_on_queue,
+            self.share_queues,
             self.commit_tables,
             self.clock,
             self.new_owner,
@@ -319,6 +328,7 @@ class Services:
             self.plan_tables,
             self.keep_queue,
             self.work_on_queue,
+            self.share_queues,
             self.commit_tables,
             self.clock,
             self.new_owner,
@@ -369,6 +379,12 @@ class Services:
         return ReadTasks(self._stores.tasks)
 
     @cached_property
+    def read_queues(self) -> ReadQueues:
+        from compaction_pipeline.services.insight.read_queues import ReadQueues
+
+        return ReadQueues(self._stores.queues, self._stores.optimizers, self._stores.tasks, self.clock)
+
+    @cached_property
     def watch_files(self) -> WatchFiles:
         from compaction_pipeline.services.insight.watch_files import WatchFiles
 
@@ -385,7 +401,7 @@ class Services:
         from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 
         stores = self._stores
-        return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, self._scan, self.clock)
+        return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.queues, stores.records, self._scan, self.clock)
 
     @cached_property
     def check_tables(self) -> CheckTables:

@@ -36,6 +36,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.fake_queues import FakeQueueReader
 from compaction_pipeline_tests.fake_workers import FakeOptimizerStore, FakeTokenStore
 
 
@@ -103,6 +104,7 @@ def fake_stores() -> Stores:
         FakeNodeKeyStore(state),
         FakeOptimizerStore(),
         FakeTokenStore(),
+        FakeQueueReader(FakeTaskStore(state), FakeTaskStore(state)._is_paused),
     )
 
 

@@ -274,7 +274,7 @@ def failures_table(result: CheckResult) -> Table:
     shown = f", the first {SHOWN} of {len(failures)}" if len(failures) > SHOWN else ""
     table = _table(f"{result.check.name}{shown}", "table", "node", "why it fails")
     for failure in failures[:SHOWN]:
-        table.add_row(escape(str(failure.table)), _node(failure.node) if failure.node is not None else "", escape(failure.reason))
+        table.add_row(escape(failure.place), _node(failure.node) if failure.node is not None else "", escape(failure.reason))
     table.caption = escape(result.check.description)
     return table
 

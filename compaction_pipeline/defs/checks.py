@@ -13,12 +13,16 @@ import dagster as dg
 
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, About, Check, CheckResult
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 
-_ASSETS: Mapping[About, dg.AssetKey] = {About.FILES: COMPACTED_FILES, About.RECORDS: COMPACTION_RECORDS}
+_ASSETS: Mapping[About, dg.AssetKey] = {
+    About.FILES: COMPACTED_FILES,
+    About.RECORDS: COMPACTION_RECORDS,
+    About.QUEUES: COMPACTION_QUEUES,
+}
 _SEVERITIES: Mapping[Severity, dg.AssetCheckSeverity] = {
     Severity.ERROR: dg.AssetCheckSeverity.ERROR,
     Severity.WARN: dg.AssetCheckSeverity.WARN,
@@ -57,7 +61,7 @@ def judgement_metadata(judgement: Judgement) -> dict[str, dg.MetadataValue]:
     if judgement.failures:
         metadata["failing"] = table_of(
             [
-                {"table": str(failure.table), "node": None if failure.node is None else str(failure.node), "reason": failure.reason}
+                {"table": failure.place, "node": None if failure.node is None else str(failure.node), "reason": failure.reason}
                 for failure in judgement.failures
             ],
             (("table", "string", "catalog.namespace.table"), ("node", "string", "partition values"), ("reason", "string", "why")),

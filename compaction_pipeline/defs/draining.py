@@ -14,6 +14,8 @@ import dagster as dg
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.defs.keys import MACHINE_TAGS, POOL
 
+LEFT_TO_OPTIMIZERS = "optimizers take the tasks of every queue in which one waits"
+
 
 class Ending:
     """Says between tasks whether the run should end, and keeps the reason.

@@ -13,7 +13,7 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.draining import Ending, is_of_machine, pool_wanted_by, when_done
+from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, Ending, is_of_machine, pool_wanted_by, when_done
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, tables_named
@@ -88,7 +88,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
         listener=report,
     )
     report.task_failures(failed)
-    context.log.info(f"ends: {ending.reason}")
+    context.log.info(f"ends: {LEFT_TO_OPTIMIZERS if services.share_queues.all_served() else ending.reason}")
     report.close()
 
 
@@ -118,7 +118,8 @@ def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests
     tags={"compaction/group": GROUP},
     description=(
         "Merges what the sensors planned, and commits the tables that are due. It ends when the queue has been empty for a while, when its "
-        "time is up, or when a queued run wants its pool. With `tables` or `node_keys` it plans these first, and does not end before they "
+        "time is up, or when a queued run wants its pool. It leaves the queues of groups to their optimizers, and ends when these take all "
+        "that waits. With `tables` or `node_keys` it plans these first, and does not end before they "
         "are merged. When a person launched it without names, it does not end for another run before the tasks that waited at its start "
         "are merged. `dry_run` only shows the plan."
     ),

@@ -19,8 +19,10 @@ TABLE_HEALTH = dg.AssetKey([*_PREFIX, "table_health"])
 TABLE_FIGURES = dg.AssetKey([*_PREFIX, "table_figures"])
 COMPACTED_FILES = dg.AssetKey([*_PREFIX, "compacted_files"])
 COMPACTION_RECORDS = dg.AssetKey([*_PREFIX, "compaction_records"])
+COMPACTION_QUEUES = dg.AssetKey([*_PREFIX, "compaction_queues"])
+OPTIMIZERS = dg.AssetKey([*_PREFIX, "optimizers"])
 
-OUR_ASSETS = frozenset({DELTA_FILES, TABLE_HEALTH, TABLE_FIGURES, COMPACTED_FILES, COMPACTION_RECORDS})
+OUR_ASSETS = frozenset({DELTA_FILES, TABLE_HEALTH, TABLE_FIGURES, COMPACTED_FILES, COMPACTION_RECORDS, COMPACTION_QUEUES, OPTIMIZERS})
 
 COMPACT_JOB = "compact_job"
 COMMIT_JOB = "commit_job"

@@ -13,6 +13,7 @@ from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, kee
 from compaction_pipeline.defs.own_assets import own_assets_sensor
 from compaction_pipeline.defs.own_checks import own_checks
 from compaction_pipeline.defs.pausing import pause_job, resume_job
+from compaction_pipeline.defs.queues import compaction_queues, optimizers, queue_sensor
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.retire import retire_job, retire_schedule
 from compaction_pipeline.defs.sensors import commit_sensor, fragmentation_sensor, snapshot_sensor
@@ -24,7 +25,7 @@ def definitions(*, with_executor: bool = True) -> dg.Definitions:
     `with_executor` is False inside a project of somebody else, because an executor applies to every asset of a code location.
     """
     return dg.Definitions(
-        assets=[delta_files, table_health, table_figures, compacted_files, compaction_records],
+        assets=[delta_files, table_health, table_figures, compacted_files, compaction_records, compaction_queues, optimizers],
         asset_checks=[*definitions_of(), *own_checks()],
         jobs=[compact_job, commit_job, pause_job, resume_job, compaction_checks_job, retire_job],
         sensors=[
@@ -35,6 +36,7 @@ def definitions(*, with_executor: bool = True) -> dg.Definitions:
             keeper_sensor,
             catalog_sensor,
             check_sensor,
+            queue_sensor,
             failure_sensor,
         ],
         schedules=[retire_schedule],

@@ -88,11 +88,14 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, services: Services
     history = services.watch_files.note(status.tables)
     fingerprint = status_fingerprint(status)
     serving = active_run(context.instance, COMPACT_JOB)
-    wants_run = bool(status.queue.pending) and serving is None
+    # Optimizers merge what waits in their own queues.
+    unserved = services.share_queues.unserved()
+    wants_run = bool(unserved) and serving is None
+    why = why_no_run(status, serving, by_optimizers=bool(status.queue.pending) and not unserved)
     walk, new, events = walked(context.instance, Walk.of(cursor.get("walk")), status.all_nodes, status.at)
     if fingerprint != cursor.get("health"):
         metadata = {**health_page(status, history, context), **_link_to_job(context)}
-        events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why_no_run(status, serving), metadata=metadata))
+        events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why, metadata=metadata))
     figures_at = cursor.get("figures_at", 0)
     # Before the first table is read there is no history, and a point would say that there are no files.
     if history and fingerprint != cursor.get("figures") and status.at.timestamp() - figures_at >= FIGURES_EVERY.total_seconds():
@@ -107,7 +110,7 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, services: Services
     }
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
-        skip_reason=None if wants_run else why_no_run(status, serving),
+        skip_reason=None if wants_run else why,
         cursor=json.dumps(place),
         dynamic_partitions_requests=new,
         asset_events=events,

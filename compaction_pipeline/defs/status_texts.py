@@ -22,11 +22,15 @@ def status_fingerprint(status: Status) -> str:
     return sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
-def why_no_run(status: Status, serving: str | None) -> str:
-    """Say with numbers why nothing has to be started now. `serving` is the id of the run that serves the queue, if there is one."""
+def why_no_run(status: Status, serving: str | None, *, by_optimizers: bool = False) -> str:
+    """Say with numbers why nothing has to be started now.
+
+    `serving` is the id of the run that serves the queue, if there is one. `by_optimizers` is True when optimizers take all tasks that wait.
+    """
     queue = status.queue
     if queue.open:
         served = f"run {serving[:8]} serves the queue" if serving else "no run serves the queue yet"
+        served = "optimizers serve the queue" if by_optimizers else served
         return "; ".join([open_tasks_text(queue.open_tasks), *([served] if queue.pending else [])])
     if not status.tables:
         return "no registered catalog has a table"

@@ -30,6 +30,7 @@ from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+from compaction_pipeline.services.queue.share_queues import ShareQueues
 from compaction_pipeline.services.queue.work_on_queue import Drained, WorkOnQueue
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
@@ -78,6 +79,7 @@ class CompactTable:
         plan_tables: PlanTables,
         serve_tasks: ServeTasks,
         work_on_queue: WorkOnQueue,
+        share_queues: ShareQueues,
         commit_tables: CommitTables,
         clock: Clock,
         new_owner: Callable[[], str],
@@ -89,6 +91,7 @@ class CompactTable:
         self._plan_tables = plan_tables
         self._serve_tasks = serve_tasks
         self._work_on_queue = work_on_queue
+        self._share_queues = share_queues
         self._commit_tables = commit_tables
         self._clock = clock
         self._new_owner = new_owner
@@ -127,7 +130,8 @@ class CompactTable:
         for nodes whose tasks a newer plan replaced before they began.
 
         With `help_others`, slots that find no waiting task of this compaction merge other tasks of the same queue until its own tasks
-        are merged. This compaction does not commit those other tasks: the next commit of their tables does.
+        are merged. This compaction does not commit those other tasks: the next commit of their tables does. Its own tasks are left to
+        the optimizers of their group at first; slots take them when no optimizer has taken one for a while.
 
         When an error or an interrupt ends the compaction, its Pending tasks are canceled, and `listener` hears of every commit of its
         tasks that has ended. The next command or tick commits the merged ones. Raises CommitStateUnknown when an earlier commit of the
@@ -318,14 +322,17 @@ class CompactTable:
     def _drain(self, owner: str, tasks: Sequence[CompactionTask], done: _Done) -> Drained:
         """Merge these tasks, and beside them the tasks of others if `done` says so."""
         ids = [task.task_id for task in tasks]
+        worked_off = self.worked_off(ids)
         if not done.help_others:
             return self._work_on_queue.drain(owner, task_ids=ids, retry=self._retry, listener=done.listener)
         return self._work_on_queue.drain(
             owner,
-            queue=tasks[0].queue,
+            queues=lambda: tuple(queue for queue in self._share_queues.unserved() if queue == tasks[0].queue),
             first=ids,
-            until=self.worked_off(ids),
-            meanwhile=lambda: self._retry_all(ids),
+            leaves=self._share_queues.left_to_optimizers(ids),
+            waits_for=lambda: not worked_off(),
+            until=worked_off,
+            meanwhile=lambda: self._free(ids),
             retry=self._retry,
             listener=done.listener,
         )
@@ -334,7 +341,9 @@ class CompactTable:
         """Put a failed task that would wait back into the queue. Return whether it waited."""
         return bool(self._tasks.retry([task_id]))
 
-    def _retry_all(self, task_ids: Sequence[TaskId]) -> None:
+    def _free(self, task_ids: Sequence[TaskId]) -> None:
+        """Put back those of these tasks that another worker failed, and the tasks of workers that died."""
+        self._serve_tasks.release_expired()
         self._tasks.retry(task_ids)
 
     def worked_off(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:

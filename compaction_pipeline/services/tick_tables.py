@@ -31,6 +31,7 @@ from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.queue.keep_queue import KeepQueue, KeptQueue
+from compaction_pipeline.services.queue.share_queues import ShareQueues
 from compaction_pipeline.services.queue.work_on_queue import Drained, WorkOnQueue
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
@@ -77,6 +78,7 @@ class TickTables:
         plan_tables: PlanTables,
         keep_queue: KeepQueue,
         work_on_queue: WorkOnQueue,
+        share_queues: ShareQueues,
         commit_tables: CommitTables,
         clock: Clock,
         new_owner: Callable[[], str],
@@ -88,6 +90,7 @@ class TickTables:
         self._plan_tables = plan_tables
         self._keep_queue = keep_queue
         self._work_on_queue = work_on_queue
+        self._share_queues = share_queues
         self._commit_tables = commit_tables
         self._clock = clock
         self._new_owner = new_owner
@@ -201,8 +204,7 @@ class TickTables:
                 listener.planned(table, planned.tasks, planned.plan.reason.text)
             records: list[CompactionRecord] = []
             ids = [task.task_id for task in own]
-            worked_off = self._compact_table.worked_off(ids)
-            drained = self._drain(lambda: worked_off() and until(), linger, None, run_id, listener, records, ids, in_a_hurry)
+            drained = self._drain(until, linger, run_id, listener, records, ids, in_a_hurry)
             failed.update({each: why for each, why in drained.failed.items() if not asked or each in ids})
             failed.update(self._compact_table.give_up_paused(ids))
             # Another worker may have taken a task of this request. A failed task with a record is a conflict, and is planned again.
@@ -244,18 +246,20 @@ class TickTables:
         *,
         until: Callable[[], bool],
         linger: timedelta,
-        queue: str | None = None,
         run_id: str | None = None,
         listener: CompactionListener = SILENT,
     ) -> Drained:
-        """Merge waiting tasks and commit tables that are due, until the queue has been empty for `linger`, or until `until()` is true."""
-        return self._drain(until, linger, queue, run_id, listener, [], ())
+        """Merge waiting tasks and commit tables that are due, until no task has waited for `linger`, or until `until()` is true.
+
+        Slots take tasks, in turn, only from the queues from which no optimizer takes any. The drain also ends when optimizers take the
+        tasks of all queues that wait.
+        """
+        return self._drain(until, linger, run_id, listener, [], ())
 
     def _drain(
         self,
         until: Callable[[], bool],
         linger: timedelta,
-        queue: str | None,
         run_id: str | None,
         listener: CompactionListener,
         records: list[CompactionRecord],
@@ -264,10 +268,12 @@ class TickTables:
     ) -> Drained:
         """Do the same as `drain`, take the tasks of `first` before others, and add the records of the commits to `records`.
 
-        While `in_a_hurry()` is true, no commit of a further table begins.
+        The drain does not end before the tasks of `first` are merged; optimizers may take them too. While `in_a_hurry()` is true, no
+        commit of a further table begins.
         """
         failures: list[Exception] = []
         looked_at: datetime | None = None
+        worked_off, share = self._compact_table.worked_off(first), self._share_queues
 
         def keep_and_commit() -> None:
             nonlocal looked_at
@@ -287,9 +293,11 @@ class TickTables:
 
         done = self._work_on_queue.drain(
             self._new_owner(),
-            queue=queue,
+            queues=share.unserved,
             first=first,
-            until=lambda: bool(failures) or until(),
+            leaves=share.left_to_optimizers(first),
+            waits_for=lambda: not worked_off(),
+            until=lambda: bool(failures) or (worked_off() and (until() or share.all_served())),
             linger=linger,
             meanwhile=keep_and_commit,
             retry=lambda task_id: bool(self._tasks.retry([task_id])),

@@ -183,6 +183,7 @@ live_file = Table(
 )
 
 _RETRIED = text("retry_at IS NOT NULL")
+_MERGED = text("prepared_at IS NOT NULL")
 
 task = Table(
     "compaction_task",
@@ -234,6 +235,8 @@ task = Table(
     Index("compaction_task_record", "record_id"),
     # Every few seconds the keeper asks which FAILED tasks are due. Tasks that are FAILED for good are not in this index.
     Index("compaction_task_retry", "retry_at", "task_id", sqlite_where=_RETRIED, postgresql_where=_RETRIED),
+    # Every tick asks how much was merged in the last minutes.
+    Index("compaction_task_merged", "prepared_at", sqlite_where=_MERGED, postgresql_where=_MERGED),
 )
 
 task_input = Table(

@@ -10,7 +10,7 @@ from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.planning.ports import PlanningStore
-from compaction_pipeline.core.queue.ports import OptimizerStore, TaskStore
+from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, SwitchStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.commits import SqlCommitsStore
@@ -23,6 +23,7 @@ from compaction_pipeline.storage.migrations import migrate
 from compaction_pipeline.storage.node_keys import SqlNodeKeyStore
 from compaction_pipeline.storage.optimizers import SqlOptimizerStore
 from compaction_pipeline.storage.planning import SqlPlanningStore
+from compaction_pipeline.storage.queues import SqlQueueReader
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline.storage.switches import SqlSwitchStore
 from compaction_pipeline.storage.tables import SqlTableReader
@@ -48,6 +49,7 @@ class Stores:
     node_keys: NodeKeyStore
     optimizers: OptimizerStore
     tokens: TokenStore
+    queues: QueueReader
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
 
@@ -76,6 +78,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlNodeKeyStore(engine),
         SqlOptimizerStore(engine),
         SqlTokenStore(engine),
+        SqlQueueReader(engine),
         engine.dispose,
         upgraded,
     )

@@ -41,9 +41,8 @@ def _load(home: Path, **environment: str) -> list[str]:
 
 def test_loading_opens_no_database_and_no_jvm_and_a_prefix_stands_before_every_key(tmp_path: Path) -> None:
     keys, owners, jvm = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
-    assert keys == str(
-        [f"lake/ops/{name}" for name in ("compacted_files", "compaction_records", "delta_files", "table_figures", "table_health")]
-    )
+    names = ("compacted_files", "compaction_queues", "compaction_records", "delta_files", "optimizers", "table_figures", "table_health")
+    assert keys == str([f"lake/ops/{name}" for name in names])
     assert owners == "['team:data-platform']"
     assert jvm == "no JVM"
     assert list(tmp_path.iterdir()) == []
@@ -80,6 +79,7 @@ def test_everything_that_runs_by_itself_does_so_from_the_start() -> None:
         "keeper_sensor",
         "catalog_sensor",
         "check_sensor",
+        "queue_sensor",
     }
 
 
@@ -88,7 +88,7 @@ def test_our_definitions_merge_into_an_existing_deployment() -> None:
     def report() -> None: ...
 
     merged = dg.Definitions.merge(defs, dg.Definitions(assets=[report]))
-    assert len(list(merged.resolve_all_asset_specs())) == 6
+    assert len(list(merged.resolve_all_asset_specs())) == 8
 
 
 @pytest.mark.parametrize("prefix", ["a b", "a//c", "/a", "lake/"])

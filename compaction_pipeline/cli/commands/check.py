@@ -109,7 +109,12 @@ def _check_value(result: CheckResult) -> dict[str, object]:
         **dict(judgement.figures),
         "description": check.description,
         "failures": [
-            {"table": str(failure.table), "node": None if failure.node is None else str(failure.node), "reason": failure.reason}
+            {
+                "table": None if failure.table is None else str(failure.table),
+                "node": None if failure.node is None else str(failure.node),
+                "group": failure.group,
+                "reason": failure.reason,
+            }
             for failure in judgement.failures
         ],
     }

@@ -21,8 +21,9 @@ def tasks_of_plan(
     made_from: Admitted,
     snapshot_properties: Mapping[str, str],
     now: datetime,
+    ahead: int = 0,
 ) -> tuple[CompactionTask, ...]:
-    """Return one task for each piece of work. Their ids are numbered in the plan's order."""
+    """Return one task for each piece of work. Their ids are numbered in the plan's order. `ahead` is added to the table's priority."""
     read, properties = made_from.read, made_from.properties
     return tuple(
         CompactionTask(
@@ -34,7 +35,7 @@ def tasks_of_plan(
             sequence_number=read.sequence_number,
             schema_id=read.loaded.layout.schema_id,
             queue=properties.group,
-            priority=properties.priority,
+            priority=properties.priority + ahead,
             max_attempts=max_attempts(properties),
             memory_bytes=properties.task_memory_bytes,
             created_at=now,

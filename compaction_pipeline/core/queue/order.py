@@ -14,6 +14,8 @@ AGEING = timedelta(hours=1)
 
 So nothing starves: a task waits at most one `AGEING` longer for each step of priority that others are ahead of it.
 """
+FOR_PEOPLE = 24
+"""How many steps of priority a task is ahead because a person waits for it. So it goes before what has waited for less than a day."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 

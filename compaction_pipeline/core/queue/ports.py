@@ -10,6 +10,7 @@ from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
@@ -220,6 +221,16 @@ class TaskStore(Protocol):
 
     def expire(self, before: datetime) -> int:
         """Remove the tasks that ended before this time, and return how many they were."""
+
+
+class QueueReader(Protocol):
+    """Tells what waits in each queue."""
+
+    def waiting(self) -> Sequence[str]:
+        """Return the queues in which a task waits that a worker may take, sorted."""
+
+    def works(self, since: datetime) -> Mapping[str, QueueWork]:
+        """Return the work of each queue that has any. Its figures of merges count those that ended at `since` or later."""
 
 
 class OptimizerStore(Protocol):

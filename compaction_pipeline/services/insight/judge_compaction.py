@@ -17,10 +17,12 @@ from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.checks.commits import disagreement
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
 from compaction_pipeline.core.insight.checks.facts import Committed, Facts, TableFacts
+from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports import QueueReader, TaskStore
+from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
 from compaction_pipeline.core.tables.properties import resolve_properties
@@ -40,11 +42,19 @@ class JudgeCompaction:
     """One verb: judge."""
 
     def __init__(
-        self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, records: RecordStore, scan: TableScan, clock: Clock
+        self,
+        catalogs: CatalogStore,
+        tables: TableReader,
+        tasks: TaskStore,
+        queues: QueueReader,
+        records: RecordStore,
+        scan: TableScan,
+        clock: Clock,
     ) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks
+        self._queues = queues
         self._records = records
         self._scan = scan
         self._clock = clock
@@ -89,7 +99,13 @@ class JudgeCompaction:
             unmerged=tuple((task, self._tasks.attempts(task.task_id)) for task in tried),
             merged=self._tasks_of(tables, (TaskStatus.COMMITTED,), LATEST_TASKS),
             prepared=tuple((task, self._prepared_at(task)) for task in prepared),
+            queues=self._queues_of(tables, {task.queue for task in open_or_failed if not task.is_final}),
         )
+
+    def _queues_of(self, tables: Sequence[TableIdentifier], of_tables: Collection[str]) -> tuple[QueueWork, ...]:
+        """The work of all queues, or of those in which the named tables have tasks."""
+        works = self._queues.works(self._clock() - LATELY).values()
+        return tuple(sorted((work for work in works if not tables or work.queue in of_tables), key=lambda work: work.queue))
 
     def _table_facts(self, tables: Sequence[TableIdentifier]) -> Iterator[TableFacts]:
         catalogs = {entry.name: entry for entry in self._catalogs.entries()}

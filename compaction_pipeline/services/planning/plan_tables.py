@@ -23,6 +23,7 @@ from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.planning.tasks_of_plan import tasks_of_plan
+from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
@@ -184,7 +185,8 @@ class PlanTables:
         if not is_held():
             return _lease_lost()
         now = self._clock()
-        tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now)
+        ahead = FOR_PEOPLE if asker is Asker.PERSON else 0
+        tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now, ahead)
         if not self._tasks.insert(tasks, plan.replaces, now):
             return _busy("a task that this plan replaces started meanwhile; the table is planned again later")
         reason = plan.reason if _is_denied(known.planning) else planning.reason

@@ -81,9 +81,11 @@ class _Asked:
     """What a caller asks of a drain; `WorkOnQueue.drain` says what each part means."""
 
     owner: str
-    queue: str | None
+    queues: Callable[[], Sequence[str | None]]
     task_ids: Sequence[TaskId] | None
     first: Sequence[TaskId]
+    leaves: Callable[[], bool]
+    waits_for: Callable[[], bool]
     until: Callable[[], bool]
     linger: timedelta
     meanwhile: Callable[[], None]
@@ -103,6 +105,7 @@ class _Drain:
         self._any = asked.task_ids is None
         self._ids = dict.fromkeys((*asked.first, *(asked.task_ids or ())))
         self._idle = [False] * slots
+        self._last_queue: str | None = None
         self._idle_since: datetime | None = None
 
     def wanted(self) -> Iterator[tuple[str | None, Sequence[TaskId] | None]]:
@@ -110,11 +113,22 @@ class _Drain:
 
         Most polls find a task in the first batch. The tasks that go first are taken from any queue, because they may have been moved.
         """
-        queue, ids = None if self._any else self.asked.queue, list(self._ids)
+        ids = [] if self.asked.leaves() else list(self._ids)
         for start in range(0, len(ids), _POLLED_AMONG):
-            yield queue, ids[start : start + _POLLED_AMONG]
+            yield None, ids[start : start + _POLLED_AMONG]
         if self._any:
-            yield self.asked.queue, None
+            yield from ((queue, None) for queue in self._in_turn())
+
+    def _in_turn(self) -> Sequence[str | None]:
+        """The queues, beginning after the one from which the last task came."""
+        queues = self.asked.queues()
+        start = queues.index(self._last_queue) + 1 if self._last_queue in queues else 0
+        return [*queues[start:], *queues[:start]]
+
+    def took(self, queue: str | None, ids: Sequence[TaskId] | None) -> None:
+        """Note from which queue a task came."""
+        if ids is None:
+            self._last_queue = queue
 
     def found(self, slot: int, something: bool) -> None:
         """Note whether a slot found a waiting task when it looked at the queue."""
@@ -150,7 +164,7 @@ class _Drain:
 
     def lingered(self, now: datetime, idle: bool) -> bool:
         """Return whether the drain has been idle for `linger`. The drain asks this after each look, and says whether it is `idle` now."""
-        if not idle:
+        if not idle or self.asked.waits_for():
             self._idle_since = None
             return False
         self._idle_since = self._idle_since or now
@@ -183,9 +197,11 @@ class WorkOnQueue:
         self,
         owner: str,
         *,
-        queue: str | None = None,
+        queues: Callable[[], Sequence[str | None]] = lambda: (None,),
         task_ids: Sequence[TaskId] | None = None,
         first: Sequence[TaskId] = (),
+        leaves: Callable[[], bool] = lambda: False,
+        waits_for: Callable[[], bool] = lambda: False,
         until: Callable[[], bool] = lambda: False,
         linger: timedelta = timedelta(0),
         meanwhile: Callable[[], None] = lambda: None,
@@ -195,8 +211,10 @@ class WorkOnQueue:
         """Merge waiting tasks of all tables. Each slot takes the next task as soon as it is free.
 
         The drain ends when the queue has been empty for `linger`, or when `until()` is true; merges that have begun are finished first.
-        `task_ids` limits the drain to these tasks, and `queue` to the tasks of one queue. The tasks of `first` belong to the drain
-        whatever their queue is, and slots take others only while none of them waits. When an attempt of a task that was named fails and
+        `task_ids` limits the drain to these tasks, and `queues` to the tasks of the queues that it returns at the time; slots serve these
+        in turn, and None means any queue. The tasks of `first` belong to the drain whatever their queue is, and slots take others only
+        while none of them waits. While `leaves()` is true, slots take no task that was named, because others may take them. While
+        `waits_for()` is true, the drain does not end because the queue is empty. When an attempt of a task that was named fails and
         the task has retries left, the slot calls `retry`, which puts the task back into the queue at once and returns whether it did. The
         caller's thread calls `meanwhile` again and again beside the merges, and tells `listener` how attempts begin and end.
 
@@ -204,7 +222,7 @@ class WorkOnQueue:
         room for the report of an attempt. After an error or an interrupt, all attempts of this `owner` are given back at once, and the
         owner can take no further task.
         """
-        asked = _Asked(owner, queue, task_ids, first, until, linger, meanwhile, retry, listener or _Nobody())
+        asked = _Asked(owner, queues, task_ids, first, leaves, waits_for, until, linger, meanwhile, retry, listener or _Nobody())
         drain = _Drain(asked, self._task_slots)
         try:
             if self._task_slots == 1:
@@ -303,6 +321,7 @@ class WorkOnQueue:
             self._open_engine(drain)
             taken = None if drain.closed.is_set() else self._queue.poll(drain.asked.owner, queue, ids)
             if taken is not None:
+                drain.took(queue, ids)
                 return taken
         drain.found(slot, something=False)
         return None

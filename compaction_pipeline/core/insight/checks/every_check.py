@@ -12,6 +12,7 @@ from compaction_pipeline.core.insight.checks.due_work import due_work_on_time
 from compaction_pipeline.core.insight.checks.facts import Facts
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
+from compaction_pipeline.core.insight.checks.queues import queue_keeps_up
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
 
 
@@ -22,6 +23,8 @@ class About(str, Enum):
     """The files of nodes."""
     RECORDS = "RECORDS"
     """The commits of tables."""
+    QUEUES = "QUEUES"
+    """The tasks that wait in the queues of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +115,14 @@ CHECKS: tuple[Check, ...] = (
         "The newest record of each table agrees with the table's own metadata. When this is red, the table was rolled back, another "
         "tool replaced its history, or the table could not be read. Compare `compaction-pipeline record show` with the table's snapshots.",
         needs_tables=True,
+    ),
+    Check(
+        "queue_keeps_up",
+        About.QUEUES,
+        Severity.WARN,
+        lambda facts: queue_keeps_up(facts.queues, facts.now),
+        "The tasks of each group are merged about as fast as they are planned. The check fails when a task has waited for more than ten "
+        "minutes and nobody merges any, or when all that waits would need more than an hour at the pace of the last ten minutes. When this "
+        "is red, see that `fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers to the group.",
     ),
 )

@@ -11,6 +11,7 @@ from functools import cached_property
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -69,7 +70,7 @@ class Facts:
     `tables` and `nodes` are those to judge, sorted. `open_nodes` are the nodes of Pending, Executing and Prepared tasks. `unmerged` are
     the Pending, Executing and FAILED tasks that have had an attempt, each with all its attempts. `merged` are the newest COMMITTED
     tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
-    needs the tables' metadata.
+    needs the tables' metadata. `queues` has the work of each queue, with what was merged lately.
     """
 
     now: datetime
@@ -80,6 +81,7 @@ class Facts:
     merged: tuple[CompactionTask, ...] = ()
     prepared: tuple[tuple[CompactionTask, datetime], ...] = ()
     committed: tuple[Committed, ...] = ()
+    queues: tuple[QueueWork, ...] = ()
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:

@@ -1,4 +1,4 @@
-"""What a check answers: how many nodes or tables it judged, which of them fail and why, and how bad a failure is."""
+"""What a check answers: how many nodes, tables or groups it judged, which of them fail and why, and how bad a failure is."""
 
 from __future__ import annotations
 
@@ -20,23 +20,29 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A node or a table that fails, and why. `node` is None when the whole table fails."""
+    """A node, a table or a group that fails, and why. `node` is None when the whole table fails, and `table` when a `group` fails."""
 
-    table: TableIdentifier
+    table: TableIdentifier | None
     node: TableNode | None
     reason: str
+    group: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The table, or the group."""
+        return f"group {self.group}" if self.table is None else str(self.table)
 
     @property
     def name(self) -> str:
-        """The table, and the node if only that fails."""
-        return str(self.table) if self.node is None else f"{self.table} {self.node}"
+        """The table or the group, and the node if only that fails."""
+        return self.place if self.node is None else f"{self.place} {self.node}"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result of looking at `judged` nodes or tables. `failures` has those that fail, the worst or the oldest first.
+    """The result of looking at `judged` nodes, tables or groups. `failures` has those that fail, the worst or the oldest first.
 
-    `subject` is "nodes" or "tables". `scope` says which of them were judged, for example "with a merge"; it is "" when all were.
+    `subject` is "nodes", "tables" or "groups". `scope` says which of them were judged, for example "with a merge"; it is "" when all were.
     `nothing` is the text for a judgement of nothing, and `detail` is added to the text of one that passed. `figures` are more numbers, by
     names that end in their unit.
     """

@@ -1,0 +1,43 @@
+"""What waits in each queue, and which queues no optimizer serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from compaction_pipeline.core.queue.optimizer import SILENCE, Optimizer, OptimizerState
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWork:
+    """The tasks of one queue, by what they wait for, and what was merged of late.
+
+    `pending` counts the tasks that a worker may take, and `waiting_since` says since when the first of them has waited. `paused` counts
+    those that wait until their tables are resumed. `retrying` counts those that failed and are tried again, and `failed` those that are
+    not. `merged` and `merged_bytes` count what was merged lately; the asker says since when.
+    """
+
+    queue: str
+    pending: int = 0
+    paused: int = 0
+    executing: int = 0
+    prepared: int = 0
+    retrying: int = 0
+    failed: int = 0
+    waiting_since: datetime | None = None
+    merged: int = 0
+    merged_bytes: int = 0
+
+
+def takes_tasks(optimizer: Optimizer, now: datetime) -> bool:
+    """Return whether an optimizer takes tasks: it runs, and it was heard of lately.
+
+    The second part counts when no server runs that could call a silent optimizer LOST.
+    """
+    return optimizer.state is OptimizerState.RUNNING and now - optimizer.touched_at < SILENCE
+
+
+def served_queues(optimizers: Iterable[Optimizer], now: datetime) -> frozenset[str]:
+    """Return the queues from which an optimizer takes tasks."""
+    return frozenset(optimizer.group for optimizer in optimizers if takes_tasks(optimizer, now))

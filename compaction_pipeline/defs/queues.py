@@ -1,0 +1,180 @@
+"""The assets `compaction_queues` and `optimizers`, and the sensor that materializes them.
+
+Both are unpartitioned, because Dagster plots only such assets over time. A group is a part of the names of its figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+import dagster as dg
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.insight.checks.queues import LATELY
+from compaction_pipeline.core.queue.optimizer import Optimizer
+from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.words import count_text, duration_text
+from compaction_pipeline.defs.keys import COMPACTION_QUEUES, GROUP, OPTIMIZERS, OWNERS
+from compaction_pipeline.defs.metadata import megabytes, table_of, unbroken
+from compaction_pipeline.defs.ticks import ticking
+from compaction_pipeline.services.insight.read_queues import Queues
+
+INTERVAL_SECONDS = 60
+"""Seconds between two ticks. Each tick that finds a change adds one point to the plots."""
+
+_WAIT_STEP = timedelta(minutes=5)
+"""A queue in which nothing happens gets a point when its oldest task has waited for so much longer."""
+
+compaction_queues = dg.AssetSpec(
+    COMPACTION_QUEUES,
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"iceberg"},
+    description=(
+        "The tasks of each group: how many wait and for how long, how many run, wait for a commit or failed, how fast they are merged, and "
+        "on how many slots of optimizers. The plots show them over time. `queue_sensor` materializes it when something has changed.\n\n"
+        "When `queue_keeps_up` is red, see that `fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers."
+    ),
+)
+
+optimizers = dg.AssetSpec(
+    OPTIMIZERS,
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"iceberg", "pyspark"},
+    description=(
+        "The optimizers: processes that merge tasks for the HTTP service, those that run first. Without any, runs of `compact_job` merge. "
+        "`queue_sensor` materializes it when one comes, ends or changes.\n\n"
+        "An optimizer that is LOST was silent for a minute. Its tasks wait again; its own log says what happened to it."
+    ),
+)
+
+
+def queues_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
+    """A table of all groups, and the figures of each group, which Dagster plots over time."""
+    columns = (
+        ("group", "string", "the value of self-optimizing.group"),
+        ("waiting", "int", "tasks that a worker may take"),
+        ("oldest_wait", "string", "how long the first of them has waited"),
+        ("running", "int", "tasks that are being merged"),
+        ("merged", "int", "tasks that wait for a commit"),
+        ("retrying", "int", "tasks that failed and are tried again"),
+        ("failed", "int", "tasks that failed and are not tried again"),
+        ("paused", "int", "tasks of paused tables"),
+        ("slots", "int", "tasks that optimizers merge at a time; with 0, runs of compact_job take the tasks"),
+        ("merged_lately", "int", f"tasks that were merged in the last {duration_text(LATELY)}"),
+        ("merged_lately_mb", "float", "what these tasks read, in MB"),
+    )
+    figures: dict[str, dg.MetadataValue] = {}
+    for work in queues.works:
+        figures |= _figures(work, queues)
+    return {"groups": table_of([_row(work, queues) for work in queues.works], columns), **figures}
+
+
+def _row(work: QueueWork, queues: Queues) -> dict[str, str | int | float | bool | None]:
+    return {
+        "group": work.queue,
+        "waiting": work.pending,
+        "oldest_wait": unbroken(duration_text(_waited(work, queues.at))) if work.pending else None,
+        "running": work.executing,
+        "merged": work.prepared,
+        "retrying": work.retrying,
+        "failed": work.failed,
+        "paused": work.paused,
+        "slots": queues.slots(work.queue),
+        "merged_lately": work.merged,
+        "merged_lately_mb": megabytes(work.merged_bytes),
+    }
+
+
+def _figures(work: QueueWork, queues: Queues) -> dict[str, dg.MetadataValue]:
+    minutes = LATELY.total_seconds() / 60
+    name = work.queue
+    return {
+        f"{name} waiting_tasks_count": dg.MetadataValue.int(work.pending),
+        f"{name} oldest_wait_seconds": dg.MetadataValue.float(round(_waited(work, queues.at).total_seconds(), 1)),
+        f"{name} running_tasks_count": dg.MetadataValue.int(work.executing),
+        f"{name} retrying_tasks_count": dg.MetadataValue.int(work.retrying),
+        f"{name} failed_tasks_count": dg.MetadataValue.int(work.failed),
+        f"{name} slots_count": dg.MetadataValue.int(queues.slots(name)),
+        f"{name} merged_tasks_per_minute": dg.MetadataValue.float(round(work.merged / minutes, 2)),
+        f"{name} merged_mb_per_minute": dg.MetadataValue.float(round(megabytes(work.merged_bytes) / minutes, 3)),
+    }
+
+
+def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
+    """A table of the optimizers, those that take tasks first, and figures of all of them."""
+    serving = queues.serving
+    others = [optimizer for optimizer in queues.optimizers if optimizer not in serving]
+    columns = (
+        ("optimizer", "string", "id of the optimizer, which its tasks name as their owner"),
+        ("group", "string", "the group whose tasks it takes"),
+        ("state", "string", "RUNNING, DRAINING, LOST or ENDED"),
+        ("slots", "int", "tasks that it merges at a time"),
+        ("running", "int", "tasks that it merges now"),
+        ("host", "string", "host and process"),
+        ("since", "string", "when it registered, in UTC"),
+        ("why", "string", "why it is in this state"),
+    )
+    return {
+        "optimizers": table_of([_optimizer_row(one, queues) for one in (*serving, *others)], columns),
+        "serving_optimizers_count": dg.MetadataValue.int(len(serving)),
+        "slots_count": dg.MetadataValue.int(sum(optimizer.parallelism for optimizer in serving)),
+        "running_tasks_count": dg.MetadataValue.int(sum(queues.running.get(one.optimizer_id, 0) for one in queues.optimizers)),
+    }
+
+
+def _optimizer_row(optimizer: Optimizer, queues: Queues) -> dict[str, str | int | float | bool | None]:
+    return {
+        "optimizer": optimizer.optimizer_id,
+        "group": optimizer.group,
+        "state": optimizer.state.value,
+        "slots": optimizer.parallelism,
+        "running": queues.running.get(optimizer.optimizer_id, 0),
+        "host": unbroken(f"{optimizer.host}, {optimizer.resource_id or optimizer.process}"),
+        "since": _moment(optimizer.started_at),
+        "why": unbroken(optimizer.why),
+    }
+
+
+def _moment(at: datetime) -> str:
+    return unbroken(f"{at:%Y-%m-%d %H:%M:%S}")
+
+
+@ticking(
+    "queue_sensor",
+    every=INTERVAL_SECONDS,
+    description="Materializes `compaction_queues` and `optimizers` when something about them has changed. It starts no run.",
+)
+def queue_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
+    queues = services.read_queues.queues()
+    before = json.loads(context.cursor or "{}")
+    now = {"queues": _fingerprint(_queue_state(queues)), "optimizers": _fingerprint(_optimizer_state(queues))}
+    events = []
+    if queues.works and before.get("queues") != now["queues"]:
+        events.append(dg.AssetMaterialization(COMPACTION_QUEUES, metadata=queues_metadata(queues)))
+    if queues.optimizers and before.get("optimizers") != now["optimizers"]:
+        events.append(dg.AssetMaterialization(OPTIMIZERS, metadata=optimizers_metadata(queues)))
+    waiting = count_text(sum(work.pending for work in queues.works), "waiting task")
+    text = f"{waiting} in {count_text(len(queues.works), 'group')}, {count_text(len(queues.serving), 'serving optimizer')}"
+    return dg.SensorResult(skip_reason=text, cursor=json.dumps(now), asset_events=events)
+
+
+def _queue_state(queues: Queues) -> Sequence[object]:
+    return [(work, queues.slots(work.queue), _waited(work, queues.at) // _WAIT_STEP) for work in queues.works]
+
+
+def _waited(work: QueueWork, at: datetime) -> timedelta:
+    return max(at - work.waiting_since, timedelta(0)) if work.waiting_since is not None else timedelta(0)
+
+
+def _optimizer_state(queues: Queues) -> Sequence[object]:
+    return [(one.optimizer_id, one.state, one in queues.serving, queues.running.get(one.optimizer_id, 0)) for one in queues.optimizers]
+
+
+def _fingerprint(state: Sequence[object]) -> str:
+    """16 hex digits, which differ when the page would show something else. Small changes of waiting times do not count."""
+    return sha256(repr(state).encode()).hexdigest()[:16]

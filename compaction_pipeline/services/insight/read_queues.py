@@ -1,0 +1,58 @@
+"""What a person asks about queues: what waits in each, how fast it is merged, and by which optimizers. It reads the state database only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from compaction_pipeline.core.insight.checks.queues import LATELY
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.optimizer import Optimizer
+from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
+from compaction_pipeline.core.queue.queue_work import QueueWork, takes_tasks
+from compaction_pipeline.core.queue.task import TaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """All queues and optimizers as they are at `at`.
+
+    `works` has every queue with tasks or optimizers, by name. Its figures of merges are those of the time `LATELY`. `optimizers` are those
+    that the state database knows, the newest first, and `running` says how many tasks each of them merges.
+    """
+
+    at: datetime
+    works: tuple[QueueWork, ...]
+    optimizers: tuple[Optimizer, ...]
+    running: Mapping[str, int]
+
+    @property
+    def serving(self) -> tuple[Optimizer, ...]:
+        """The optimizers that take tasks."""
+        return tuple(optimizer for optimizer in self.optimizers if takes_tasks(optimizer, self.at))
+
+    def slots(self, queue: str) -> int:
+        """How many tasks of a queue its optimizers merge at a time."""
+        return sum(optimizer.parallelism for optimizer in self.serving if optimizer.group == queue)
+
+
+class ReadQueues:
+    """Answers questions about queues and optimizers and changes nothing."""
+
+    def __init__(self, queues: QueueReader, optimizers: OptimizerStore, tasks: TaskStore, clock: Clock) -> None:
+        self._queues = queues
+        self._optimizers = optimizers
+        self._tasks = tasks
+        self._clock = clock
+
+    def queues(self) -> Queues:
+        """All queues and optimizers."""
+        now = self._clock()
+        works = self._queues.works(now - LATELY)
+        optimizers = tuple(reversed(self._optimizers.optimizers()))
+        names = sorted({*works, *(optimizer.group for optimizer in optimizers if optimizer.state.is_live)})
+        executing = self._tasks.tasks(statuses=(TaskStatus.EXECUTING,))
+        running = Counter(task.owner for task in executing if task.owner is not None)
+        return Queues(now, tuple(works.get(name, QueueWork(name)) for name in names), optimizers, running)

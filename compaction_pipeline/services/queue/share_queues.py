@@ -1,0 +1,62 @@
+"""Shares the queues between the runs of Dagster and the optimizers. A queue is left to its optimizers while one takes tasks from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
+from compaction_pipeline.core.queue.queue_work import served_queues
+from compaction_pipeline.core.queue.task import TaskStatus
+
+PATIENCE = timedelta(seconds=30)
+"""Optimizers get this long to take a task that a person waits for. After that, the person's run merges it."""
+
+
+class ShareQueues:
+    """Answers which queues a run serves, and whether it leaves its own tasks to optimizers. It changes nothing."""
+
+    def __init__(self, queues: QueueReader, optimizers: OptimizerStore, tasks: TaskStore, clock: Clock) -> None:
+        self._queues = queues
+        self._optimizers = optimizers
+        self._tasks = tasks
+        self._clock = clock
+
+    def unserved(self) -> Sequence[str]:
+        """The queues with waiting tasks from which no optimizer takes tasks, sorted."""
+        served = self._served()
+        return tuple(queue for queue in self._queues.waiting() if queue not in served)
+
+    def all_served(self) -> bool:
+        """Whether optimizers take tasks, and nobody else is needed for any task that waits."""
+        served = self._served()
+        return bool(served) and served.issuperset(self._queues.waiting())
+
+    def left_to_optimizers(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:
+        """Return a function that says whether a run leaves these tasks of its own to optimizers now.
+
+        It does while an optimizer takes tasks from the queue of each of them that waits, and while no `PATIENCE` has passed without one of
+        them being taken. When it has passed, the run takes them itself.
+        """
+        left = list(task_ids)
+        since, patient = self._clock(), True
+
+        def are_left() -> bool:
+            nonlocal since, patient, left
+            if not patient or not left:
+                return False
+            served = self._served()
+            waiting = [task for task in map(self._tasks.task, left) if task.status is TaskStatus.PENDING] if served else []
+            now = self._clock()
+            if len(waiting) < len(left):
+                left, since = [task.task_id for task in waiting], now
+            if now - since >= PATIENCE:
+                patient = False
+            return patient and bool(waiting) and all(task.queue in served for task in waiting)
+
+        return are_left
+
+    def _served(self) -> frozenset[str]:
+        return served_queues(self._optimizers.optimizers(live=True), self._clock())

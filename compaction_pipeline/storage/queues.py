@@ -1,0 +1,73 @@
+"""The QueueReader: what waits in each queue. It changes nothing; `storage/tasks.py` writes the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, false, func, select
+
+from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import reading
+
+_task = schema.task.c
+_COUNTED = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED, TaskStatus.FAILED)
+
+
+class SqlQueueReader:
+    """The queues of the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def waiting(self) -> Sequence[str]:
+        found, queue = [], ""
+        with reading(self._engine) as connection:
+            # Each query finds its row by the index. One query with DISTINCT would read the index entry of every waiting task.
+            while (following := connection.execute(select(func.min(_task.queue)).where(_task.queue > queue)).scalar()) is not None:
+                queue = following
+                if _any_waits(connection, queue):
+                    found.append(queue)
+        return tuple(found)
+
+    def works(self, since: datetime) -> Mapping[str, QueueWork]:
+        for_good = _task.retry_at.is_(None)
+        open_tasks = (
+            select(_task.queue, _task.status, _task.paused, for_good.label("for_good"), func.count().label("tasks"))
+            .add_columns(func.min(_task.waiting_since).label("waiting_since"))
+            .where(_task.status.in_(_COUNTED))
+            .group_by(_task.queue, _task.status, _task.paused, for_good)
+        )
+        merged = (
+            select(_task.queue, func.count().label("tasks"), func.sum(_task.input_bytes).label("size"))
+            .where(_task.prepared_at >= since)
+            .group_by(_task.queue)
+        )
+        works: dict[str, QueueWork] = {}
+        with reading(self._engine) as connection:
+            for row in connection.execute(open_tasks):
+                works[row.queue] = _counted(works.get(row.queue, QueueWork(row.queue)), row)
+            for row in connection.execute(merged):
+                work = works.get(row.queue, QueueWork(row.queue))
+                works[row.queue] = replace(work, merged=row.tasks, merged_bytes=int(row.size))
+        return works
+
+
+def _any_waits(connection: Connection, queue: str) -> bool:
+    waits = (_task.queue == queue, _task.status == TaskStatus.PENDING, _task.paused == false())
+    return connection.execute(select(_task.task_id).where(*waits).limit(1)).first() is not None
+
+
+def _counted(work: QueueWork, row: Row[Any]) -> QueueWork:
+    """Add one row of the counts to the work of its queue."""
+    if row.status is TaskStatus.PENDING:
+        return replace(work, paused=row.tasks) if row.paused else replace(work, pending=row.tasks, waiting_since=row.waiting_since)
+    if row.status is TaskStatus.EXECUTING:
+        return replace(work, executing=work.executing + row.tasks)
+    if row.status is TaskStatus.PREPARED:
+        return replace(work, prepared=work.prepared + row.tasks)
+    return replace(work, failed=work.failed + row.tasks) if row.for_good else replace(work, retrying=work.retrying + row.tasks)

@@ -1,0 +1,63 @@
+"""Every reader of queues does this: the fake, SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
+from compaction_pipeline_tests.builders import NOW, TABLE
+
+LATER = NOW + timedelta(minutes=1)
+OLDER = NOW - timedelta(hours=1)
+
+
+def test_without_tasks_no_queue_is_named(stores: Stores) -> None:
+    assert stores.queues.waiting() == ()
+    assert stores.queues.works(OLDER) == {}
+
+
+def test_only_queues_with_a_task_that_a_worker_may_take_wait(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    tasks = [example(name, queue=name) for name in ("b", "a", "taken")]
+    other = example("c", queue="c", table=TABLE.__class__("lake", ("db",), "other"))
+    stores.index.add(other.table)
+    stores.tasks.insert([*tasks, other], [], NOW)
+    assert stores.tasks.poll("taken", "me", NOW, LEASE) is not None
+    assert stores.queues.waiting() == ("a", "b", "c")
+    stores.switches.pause(TABLE, True)
+    assert stores.queues.waiting() == ("c",)
+
+
+def test_the_tasks_of_a_queue_are_counted_by_what_they_wait_for(stores: Stores) -> None:
+    names = ("first", "second", "runs", "again", "lost for good", "merged")
+    most = {"lost for good": 1}
+    made = [example(name, queue="q", created_at=OLDER if name == "first" else NOW, max_attempts=most.get(name, 4)) for name in names]
+    stores.tasks.insert([*made, example("elsewhere", queue="other", created_at=NOW)], [], NOW)
+    for name in names[2:]:
+        assert stores.tasks.poll(None, "me", NOW, LEASE, [name]) is not None
+    for name in ("again", "lost for good"):
+        stores.tasks.complete(failed(stores.tasks.task(name)), LATER, timedelta(minutes=1))
+    merged = stores.tasks.task("merged")
+    stores.tasks.complete(prepared(merged), LATER)
+    counted = QueueWork(
+        "q",
+        pending=2,
+        executing=1,
+        prepared=1,
+        retrying=1,
+        failed=1,
+        waiting_since=OLDER,
+        merged=1,
+        merged_bytes=merged.work.input_bytes,
+    )
+    assert stores.queues.works(LATER) == {"q": counted, "other": QueueWork("other", pending=1, waiting_since=NOW)}
+    assert stores.queues.works(LATER + timedelta(seconds=1))["q"].merged == 0
+
+
+def test_paused_tasks_do_not_count_as_waiting(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    stores.tasks.insert([example("t", queue="q")], [], NOW)
+    stores.switches.pause(TABLE, True)
+    assert stores.queues.works(OLDER) == {"q": QueueWork("q", paused=1)}

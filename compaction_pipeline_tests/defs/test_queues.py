@@ -1,0 +1,72 @@
+"""The pages of queues and optimizers: the sensor tells what has changed, and nothing at rest."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
+from compaction_pipeline.core.queue.optimizer import Registration
+from compaction_pipeline.defs.keys import COMPACTION_QUEUES, OPTIMIZERS
+from compaction_pipeline_tests.defs.lake import Lake
+from compaction_pipeline_tests.defs.ticks import Tick, reason
+from compaction_pipeline_tests.opened import OpenedServices
+
+
+def told(result: dg.SensorResult) -> dict[dg.AssetKey, dict[str, object]]:
+    """The metadata of the events of a tick, by asset."""
+    events = [event for event in result.asset_events if isinstance(event, dg.AssetMaterialization)]
+    return {event.asset_key: {name: value.value for name, value in event.metadata.items()} for event in events}
+
+
+def registered(services: OpenedServices, group: str = "default") -> str:
+    made = services.serve_optimizers.register(Registration(group, "host-1", "77", "1.0", MERGE_VERSION, 3, resource_id="pod-1"))
+    return made.optimizer_id
+
+
+def test_without_tasks_and_optimizers_there_is_no_event(services: OpenedServices, tick: Tick) -> None:
+    result = tick("queue_sensor")
+    assert told(result) == {}
+    assert reason(result) == "0 waiting tasks in 0 groups, 0 serving optimizers"
+
+
+def test_a_queue_is_shown_when_it_changes_and_nothing_is_told_at_rest(services: OpenedServices, tick: Tick) -> None:
+    services.compact_table.plan_nodes(Lake.identifier, PlanRequest())
+    first = tick("queue_sensor")
+    figures = told(first)[COMPACTION_QUEUES]
+    assert figures["default waiting_tasks_count"] == 2
+    assert figures["default slots_count"] == 0
+    assert told(tick("queue_sensor", first.cursor)) == {}
+    services.work_on_queue.drain("test")
+    after = told(tick("queue_sensor", first.cursor))[COMPACTION_QUEUES]
+    assert (after["default waiting_tasks_count"], after["default merged_tasks_per_minute"]) == (0, 0.2)
+
+
+def test_an_optimizer_is_shown_with_its_slots_and_what_became_of_it(services: OpenedServices, tick: Tick) -> None:
+    optimizer = registered(services, "heavy")
+    first = tick("queue_sensor")
+    shown = told(first)
+    assert shown[COMPACTION_QUEUES]["heavy slots_count"] == 3
+    assert (shown[OPTIMIZERS]["serving_optimizers_count"], shown[OPTIMIZERS]["slots_count"]) == (1, 3)
+    (event,) = (event for event in first.asset_events if event.asset_key == OPTIMIZERS)
+    table = event.metadata["optimizers"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert [(row.data["optimizer"], row.data["state"], row.data["slots"]) for row in table.records] == [(optimizer, "RUNNING", 3)]
+    services.serve_optimizers.leave(optimizer)
+    ended = told(tick("queue_sensor", first.cursor))[OPTIMIZERS]
+    assert (ended["serving_optimizers_count"], ended["slots_count"]) == (0, 0)
+
+
+def test_no_run_is_asked_for_while_optimizers_take_what_waits(services: OpenedServices, tick: Tick) -> None:
+    registered(services)
+    tick("snapshot_sensor")
+    planned = tick("fragmentation_sensor")
+    assert services.read_tasks.queue_counts().pending == 2
+    assert not planned.run_requests
+    assert "optimizers serve the queue" in reason(planned)
+
+
+def test_a_run_is_asked_for_when_the_optimizers_are_of_another_group(services: OpenedServices, tick: Tick) -> None:
+    registered(services, "heavy")
+    services.compact_table.refresh(Lake.identifier)
+    assert tick("fragmentation_sensor").run_requests

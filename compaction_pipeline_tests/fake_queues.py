@@ -1,0 +1,46 @@
+"""A fake of the reader of queues, over any store of tasks. It passes the behaviour suite of the real reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+
+
+class FakeQueueReader:
+    def __init__(self, tasks: TaskStore, is_paused: Callable[[CompactionTask], bool]) -> None:
+        self._tasks = tasks
+        self._is_paused = is_paused
+
+    def waiting(self) -> Sequence[str]:
+        return tuple(sorted({task.queue for task in self._waiting()}))
+
+    def works(self, since: datetime) -> Mapping[str, QueueWork]:
+        everything, works = self._tasks.tasks(), {}
+        for queue in {task.queue for task in everything}:
+            tasks = [task for task in everything if task.queue == queue]
+            waiting = [task for task in self._waiting() if task.queue == queue]
+            merged = [task for task in tasks if task.prepared_at is not None and task.prepared_at >= since]
+            status = [task.status for task in tasks]
+            retrying = sum(task.waits_for_retry for task in tasks)
+            work = QueueWork(
+                queue,
+                pending=len(waiting),
+                paused=status.count(TaskStatus.PENDING) - len(waiting),
+                executing=status.count(TaskStatus.EXECUTING),
+                prepared=status.count(TaskStatus.PREPARED),
+                retrying=retrying,
+                failed=status.count(TaskStatus.FAILED) - retrying,
+                waiting_since=min((task.waiting_since or task.created_at for task in waiting), default=None),
+                merged=len(merged),
+                merged_bytes=sum(task.work.input_bytes for task in merged),
+            )
+            if work != QueueWork(queue):
+                works[queue] = work
+        return works
+
+    def _waiting(self) -> list[CompactionTask]:
+        return [task for task in self._tasks.tasks(statuses=(TaskStatus.PENDING,)) if not self._is_paused(task)]
