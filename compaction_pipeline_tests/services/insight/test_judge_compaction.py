@@ -38,7 +38,9 @@ def scan(house: House) -> CountingScan:
 @pytest.fixture
 def judge(house: House, scan: CountingScan) -> JudgeCompaction:
     stores = house.services.stores
-    return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.records, cast(TableScan, scan), lambda: house.now)
+    return JudgeCompaction(
+        stores.catalogs, stores.tables, stores.tasks, stores.queues, stores.records, cast(TableScan, scan), lambda: house.now
+    )
 
 
 def contradicted(judge: JudgeCompaction, *, only_changed: bool) -> int:
