@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.tables.pause_tables import PauseTables
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
     from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
+    from compaction_pipeline.services.tables.take_reports import TakeReports
     from compaction_pipeline.services.tick_tables import TickTables
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.settings import Settings
@@ -172,6 +173,13 @@ class Services:
         from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
 
         return ListCatalogs(self._stores.catalogs)
+
+    @cached_property
+    def take_reports(self) -> TakeReports:
+        from compaction_pipeline.services.tables.take_reports import TakeReports
+
+        stores = self._stores
+        return TakeReports(stores.catalogs, stores.tables, stores.index, stores.reports, self._scan, self.clock)
 
     @cached_property
     def remove_catalog(self) -> RemoveCatalog:
@@ -330,6 +338,7 @@ class Services:
             self.work_on_queue,
             self.share_queues,
             self.commit_tables,
+            self._stores.reports,
             self.clock,
             self.new_owner,
         )

@@ -24,6 +24,7 @@ from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWo
 from compaction_pipeline.core.queue.order import in_place_of, priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import allowed
+from compaction_pipeline.core.tables.commit_report import CommitReport, ReportedTable, with_report
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
@@ -57,6 +58,7 @@ class FakeState:
     mirrored: set[str] = field(default_factory=set)
     leases: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     all_paused: bool = False
+    reports: dict[TableIdentifier, ReportedTable] = field(default_factory=dict)
     kept_pauses: set[TableIdentifier] = field(default_factory=set)
     numbers: count[int] = field(default_factory=lambda: count(1))
     lock: RLock = field(default_factory=RLock)
@@ -79,6 +81,7 @@ class FakeState:
         self.files.pop(table, None)
         self.touched.pop(table, None)
         self.measured.pop(table, None)
+        self.reports.pop(table, None)
         self.nodes = {key: node for key, node in self.nodes.items() if node.table != table}
         gone = [task_id for task_id, task in self.tasks.items() if task.table == table]
         for task_id in gone:
@@ -105,6 +108,7 @@ def fake_stores() -> Stores:
         FakeOptimizerStore(),
         FakeTokenStore(),
         FakeQueueReader(FakeTaskStore(state), FakeTaskStore(state)._is_paused),
+        FakeReportStore(state),
     )
 
 
@@ -720,6 +724,27 @@ class FakeRecordStore:
         for record in old:
             del self._state.records[record.record_id]
         return len(old)
+
+
+class FakeReportStore:
+    def __init__(self, state: FakeState) -> None:
+        self._state = state
+
+    def add(self, report: CommitReport, now: datetime) -> ReportedTable:
+        with self._state.lock:
+            reported = with_report(self._state.reports.get(report.table), report, now)
+            self._state.reports[report.table] = reported
+            return reported
+
+    def reported(self) -> Sequence[ReportedTable]:
+        return tuple(sorted(self._state.reports.values(), key=lambda one: one.table))
+
+    def answer(self, reported: ReportedTable) -> bool:
+        with self._state.lock:
+            if self._state.reports.get(reported.table) != reported:
+                return False
+            del self._state.reports[reported.table]
+            return True
 
 
 class FakeLeaseStore:

@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from compaction_pipeline.services.run_ticks import KEEP_EVERY, TICK_EVERY, RunTicks
+from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, TICK_EVERY, RunTicks
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def ticking(run_ticks: RunTicks) -> Iterator[None]:
-    """Lead, keep and tick in two threads until the block ends. A long tick does not delay the keeper, nor its lease."""
+    """Lead, keep, tick and look at reported tables until the block ends.
+
+    Each has a thread of its own. So a long tick delays neither the keeper, nor its lease, nor tables whose commits are reported.
+    """
     stopped, leads = threading.Event(), threading.Event()
 
     def keep() -> None:
@@ -29,9 +32,13 @@ def ticking(run_ticks: RunTicks) -> Iterator[None]:
         if leads.is_set():
             run_ticks.tick()
 
+    def look() -> None:
+        if leads.is_set():
+            run_ticks.look_at_reported()
+
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True)
-        for name, work, every in (("keeper", keep, KEEP_EVERY), ("tick", tick, TICK_EVERY))
+        for name, work, every in (("keeper", keep, KEEP_EVERY), ("tick", tick, TICK_EVERY), ("reports", look, LOOK_EVERY))
     ]
     for thread in threads:
         thread.start()

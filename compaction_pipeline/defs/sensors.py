@@ -39,7 +39,8 @@ FIGURES_EVERY = timedelta(minutes=5)
     "snapshot_sensor",
     every=SETTINGS.sensor_interval_seconds,
     description=(
-        "Reads new snapshots into the index of files, materializes `delta_files`, and plans the nodes that just changed. It starts no run."
+        "Reads new snapshots into the index of files, first those that writers reported, materializes `delta_files`, and plans the nodes "
+        "that just changed. It starts no run."
     ),
 )
 def snapshot_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:

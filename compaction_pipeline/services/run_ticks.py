@@ -25,12 +25,14 @@ KEEP_EVERY = timedelta(seconds=4)
 """The leader renews its lease, and looks for what dead workers held, this often."""
 TICK_EVERY = timedelta(seconds=5)
 """Tables are refreshed, planned and committed this often, or as often as the machine allows."""
+LOOK_EVERY = timedelta(seconds=1)
+"""The leader looks for reports of commits this often, also for those that other servers took."""
 _BUDGET = timedelta(seconds=20)
 _NAME = "keeper"
 
 
 class RunTicks:
-    """Four verbs: lead, resign, keep, tick."""
+    """Five verbs: lead, resign, keep, tick, look_at_reported."""
 
     def __init__(
         self,
@@ -84,6 +86,15 @@ class RunTicks:
         self._tick_tables.plan_due(self._plan_tables.worth_planning(), _BUDGET)
         for record in self._tick_tables.commit_due():
             log.info("table=%s record=%s %s", record.table, record.record_id, record.status.value)
+
+    def look_at_reported(self) -> None:
+        """Refresh and plan the tables whose commits were reported just now. Only the leader does this.
+
+        This is a shortcut: when it does not happen, the next tick does the same.
+        """
+        refreshed = self._tick_tables.sweep_reported(_BUDGET)
+        changed = {refresh.table: frozenset(refresh.changed) for refresh in refreshed if refresh.changed}
+        self._tick_tables.plan_due(changed, _BUDGET, nodes=changed)
 
     def _forget(self, before: datetime) -> None:
         """Forget optimizers that ended long ago, and the tokens that nobody accepts any more."""

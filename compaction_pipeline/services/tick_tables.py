@@ -1,6 +1,7 @@
 """Works on all tables, tick by tick. A tick is one call of a Dagster sensor, one run of a Dagster job, or one round of `run_ticks`.
 
-The verbs, in the order of the work: `keep` frees what dead processes held, `sweep` refreshes tables, `plan_due` plans them, `drain`
+The verbs, in the order of the work: `keep` frees what dead processes held, `sweep` refreshes tables, first those whose commits were
+reported, `plan_due` plans them, `drain`
 merges tasks of the queue, and `commit_due` commits. The sensors, `compact_job`, `commit_job` and `run_ticks` use them. This service,
 `compact_table`, `check_tables` and `run_ticks` are the only ones that call others. This one also calls `compact_table`, never the reverse.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -25,7 +26,9 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.tables.commit_report import ReportedTable, due, most_urgent_first
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.ports import ReportStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.compact_table import CompactTable
@@ -80,6 +83,7 @@ class TickTables:
         work_on_queue: WorkOnQueue,
         share_queues: ShareQueues,
         commit_tables: CommitTables,
+        reports: ReportStore,
         clock: Clock,
         new_owner: Callable[[], str],
     ) -> None:
@@ -92,6 +96,7 @@ class TickTables:
         self._work_on_queue = work_on_queue
         self._share_queues = share_queues
         self._commit_tables = commit_tables
+        self._reports = reports
         self._clock = clock
         self._new_owner = new_owner
 
@@ -115,27 +120,61 @@ class TickTables:
         return kept
 
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
-        """Refresh tables in order, from `cursor` on, until the budget is used up. When one table fails, the others go on."""
+        """Refresh tables in order, from `cursor` on, until the budget is used up. When one table fails, the others go on.
+
+        Tables with reported commits come first. They get half of the budget at most, so that reports never keep other tables waiting.
+        """
+        # The reports are read before the catalogs are asked. So a reported table that has not moved was read with its reported commits.
+        reported = most_urgent_first(self._reports.reported())
         unmoved = self._refresh_files.unmoved()
-        deadline = self._clock() + budget
+        began = self._clock()
+        deadline = began + budget
+        refreshed = self._refresh_reported(reported, began + budget / 2, unmoved)
+        early = {refresh.table for refresh in refreshed}
         names = sorted((table for table in self._tables.seen() if table not in unmoved), key=str)
         start = next((i for i, table in enumerate(names) if cursor is not None and str(table) >= cursor), 0)
-        refreshed: list[Refresh] = []
-        for table in names[start:]:
-            if refreshed and self._clock() >= deadline:
+        in_turn = [table for table in names[start:] if table not in early]
+        for number, table in enumerate(in_turn):
+            if number and self._clock() >= deadline:
                 return Sweep(tuple(refreshed), str(table), len(unmoved))
-            try:
-                refresh = self._refresh_files.refresh(table, deadline)
-            except NotFoundError:
+            refresh = self._refreshed(table, deadline)
+            if refresh is None:
                 continue
-            except Exception as error:
-                refresh = Refresh(
-                    table, complete=False, problem=self._unexpected(table, "refreshed", error, self._refresh_files.note_problem)
-                )
             refreshed.append(refresh)
-            if not refresh.complete and not refresh.busy and refresh.problem is None:
+            if _stopped_half_way(refresh):
                 return Sweep(tuple(refreshed), str(table), len(unmoved))
         return Sweep(tuple(refreshed), None, len(unmoved))
+
+    def sweep_reported(self, budget: timedelta) -> Sequence[Refresh]:
+        """Refresh the tables whose commits were reported a second ago, the most urgent first, until the budget is used up."""
+        now = self._clock()
+        return self._refresh_reported(due(self._reports.reported(), now), now + budget)
+
+    def _refresh_reported(
+        self, reported: Iterable[ReportedTable], deadline: datetime, unmoved: Collection[TableIdentifier] = ()
+    ) -> list[Refresh]:
+        """Refresh reported tables. Their reports are answered unless the table was not read to the end, or another process reads it."""
+        refreshed: list[Refresh] = []
+        for one in reported:
+            if refreshed and self._clock() >= deadline:
+                break
+            refresh = self._refreshed(one.table, deadline) if one.table not in unmoved else None
+            if refresh is not None:
+                refreshed.append(refresh)
+                if refresh.busy or _stopped_half_way(refresh):
+                    continue
+            self._reports.answer(one)
+        return refreshed
+
+    def _refreshed(self, table: TableIdentifier, deadline: datetime) -> Refresh | None:
+        """Refresh a table, and return what that found. Return None when the table is gone."""
+        try:
+            return self._refresh_files.refresh(table, deadline)
+        except NotFoundError:
+            return None
+        except Exception as error:
+            problem = self._unexpected(table, "refreshed", error, self._refresh_files.note_problem)
+            return Refresh(table, complete=False, problem=problem)
 
     def plan_due(
         self, tables: Iterable[TableIdentifier], budget: timedelta, nodes: Mapping[TableIdentifier, frozenset[TableNode]] | None = None
@@ -335,3 +374,8 @@ class TickTables:
                 log.info("table=%s not committed: %s", table, commit.reason)
         if failures:
             raise failures[0]
+
+
+def _stopped_half_way(refresh: Refresh) -> bool:
+    """Return whether the time was up before the table was read to the end. The next refresh goes on from there."""
+    return not refresh.complete and not refresh.busy and refresh.problem is None

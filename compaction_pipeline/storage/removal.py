@@ -22,6 +22,7 @@ def remove_table(connection: Connection, identifier: str) -> None:
     connection.execute(delete(schema.table_state).where(schema.table_state.c.identifier == identifier))
     remove_files(connection, identifier)
     connection.execute(delete(schema.node).where(schema.node.c.identifier == identifier))
+    connection.execute(delete(schema.commit_report).where(schema.commit_report.c.identifier == identifier))
     # Inputs and attempts go with their tasks (ON DELETE CASCADE).
     connection.execute(delete(schema.task).where(schema.task.c.identifier == identifier))
 
@@ -33,6 +34,6 @@ def remove_records(connection: Connection, identifier: str) -> None:
 
 def identifiers_of(connection: Connection, catalog: str) -> list[str]:
     """The identifiers of all tables of a catalog that any part of the state mentions, sorted."""
-    holders = (schema.table_state, schema.node, schema.manifest, schema.task, schema.record)
+    holders = (schema.table_state, schema.node, schema.manifest, schema.task, schema.record, schema.commit_report)
     known = connection.execute(union(*(select(holder.c.identifier) for holder in holders))).scalars()
     return sorted(identifier for identifier in known if TableIdentifier.parse(identifier).catalog == catalog)

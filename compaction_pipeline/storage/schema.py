@@ -83,6 +83,18 @@ switch = Table("compaction_switch", metadata, Column("name", String(32), primary
 # Tables that were paused when they were forgotten. A table that is found again under its name is paused again.
 forgotten_pause = Table("compaction_forgotten_pause", metadata, Column("identifier", String, primary_key=True))
 
+# The reports of a table's commits, until a look at the table has answered them.
+commit_report = Table(
+    "compaction_commit_report",
+    metadata,
+    Column("identifier", String, primary_key=True),
+    Column("snapshot_id", BigInteger, nullable=False),
+    Column("sequence_number", BigInteger, nullable=False),
+    Column("since", Moment, nullable=False),
+    Column("reports", Integer, nullable=False),
+    Column("added", Json(Mapping[str, int]), nullable=False),
+)
+
 node = Table(
     "compaction_node",
     metadata,

@@ -11,7 +11,7 @@ from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, SwitchStore
+from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, ReportStore, SwitchStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.commits import SqlCommitsStore
 from compaction_pipeline.storage.engine import open_state
@@ -25,6 +25,7 @@ from compaction_pipeline.storage.optimizers import SqlOptimizerStore
 from compaction_pipeline.storage.planning import SqlPlanningStore
 from compaction_pipeline.storage.queues import SqlQueueReader
 from compaction_pipeline.storage.records import SqlRecordStore
+from compaction_pipeline.storage.reports import SqlReportStore
 from compaction_pipeline.storage.switches import SqlSwitchStore
 from compaction_pipeline.storage.tables import SqlTableReader
 from compaction_pipeline.storage.tasks import SqlTaskStore
@@ -50,6 +51,7 @@ class Stores:
     optimizers: OptimizerStore
     tokens: TokenStore
     queues: QueueReader
+    reports: ReportStore
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
 
@@ -79,6 +81,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlOptimizerStore(engine),
         SqlTokenStore(engine),
         SqlQueueReader(engine),
+        SqlReportStore(engine),
         engine.dispose,
         upgraded,
     )

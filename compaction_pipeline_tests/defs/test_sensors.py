@@ -10,6 +10,7 @@ import pytest
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.markdown import is_shown_at_once
+from compaction_pipeline.core.tables.commit_report import CommitReport
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline_tests.defs.lake import Lake, key
@@ -38,6 +39,12 @@ def test_new_snapshots_become_materializations_partitions_and_a_plan(
     assert {event.asset_key for event in told.values()} == {DELTA_FILES}
     assert told[key(1)].metadata["small_files_count"].value == 4
     assert services.read_tasks.queue_counts().pending == 2
+
+
+def test_snapshot_sensor_answers_the_reports_that_a_server_has_stored(lake: Lake, services: OpenedServices, tick: Tick) -> None:
+    services.take_reports.take(CommitReport(Lake.identifier, 1, 1))
+    assert "3 nodes changed in 1" in reason(tick("snapshot_sensor"))
+    assert services.stores.reports.reported() == ()
 
 
 def test_the_data_version_of_a_node_is_the_snapshot_that_changed_it(lake: Lake, tick: Tick) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from compaction_pipeline.core.tables.commit_report import CommitReport, ReportedTable
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
 from compaction_pipeline.core.tables.index import TableIndex
@@ -109,6 +110,19 @@ class SwitchStore(Protocol):
         forgotten is paused again when it is found again, unless it was resumed meanwhile. This also holds for the tables of a catalog that
         was removed.
         """
+
+
+class ReportStore(Protocol):
+    """The reports of commits that no look at their tables has answered yet, one row for each table."""
+
+    def add(self, report: CommitReport, now: datetime) -> ReportedTable:
+        """Add a report to those of its table (`with_report`). Return all of them. Several processes may do this at once."""
+
+    def reported(self) -> Sequence[ReportedTable]:
+        """Return the tables with reports, sorted by identifier."""
+
+    def answer(self, reported: ReportedTable) -> bool:
+        """Remove the reports of a table. When another report has come since these were read, nothing is removed: return False."""
 
 
 @dataclass(frozen=True, slots=True)

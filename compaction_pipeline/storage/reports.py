@@ -1,0 +1,62 @@
+"""The ReportStore: the reports of commits that no look at their tables has answered yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Engine, Row, delete, select
+
+from compaction_pipeline.core.tables.commit_report import CommitReport, ReportedTable, with_report
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import lock, reading, upsert, writing
+
+_report = schema.commit_report.c
+
+
+class SqlReportStore:
+    """Reports of commits in the state database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, report: CommitReport, now: datetime) -> ReportedTable:
+        identifier = str(report.table)
+        with writing(self._engine) as connection:
+            # The first two reports of a table have no row yet that could be locked.
+            lock(connection, f"report {identifier}")
+            row = connection.execute(select(schema.commit_report).where(_report.identifier == identifier)).first()
+            before = None if row is None else _of(row)
+            reported = with_report(before, report, now)
+            if reported != before:
+                values = {
+                    "snapshot_id": reported.snapshot_id,
+                    "sequence_number": reported.sequence_number,
+                    "since": reported.since,
+                    "reports": reported.reports,
+                    "added": reported.added,
+                }
+                row_of_table = upsert(connection, schema.commit_report).values(identifier=identifier, **values)
+                connection.execute(row_of_table.on_conflict_do_update(index_elements=["identifier"], set_=values))
+        return reported
+
+    def reported(self) -> Sequence[ReportedTable]:
+        with reading(self._engine) as connection:
+            return tuple(sorted(map(_of, connection.execute(select(schema.commit_report))), key=lambda one: one.table))
+
+    def answer(self, reported: ReportedTable) -> bool:
+        # Each further report counts `reports` up, or begins anew with another time.
+        same = (
+            _report.identifier == str(reported.table),
+            _report.since == reported.since,
+            _report.reports == reported.reports,
+            _report.snapshot_id == reported.snapshot_id,
+        )
+        with writing(self._engine) as connection:
+            return connection.execute(delete(schema.commit_report).where(*same)).rowcount == 1
+
+
+def _of(row: Row[tuple[object, ...]]) -> ReportedTable:
+    values = dict(row._mapping)
+    return ReportedTable(TableIdentifier.parse(values.pop("identifier")), **values)
