@@ -13,6 +13,7 @@ from compaction_pipeline.api.insight import insight_routes
 from compaction_pipeline.api.metrics import metrics_route
 from compaction_pipeline.api.optimizers import optimizer_routes
 from compaction_pipeline.api.problems import answer_with_problems
+from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.bootstrap import Services
@@ -36,7 +37,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     )
     answer_with_problems(app)
     app.add_middleware(BodyLimit)
-    guard = Guard(services.keep_tokens)
+    guard = Guard(services.keep_tokens, RateLimit(services.clock))
     optimizers = services.serve_optimizers
     app.include_router(health_routes(services.read_tasks.queue_counts))
     app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, guard))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fastapi import APIRouter, Depends, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -53,7 +54,7 @@ def metrics_route(tables: ReadTables, tasks: ReadTasks, optimizers: ServeOptimiz
     registry = CollectorRegistry()
     registry.register(_Figures(tables, tasks, optimizers))
 
-    @routes.get("/metrics")
+    @routes.get("/metrics", response_class=PlainTextResponse)
     def metrics() -> Response:
         """Figures for Prometheus."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,6 +24,8 @@ from compaction_pipeline.core.errors import (
 )
 
 log = logging.getLogger(__name__)
+
+_MEDIA_TYPE = "application/problem+json"
 
 _STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
     (ConfigError, 400, "The request breaks a rule"),
@@ -57,8 +60,10 @@ ANSWERS: dict[int | str, dict[str, object]] = {
         (403, "The token's role does not allow this"),
         (404, "Not found"),
         (409, "Stale, or refused"),
+        (408, "The body is too slow"),
         (413, "The body is too large"),
         (422, "The body is not understood, or not accepted"),
+        (429, "The token has made too many requests"),
         (503, "A database, catalog or store did not answer"),
     )
 }
@@ -70,11 +75,12 @@ def problem(
 ) -> JSONResponse:
     """Return an answer that is an error."""
     body = Problem(title=title, status=status, detail=detail, reason_code=reason_code, key=key).model_dump(exclude_none=True)
-    return JSONResponse(body, status, dict(headers or {}), "application/problem+json")
+    return JSONResponse(body, status, dict(headers or {}), _MEDIA_TYPE)
 
 
 def answer_with_problems(app: FastAPI) -> None:
-    """Let each error of the application become a problem."""
+    """Let each error of the application become a problem, and let its OpenAPI document say so."""
+    _document_problems(app)
 
     @app.exception_handler(CompactionError)
     async def of_ours(request: Request, error: CompactionError) -> JSONResponse:
@@ -90,7 +96,7 @@ def answer_with_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:
-        code = {404: ErrorCode.NOT_FOUND, 401: ErrorCode.NO_ACCESS, 403: ErrorCode.NO_ACCESS}.get(
+        code = {404: ErrorCode.NOT_FOUND, 401: ErrorCode.NO_ACCESS, 403: ErrorCode.NO_ACCESS, 429: ErrorCode.UNAVAILABLE}.get(
             error.status_code, ErrorCode.INVALID_INPUT
         )
         return problem(error.status_code, "The request failed", str(error.detail), code.value, headers=error.headers)
@@ -100,3 +106,19 @@ def answer_with_problems(app: FastAPI) -> None:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "the server failed in a way that nobody foresaw; its log has the details; please report this"
         return problem(500, "Failed", detail, ErrorCode.UNEXPECTED.value)
+
+
+def _document_problems(app: FastAPI) -> None:
+    """Give the errors in the OpenAPI document their media type. FastAPI writes them with that of the route's good answer."""
+    written = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            for routes in written()["paths"].values():
+                for route in routes.values():
+                    for status, answer in route["responses"].items():
+                        if int(status) >= 400 and "content" in answer:
+                            answer["content"] = {_MEDIA_TYPE: next(iter(answer["content"].values()))}
+        return written()
+
+    app.openapi = openapi  # type: ignore[method-assign]

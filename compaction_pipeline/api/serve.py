@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from compaction_pipeline.api.app import http_app
+from compaction_pipeline.api.patient_protocol import HeaderDeadline
 from compaction_pipeline.api.ticking import ticking
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import ConfigError
@@ -43,8 +45,16 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     """Serve until SIGTERM or Ctrl-C. With `ticks`, tables are also refreshed, planned and committed here. Raises ConfigError."""
     check_listening(listening)
     app = http_app(services, ticking(services.run_ticks) if ticks else None)
-    uvicorn.run(
+    uvicorn.Server(server_config(app, listening)).run()
+
+
+def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
+    """How uvicorn serves the application."""
+    return uvicorn.Config(
         app,
+        http=HeaderDeadline,
+        # There are no websockets. Without this, an upgrade would leave the protocol that has deadlines.
+        ws="none",
         host=listening.host,
         port=listening.port,
         ssl_certfile=listening.tls_cert,

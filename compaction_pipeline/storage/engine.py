@@ -196,6 +196,11 @@ def _reachable(engine: Engine) -> Iterator[None]:
     except (IntegrityError, ProgrammingError):
         # These are mistakes of this program, not of the database.
         raise
+    except ValueError as error:
+        if "NUL" not in str(error):
+            raise
+        # psycopg2 says this. A text with this character names nothing that exists.
+        raise ConfigError("a text holds the character NUL (U+0000), which the state database cannot store; remove it") from error
     except (DatabaseError, InterfaceError) as error:
         reason = " ".join(str(error.orig).split())
         if _FULL in reason or getattr(error.orig, "pgcode", None) == _POSTGRES_FULL:

@@ -110,3 +110,9 @@ def test_what_was_written_is_there_when_opened_again(state_url: str) -> None:
     stores.planning.save(TABLE, TablePlanning(problem="x"))
     assert open_stores(state_url).tables.state(TABLE).problem == "x"
     assert os.environ.get("COMPACTION_STATE_URL") is None
+
+
+@pytest.mark.postgres
+def test_a_text_that_postgresql_cannot_store_is_a_mistake_of_the_caller(postgres_url: str) -> None:
+    with pytest.raises(ConfigError, match="NUL"):
+        open_stores(postgres_url).tokens.token("a\0b")

@@ -1,0 +1,36 @@
+"""How many requests a token may make: a bucket that fills steadily, and from which each request takes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+PER_SECOND = 100.0
+"""A token may make so many requests in a second on average."""
+BURST = 300.0
+"""It may make so many at once after a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How many requests a token may make at this time."""
+
+    requests: float
+    at: datetime
+
+
+def after_request(before: Allowance | None, now: datetime) -> tuple[Allowance, float]:
+    """Return what is left after a request, and for how many seconds the caller must wait instead; 0 when the request is allowed.
+
+    `before` is None for a token that made no request lately. A request that is not allowed takes nothing.
+    """
+    passed = max((now - before.at).total_seconds(), 0.0) if before is not None else 0.0
+    left = min(BURST, before.requests + passed * PER_SECOND) if before is not None else BURST
+    if left < 1:
+        return Allowance(left, now), (1 - left) / PER_SECOND
+    return Allowance(left - 1, now), 0.0
+
+
+def is_full(allowance: Allowance, now: datetime) -> bool:
+    """Return whether nothing need be remembered of a token, because it may make a whole burst again."""
+    return allowance.requests + (now - allowance.at).total_seconds() * PER_SECOND >= BURST

@@ -1,0 +1,93 @@
+"""schemathesis sends requests of every kind to every route of the OpenAPI document, valid ones and broken ones, as each role and as nobody.
+
+No request gets a 5xx, each answer is as the document says, and nothing changes that the role may not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import content_type_conformance, not_a_server_error, response_schema_conformance, status_code_conformance
+from sqlalchemy import create_engine, select
+
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.storage.schema import metadata
+from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.test_slow_and_many import listening
+
+EXAMPLES = 15
+"""So many requests, valid and broken ones together, are sent to each route as each role."""
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
+    None: frozenset(),
+    Role.READER: frozenset(),
+    Role.WRITER: frozenset({"compaction_commit_report", "compaction_table"}),
+    Role.OPTIMIZER: frozenset({"compaction_optimizer", "compaction_token", "compaction_task", "compaction_attempt"}),
+    Role.ADMIN: frozenset(metadata.tables),
+}
+"""The tables of the state database that each role may change."""
+
+
+def stored(served: Served) -> dict[str, list[str]]:
+    """Every row of the state database, by table."""
+    engine = create_engine(served.house.services.settings.state_database_url)
+    with engine.connect() as connection:
+        rows = {name: sorted(repr(tuple(row)) for row in connection.execute(select(table))) for name, table in metadata.tables.items()}
+    engine.dispose()
+    return rows
+
+
+def known_names(served: Served) -> Mapping[str, str]:
+    """Names of things that exist, for the parameters of paths: only with such a name can a request change something."""
+    table, services = served.house.fragmented(files=12), served.house.services
+    services.refresh_files.refresh(table.identifier)
+    services.plan_tables.plan(table.identifier, PlanRequest())
+    worker = served.registered()
+    [assignment] = worker.poll()
+    record = "a record of which nobody knows"
+    attempt = assignment["task"]["attempt_id"]
+    return {"optimizer_id": worker.optimizer_id, "attempt_id": attempt, "table": str(table.identifier), "record_id": record}
+
+
+@pytest.mark.parametrize("role", [None, *Role])
+def test_no_request_breaks_the_server_or_changes_what_its_role_may_not(served: Served, role: Role | None) -> None:
+    names = known_names(served)
+    headers = {"Authorization": f"Bearer {served.token(role)}"} if role is not None else {}
+    answered: set[int] = set()
+    with listening(served) as port, requests.Session() as session:
+        url = f"http://127.0.0.1:{port}"
+        document = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        before = stored(served)
+        for found in document.get_all_operations():
+            operation = found.ok()
+            modes = st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+
+            @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @given(case=modes.flatmap(operation.as_strategy), is_known=st.booleans())
+            def ask(case: Any, is_known: bool) -> None:
+                if is_known:
+                    case.path_parameters.update({name: names[name] for name in case.path_parameters if name in names})
+                case.headers.pop("Authorization", None)
+                # A token may make so many requests in a second of the house's clock, which only tests move.
+                served.house.pass_time(1)
+                answer = case.call(url, session, headers, timeout=60)
+                case.validate_response(answer, checks=CHECKS)
+                answered.add(answer.status_code)
+
+            ask()
+        after = stored(served)
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed <= MAY_CHANGE[role]
+    if role is None:
+        assert answered & {200, 401} == {200, 401}
+        assert not answered & {201, 204}
+    else:
+        assert answered & {200, 204}

@@ -1,0 +1,174 @@
+"""Slow clients, too many requests, and requests that are no HTTP: each is ended or refused, and others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from starlette.types import Message
+
+from compaction_pipeline.api import patient_protocol
+from compaction_pipeline.api.app import http_app
+from compaction_pipeline.api.body_limit import BodyLimit
+from compaction_pipeline.api.rate_limit import RateLimit
+from compaction_pipeline.api.serve import Listening, server_config
+from compaction_pipeline.core.access.rate import BURST
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.builders import NOW
+
+PATIENCE_SECONDS = 60
+READY = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@contextmanager
+def listening(served: Served) -> Iterator[int]:
+    """The server as `serve` sets it up, on a loopback port. Yields the port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(server_config(http_app(served.house.services), Listening("127.0.0.1", 0)))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def connected(port: int, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
+    connection.sendall(sent)
+    return connection
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    """The beginning of the next answer; empty when the server has ended the connection."""
+    try:
+        return connection.recv(4_096)
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patient_protocol, "HEADER_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /health/live HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+def test_headers_that_do_not_come_end_the_connection(served: Served, sent: bytes) -> None:
+    with listening(served) as port, connected(port, sent) as slow:
+        assert answer_on(slow) == b""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_headers_byte_by_byte_get_no_more_time_and_others_are_served(served: Served) -> None:
+    with listening(served) as port, connected(port, READY[:20]) as slow:
+        slow.settimeout(0.02)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            assert time.monotonic() < until, "the connection was not ended"
+            try:
+                slow.sendall(b"x")
+                with connected(port, READY) as other:
+                    assert b"200 OK" in answer_on(other)
+                if slow.recv(1) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except (BrokenPipeError, ConnectionResetError):
+                break
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_second_request_of_a_connection_has_the_same_deadline(served: Served) -> None:
+    with listening(served) as port, connected(port, READY) as slow:
+        assert b"200 OK" in answer_on(slow)
+        slow.sendall(READY[:10])
+        assert answer_on(slow) == b""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_request_that_is_worked_on_is_not_ended(served: Served) -> None:
+    worker = served.registered()
+    body = b'{"poll_id": "p", "wait_seconds": 1}'
+    path = f"/api/v1/optimizers/{worker.optimizer_id}/poll"
+    start = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = f"{start}Authorization: Bearer {worker.token}\r\nContent-Length: {len(body)}\r\n\r\n"
+    with listening(served) as port, connected(port, head.encode() + body) as waiting:
+        # The server answers after a second. The deadline of the headers would have passed long before.
+        assert b"200 OK" in answer_on(waiting)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /health/live HTTP/1.1\r\n\r\n",
+        b"GET /health/live HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /a\x00b HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused(served: Served, sent: bytes) -> None:
+    with listening(served) as port:
+        with connected(port, sent) as odd:
+            assert answer_on(odd).startswith((b"HTTP/1.1 400", b""))
+        with connected(port, READY) as other:
+            assert b"200 OK" in answer_on(other)
+
+
+def test_a_body_that_does_not_come_is_answered_with_408() -> None:
+    sent: list[Message] = []
+
+    async def nothing(*_: object) -> None:
+        raise AssertionError("the application is not asked")
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing comes")
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(BodyLimit(nothing, slowest_seconds=0.01)({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send))
+    assert sent[0]["status"] == 408
+
+
+def test_a_token_that_asks_too_often_waits_and_others_do_not(served: Served) -> None:
+    worker, other = served.registered(), served.registered()
+    path = f"/api/v1/optimizers/{worker.optimizer_id}/touch"
+    asked = [served.ask("POST", path, worker.token, json={"running": []}) for _ in range(int(BURST) + 1)]
+    assert {answer.status_code for answer in asked[:-1]} == {200}
+    refused = asked[-1]
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert refused.json()["reason_code"] == "UNAVAILABLE"
+    other.touch()
+    served.house.pass_time(1)
+    worker.touch()
+
+
+def test_reading_is_not_limited(served: Served) -> None:
+    token = served.token(Role.READER)
+    assert {served.ask("GET", "/api/v1/optimizers", token).status_code for _ in range(int(BURST) + 5)} == {200}
+
+
+def test_tokens_that_may_make_a_whole_burst_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compaction_pipeline.api.rate_limit.MOST_REMEMBERED", 3)
+    now = [NOW]
+    limit = RateLimit(lambda: now[0])
+    for token in ("a", "b"):
+        assert limit.take(token) == 0
+    now[0] = NOW.replace(year=NOW.year + 1)
+    assert limit.take("c") == 0
+    assert list(limit._left) == ["c"]
