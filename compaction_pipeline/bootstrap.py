@@ -353,6 +353,7 @@ class Services:
             self.explore_catalogs,
             self.serve_optimizers,
             self.keep_tokens,
+            self.maintain_tables,
             self._stores.leases,
             self.clock,
             self.new_owner,

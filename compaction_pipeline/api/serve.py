@@ -42,9 +42,12 @@ def check_listening(listening: Listening) -> None:
 
 
 def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C. With `ticks`, tables are also refreshed, planned and committed here. Raises ConfigError."""
+    """Serve until SIGTERM or Ctrl-C. With `ticks`, tables are also refreshed, planned and committed here, and cleaned up.
+
+    Raises ConfigError.
+    """
     check_listening(listening)
-    app = http_app(services, ticking(services.run_ticks) if ticks else None)
+    app = http_app(services, ticking(services.run_ticks, tables=ticks))
     uvicorn.Server(server_config(app, listening)).run()
 
 

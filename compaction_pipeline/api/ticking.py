@@ -8,38 +8,45 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, TICK_EVERY, RunTicks
+from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, TICK_EVERY, Part, RunTicks
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def ticking(run_ticks: RunTicks) -> Iterator[None]:
-    """Lead, keep, tick and look at reported tables until the block ends.
+def ticking(run_ticks: RunTicks, *, tables: bool) -> Iterator[None]:
+    """Keep the queue until the block ends. With `tables`, also tick, look at reported tables, and clean up.
 
-    Each has a thread of its own. So a long tick delays neither the keeper, nor its lease, nor tables whose commits are reported.
+    Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
-    stopped, leads = threading.Event(), threading.Event()
+    parts = tuple(Part) if tables else (Part.KEEPER,)
+    stopped, leads = threading.Event(), {part: threading.Event() for part in parts}
 
-    def keep() -> None:
-        if run_ticks.lead():
-            leads.set()
-            run_ticks.keep()
-        else:
-            leads.clear()
+    def lead() -> None:
+        for part in parts:
+            if run_ticks.lead(part):
+                leads[part].set()
+            else:
+                leads[part].clear()
 
-    def tick() -> None:
-        if leads.is_set():
-            run_ticks.tick()
+    def of(part: Part, work: Callable[[], None]) -> Callable[[], None]:
+        return lambda: work() if leads[part].is_set() else None
 
-    def look() -> None:
-        if leads.is_set():
-            run_ticks.look_at_reported()
-
-    threads = [
-        threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True)
-        for name, work, every in (("keeper", keep, KEEP_EVERY), ("tick", tick, TICK_EVERY), ("reports", look, LOOK_EVERY))
+    works: list[tuple[str, Callable[[], None], timedelta]] = [
+        ("leases", lead, KEEP_EVERY),
+        ("keeper", of(Part.KEEPER, run_ticks.keep), KEEP_EVERY),
     ]
+    if tables:
+        works += [
+            ("tick", of(Part.TICK, run_ticks.tick), TICK_EVERY),
+            ("reports", of(Part.TICK, run_ticks.look_at_reported), LOOK_EVERY),
+            ("clean-up", of(Part.TICK, lambda: run_ticks.clean_up(stopped.is_set)), LOOK_FOR_CLEAN_UP_EVERY),
+        ]
+    threads = [
+        threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
+    ]
+    # The leases are taken first, so that the other threads need not wait for their second round.
+    _try(lead)
     for thread in threads:
         thread.start()
     try:
@@ -53,9 +60,13 @@ def ticking(run_ticks: RunTicks) -> Iterator[None]:
 
 def _again_and_again(work: Callable[[], None], every: timedelta, stopped: threading.Event) -> None:
     while not stopped.is_set():
-        try:
-            work()
-        except Exception:
-            # Whatever failed, the next round tries again; without it, nothing would be planned or committed any more.
-            log.exception("%s failed; the next round tries again", threading.current_thread().name)
+        _try(work)
         stopped.wait(every.total_seconds())
+
+
+def _try(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        # Whatever failed, the next round tries again; without it, nothing would be planned or committed any more.
+        log.exception("%s failed; the next round tries again", threading.current_thread().name)

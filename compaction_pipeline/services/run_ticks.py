@@ -1,7 +1,9 @@
-"""Does the work of the sensors where no Dagster runs: it keeps the queue going, lists catalogs, and refreshes, plans and commits tables.
+"""Does the work of the sensors where no Dagster runs: it keeps the queue going, lists catalogs, refreshes, plans and commits tables, and
+cleans up.
 
-Several servers may run on one state database. The one that holds the lease `keeper` works; another takes over when it is silent. Sensors of
-Dagster may work beside it, because each table has leases of its own.
+Several servers may run on one state database. The work has two parts with a lease each, because a server may leave the tables to Dagster
+and keep only the queue. The holder of a lease does its part; another server takes over when it is silent. Sensors of Dagster may work
+beside them, because each table has leases of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from enum import Enum
 
 from compaction_pipeline.core.leases.ports import Clock, LeaseStore
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
@@ -16,23 +19,35 @@ from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tick_tables import TickTables
+from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 
 log = logging.getLogger(__name__)
 
-KEEPER_LEASE = timedelta(seconds=12)
-"""The leader may be silent for this long before another server takes over."""
+LEASE = timedelta(seconds=12)
+"""The holder of a lease may be silent for this long before another server takes over."""
 KEEP_EVERY = timedelta(seconds=4)
-"""The leader renews its lease, and looks for what dead workers held, this often."""
+"""Leases are renewed this often, and the keeper looks this often for what dead workers held."""
 TICK_EVERY = timedelta(seconds=5)
 """Tables are refreshed, planned and committed this often, or as often as the machine allows."""
 LOOK_EVERY = timedelta(seconds=1)
 """The leader looks for reports of commits this often, also for those that other servers took."""
+CLEAN_UP_EVERY = timedelta(days=1)
+"""Leftover files, old records and ended tasks are removed this often, whichever server does it."""
+LOOK_FOR_CLEAN_UP_EVERY = timedelta(minutes=1)
+"""A server finds out this often whether it is time to clean up."""
 _BUDGET = timedelta(seconds=20)
-_NAME = "keeper"
+_CLEANED_UP = "clean-up"
+
+
+class Part(str, Enum):
+    """A part of the work. Its value is the name of its lease."""
+
+    KEEPER = "keeper"
+    TICK = "tick"
 
 
 class RunTicks:
-    """Five verbs: lead, resign, keep, tick, look_at_reported."""
+    """Six verbs: lead and resign for a part of the work; keep for the keeper; tick, look_at_reported and clean_up for the tables."""
 
     def __init__(
         self,
@@ -41,6 +56,7 @@ class RunTicks:
         explore_catalogs: ExploreCatalogs,
         serve_optimizers: ServeOptimizers,
         keep_tokens: KeepTokens,
+        maintain_tables: MaintainTables,
         leases: LeaseStore,
         clock: Clock,
         new_owner: Callable[[], str],
@@ -53,34 +69,46 @@ class RunTicks:
         self._explore_catalogs = explore_catalogs
         self._serve_optimizers = serve_optimizers
         self._keep_tokens = keep_tokens
+        self._maintain_tables = maintain_tables
         self._leases = leases
         self._clock = clock
         self._owner = new_owner()
         self._explore_every = explore_every
         self._remember = remember
         self._explored_at: datetime | None = None
+        self._forgot_at: datetime | None = None
         self._cursor: str | None = None
 
-    def lead(self) -> bool:
-        """Renew the lease of the leader, or take it when nobody holds it. Return whether this server leads now."""
+    def lead(self, part: Part) -> bool:
+        """Renew the lease of a part, or take it when nobody holds it. Return whether this server does this part now."""
         now = self._clock()
-        return self._leases.renew(_NAME, self._owner, now, KEEPER_LEASE) or self._leases.acquire(_NAME, self._owner, now, KEEPER_LEASE)
+        return self._leases.renew(part.value, self._owner, now, LEASE) or self._leases.acquire(part.value, self._owner, now, LEASE)
 
     def resign(self) -> None:
-        """Let another server lead at once."""
-        self._leases.release(_NAME, self._owner)
+        """Let another server do both parts at once."""
+        for part in Part:
+            self._leases.release(part.value, self._owner)
 
     def keep(self) -> None:
-        """Free what dead processes held, settle their commits, and mark silent optimizers as LOST. Only the leader does this."""
+        """Free what dead processes held, settle their commits, mark silent optimizers as LOST, and forget those that ended long ago.
+
+        Only the holder of the lease KEEPER does this.
+        """
+        now = self._clock()
         self._serve_optimizers.lose_silent()
         self._tick_tables.keep()
+        if self._forgot_at is None or now - self._forgot_at >= self._explore_every:
+            self._forget(now - self._remember)
+            self._forgot_at = now
 
     def tick(self) -> None:
-        """Discover, refresh, plan and commit what is due. When one catalog or table fails, the others go on. Only the leader does this."""
+        """Discover, refresh, plan and commit what is due. When one catalog or table fails, the others go on.
+
+        Only the holder of the lease TICK does this.
+        """
         now = self._clock()
         if self._explored_at is None or now - self._explored_at >= self._explore_every:
             self._explore_catalogs.explore()
-            self._forget(now - self._remember)
             self._explored_at = now
         self._cursor = self._tick_tables.sweep(self._cursor, _BUDGET).cursor
         self._tick_tables.plan_due(self._plan_tables.worth_planning(), _BUDGET)
@@ -88,13 +116,28 @@ class RunTicks:
             log.info("table=%s record=%s %s", record.table, record.record_id, record.status.value)
 
     def look_at_reported(self) -> None:
-        """Refresh and plan the tables whose commits were reported just now. Only the leader does this.
+        """Refresh and plan the tables whose commits were reported just now. Only the holder of the lease TICK does this.
 
         This is a shortcut: when it does not happen, the next tick does the same.
         """
         refreshed = self._tick_tables.sweep_reported(_BUDGET)
         changed = {refresh.table: frozenset(refresh.changed) for refresh in refreshed if refresh.changed}
         self._tick_tables.plan_due(changed, _BUDGET, nodes=changed)
+
+    def clean_up(self, is_over: Callable[[], bool]) -> None:
+        """Remove leftover files, old records and ended tasks, once a day. Only the holder of the lease TICK does this.
+
+        A lease that lasts for the day remembers that it was done, so a server that starts does not do it again. A round that an error ends,
+        or that stops because `is_over()` is true, begins anew at the next call.
+        """
+        if not self._leases.acquire(_CLEANED_UP, self._owner, self._clock(), CLEAN_UP_EVERY):
+            return
+        done = False
+        try:
+            done = not self._maintain_tables.maintain(is_over).stopped
+        finally:
+            if not done:
+                self._leases.release(_CLEANED_UP, self._owner)
 
     def _forget(self, before: datetime) -> None:
         """Forget optimizers that ended long ago, and the tokens that nobody accepts any more."""

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
+
+import pytest
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
-from compaction_pipeline.services.run_ticks import KEEPER_LEASE
+from compaction_pipeline.core.queue.task import EndReason
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.services.run_ticks import CLEAN_UP_EVERY, LEASE, Part
+from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.reference_reader import local_path
 from compaction_pipeline_tests.services.house import House
 
 
@@ -21,15 +30,27 @@ def another(house: House) -> OpenedServices:
 def test_one_server_leads_and_another_takes_over(tmp_path: Path) -> None:
     house = House(tmp_path)
     one, two = house.services.run_ticks, another(house).run_ticks
-    assert one.lead()
-    assert not two.lead()
-    house.now += KEEPER_LEASE - timedelta(microseconds=1)
-    assert one.lead()
-    house.now += KEEPER_LEASE
-    assert two.lead()
-    assert not one.lead()
+    for part in Part:
+        assert one.lead(part)
+        assert not two.lead(part)
+    house.now += LEASE - timedelta(microseconds=1)
+    for part in Part:
+        assert one.lead(part)
+    house.now += LEASE
+    for part in Part:
+        assert two.lead(part)
+        assert not one.lead(part)
     two.resign()
-    assert one.lead()
+    for part in Part:
+        assert one.lead(part)
+
+
+def test_a_server_that_only_keeps_the_queue_leaves_the_tables_to_another(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    keeper, ticker = house.services.run_ticks, another(house).run_ticks
+    assert keeper.lead(Part.KEEPER)
+    assert not ticker.lead(Part.KEEPER)
+    assert ticker.lead(Part.TICK)
 
 
 def test_a_tick_finds_plans_and_commits(tmp_path: Path) -> None:
@@ -55,6 +76,56 @@ def test_old_optimizers_and_their_tokens_are_forgotten(tmp_path: Path) -> None:
     services.serve_optimizers.leave(gone.optimizer_id)
     house.pass_time(timedelta(days=31).total_seconds())
     services.serve_optimizers.touch(there.optimizer_id, [])
-    services.run_ticks.tick()
+    services.run_ticks.keep()
     assert [each.optimizer_id for each in services.serve_optimizers.optimizers()] == [there.optimizer_id]
     assert [token.optimizer_id for token in services.stores.tokens.tokens()] == [there.optimizer_id]
+
+
+def leftover(table: LakeTable, services: OpenedServices) -> Path:
+    """A file that a killed attempt of a task of the table has left on the storage."""
+    [task] = services.compact_table.plan_nodes(table.identifier, PlanRequest(nodes=frozenset({TableNode(0)}))).tasks
+    services.stores.tasks.cancel([task.task_id], EndReason.OUTDATED, "a test wants this", services.clock())
+    path = Path(local_path(table.files()[0].path)).with_name(f"{task.task_id}-a1-0.parquet")
+    path.write_bytes(b"left over")
+    return path
+
+
+def test_leftovers_are_removed_once_a_day_without_dagster(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    table, services = house.fragmented(), house.services
+    first = leftover(table, services)
+    services.run_ticks.clean_up(lambda: False)
+    assert not first.exists()
+    second = leftover(table, services)
+    for ticks in (services.run_ticks, another(house).run_ticks):
+        ticks.clean_up(lambda: False)
+        assert second.exists()
+    house.now += CLEAN_UP_EVERY
+    another(house).run_ticks.clean_up(lambda: False)
+    assert not second.exists()
+    assert table.live_ids() == list(range(12))
+
+
+def test_a_clean_up_that_was_stopped_begins_anew_and_expires_nothing(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    table, services = house.fragmented(), house.services
+    left = leftover(table, services)
+    house.pass_time(timedelta(days=31).total_seconds())
+    services.run_ticks.clean_up(lambda: True)
+    assert left.exists()
+    assert len(services.stores.tasks.tasks(table.identifier)) == 1
+    services.run_ticks.clean_up(lambda: False)
+    assert not left.exists()
+    assert services.stores.tasks.tasks(table.identifier) == ()
+
+
+def test_a_clean_up_that_an_error_ends_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(tmp_path)
+    table, services = house.fragmented(), house.services
+    left = leftover(table, services)
+    with monkeypatch.context() as patched:
+        patched.setattr(services.stores.catalogs, "entries", mock.Mock(side_effect=StorageUnavailable("away")))
+        with pytest.raises(StorageUnavailable):
+            services.run_ticks.clean_up(lambda: False)
+    services.run_ticks.clean_up(lambda: False)
+    assert not left.exists()

@@ -87,7 +87,7 @@ def serve(
     tls_key: Path | None = typer.Option(None, "--tls-key", help="The key of the certificate, in PEM."),
     behind_proxy: bool = typer.Option(False, "--behind-proxy", help="A proxy of yours does TLS, so plain HTTP is allowed on any address."),
     ticks: bool = typer.Option(
-        True, help="Also refresh, plan and commit tables here, as the sensors of Dagster do, and mark silent optimizers as LOST."
+        True, help="Also refresh, plan and commit tables here, and clean up once a day, as the sensors and jobs of Dagster do."
     ),
 ) -> None:
     """Serve optimizers and programs over HTTP, and keep all tables compacted, until Ctrl-C or SIGTERM.

@@ -16,7 +16,7 @@ A table that cannot be maintained is reported as skipped, and has its turn the n
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -39,13 +39,17 @@ RECORD_TTL = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """What one round did. `skipped` has the tables that were left for the next round, each with the reason."""
+    """What one round did. `skipped` has the tables that were left for the next round, each with the reason.
+
+    `stopped` is True when the round was told to end before it had looked at every table.
+    """
 
     records_expired: int = 0
     tasks_expired: int = 0
     leftovers: Mapping[TableIdentifier, tuple[str, ...]] = field(default_factory=dict)
     forgotten: tuple[TableIdentifier, ...] = ()
     skipped: Mapping[TableIdentifier, str] = field(default_factory=dict)
+    stopped: bool = False
 
     @property
     def files_removed(self) -> int:
@@ -81,12 +85,17 @@ class MaintainTables:
         self._clock = clock
         self._ttl = ttl
 
-    def maintain(self) -> Maintenance:
-        """Do one round: dropped tables, then leftovers, then expiry. Expiry is last, because it removes the ids that leftovers have."""
+    def maintain(self, is_over: Callable[[], bool] = lambda: False) -> Maintenance:
+        """Do one round: dropped tables, then leftovers, then expiry. Expiry is last, because it removes the ids that leftovers have.
+
+        When `is_over()` is true before a table, the round stops there, and expires nothing.
+        """
         forgotten, unanswered = self.forget_dropped()
         leftovers: dict[TableIdentifier, tuple[str, ...]] = {}
         skipped = dict(unanswered)
         for state in self._reader.states():
+            if is_over():
+                return Maintenance(0, 0, leftovers, forgotten, skipped, stopped=True)
             if state.table in skipped:
                 continue
             try:

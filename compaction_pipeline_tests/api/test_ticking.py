@@ -1,0 +1,41 @@
+"""The threads beside the server: what they do with the tables, and what they do without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.api.ticking import ticking
+from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
+from compaction_pipeline.core.queue.optimizer import SILENCE, Registration
+from compaction_pipeline.services.run_ticks import Part
+from compaction_pipeline_tests.services.house import House
+
+PATIENCE_SECONDS = 60
+
+
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    """Look again and again, because threads do the work. The limit only ends a test that hangs."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not done():
+        assert time.monotonic() < until, f"not within {PATIENCE_SECONDS} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_a_server_marks_silent_optimizers_as_lost_also_when_it_leaves_the_tables_to_dagster(tmp_path: Path, tables: bool) -> None:
+    house = House(tmp_path)
+    house.fragmented()
+    services = house.services
+    services.serve_optimizers.register(Registration("default", "host", "1", services.version, MERGE_VERSION, 1))
+    house.now += SILENCE
+    with ticking(services.run_ticks, tables=tables):
+        wait_until(lambda: services.serve_optimizers.optimizers(live=True) == (), "the optimizer is lost")
+        if tables:
+            wait_until(lambda: services.read_tasks.queue_counts().pending == 1, "the table is planned")
+    assert services.read_tasks.queue_counts().pending == (1 if tables else 0)
+    for part in Part:
+        assert services.stores.leases.holder(part.value, house.now) is None
