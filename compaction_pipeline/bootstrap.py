@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.leases.holders import owner_of
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import MergeEngine, TaskQueue
 from compaction_pipeline.core.tables.ports import TableScan
 from compaction_pipeline.process import heartbeat, undisturbed
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 
 
 def utc_now() -> datetime:
-    """The current time in UTC, by the real clock."""
+    """The current time in UTC, by the clock of this host."""
     return datetime.now(timezone.utc)
 
 
@@ -99,15 +100,28 @@ def no_step(step: str) -> None:
 
 @dataclass
 class Services:
-    """Every use case, built on first use. `close` frees everything that was opened."""
+    """Every use case, built on first use. `close` frees everything that was opened.
+
+    `clock` is the clock of the state database, so that processes of different hosts mean the same time. Tests give a clock of their own,
+    which then goes for everything.
+    """
 
     settings: Settings
-    clock: Callable[[], datetime] = utc_now
+    clock: Clock = utc_now
     sleep: Callable[[float], None] = time.sleep
     on_step: Callable[[str], None] = no_step
     engine_override: MergeEngine | None = field(default=None)
     late: timedelta = LATE_REQUEST
     holder: str = field(default_factory=this_process)
+
+    def __post_init__(self) -> None:
+        self._own_clock = self.clock
+        if self.clock is utc_now:
+            self.clock = self._state_time
+
+    def _state_time(self) -> datetime:
+        """The time that the processes on one state database share."""
+        return (self._stores.now or utc_now)()
 
     def new_owner(self) -> str:
         """The owner of a new lease or attempt. It names the holder for others that wait, and is different each time."""
@@ -271,13 +285,19 @@ class Services:
     @cached_property
     def work_on_queue(self) -> WorkOnQueue:
         # With the engine in this process, it merges one task at a time.
-        return self.worker(self.serve_tasks, 1 if self.settings.merge_engine == "in-process" else self.settings.task_slots)
+        in_process = self.settings.merge_engine == "in-process"
+        return self.worker(self.serve_tasks, 1 if in_process else self.settings.task_slots, in_threads=not in_process)
 
-    def worker(self, queue: TaskQueue, slots: int) -> WorkOnQueue:
-        """A worker that takes tasks from this queue and merges so many at a time. It needs no state database of its own."""
+    def worker(self, queue: TaskQueue, slots: int, *, in_threads: bool = True) -> WorkOnQueue:
+        """A worker that takes tasks from this queue and merges so many at a time. It needs no state database of its own.
+
+        Without `in_threads`, a worker with one slot merges in the caller's thread.
+        """
         from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 
-        return WorkOnQueue(queue, self._engine, self.clock, heartbeat, slots, self.on_step, lambda seconds: self.sleep(seconds))
+        # A worker only measures how long something takes, and an optimizer has no state database that could tell the time.
+        clock = self._own_clock
+        return WorkOnQueue(queue, self._engine, clock, heartbeat, slots, self.on_step, lambda seconds: self.sleep(seconds), in_threads)
 
     def start_engine(self) -> None:
         """Start the merge engine, or find it running. Raises ConfigError, StorageUnavailable."""

@@ -12,7 +12,8 @@
     │   ├── FileUnreadable        one look found a file absent or damaged
     │   ├── FileGone              two looks found a file absent, so every other attempt of this task would fail too
     │   ├── StoreBusy             the store did not answer as it should; the same request may work in seconds
-    │   └── MergeDenied           the store denies access
+    │   ├── MergeDenied           the store denies access
+    │   └── MergeStuck            a merge goes on although its task was taken away and the engine was told to stop it
     ├── CommitConflict            the table changed, and these tasks must be planned again
     ├── CommitStateUnknown        nothing proves whether a commit landed, so nothing may be deleted (exit 5)
     └── StorageUnavailable        a database, catalog or file system did not answer
@@ -123,6 +124,13 @@ class MergeDenied(MergeFailed):
 
     While the task has attempts left, it is canceled, and its files are planned again when the store allows access. When this was
     the last attempt, the task becomes FAILED.
+    """
+
+
+class MergeStuck(MergeFailed):
+    """A merge goes on although its task was taken away a while ago and the engine was told to stop it.
+
+    Its slot cannot be used any more, so the process ends and another one takes its place.
     """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
@@ -20,6 +21,9 @@ class InProcessMergeEngine:
         shared = SharedDeletes()
         for task in tasks:
             yield merge_task(task, layout, file_io, shared)
+
+    def cancel(self, attempt_id: AttemptId) -> None:
+        """Do nothing: a merge in this process cannot be stopped."""
 
     def close(self) -> None:
         """Do nothing: the engine holds no resources."""

@@ -78,9 +78,10 @@ class HttpTaskQueue:
         answer = self._asked("POST", "/optimizers", asdict(self._registration), token=self._token)
         with self._lock:
             self._optimizer_id, self._own_token = answer["optimizer_id"], answer["token"]
+            # The attempts of the former registration have lost their tasks. Those that run now are to be stopped.
+            self._lost = self._running.difference(assignment.attempt_id for assignment in self._fetched)
             self._fetched.clear()
             self._running.clear()
-            self._lost.clear()
         log.info("registered as %s in group %s", self._optimizer_id, self._registration.group)
 
     def touch(self) -> None:

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.errors import MergeStuck
 from compaction_pipeline.core.queue.task import EndReason
+from compaction_pipeline.ending.last_resort import end_after
 from compaction_pipeline.optimizer.client import HttpTaskQueue
 from compaction_pipeline.process import heartbeat
 from compaction_pipeline.services.queue.work_on_queue import Drained
@@ -24,12 +26,17 @@ GRACE_SECONDS = 30
 def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int) -> Drained:
     """Take tasks and merge them until SIGTERM, Ctrl-C, or until the server asks this optimizer to end.
 
-    The engine starts before the first poll, so no task waits for it. Raises ConfigError, StorageUnavailable.
+    The engine starts before the first poll, so no task waits for it. Raises ConfigError, StorageUnavailable. Raises MergeStuck when a merge
+    cannot be stopped: this process must end then, and ends hard after a while if a part of it still waits for that merge.
     """
     services.start_engine()
     queue.register()
     with _told_to_end(queue), heartbeat(queue.touch):
-        done = services.worker(queue, parallelism).drain(queue.optimizer_id, until=queue.drains.is_set, linger=timedelta.max)
+        try:
+            done = services.worker(queue, parallelism).drain(queue.optimizer_id, until=queue.drains.is_set, linger=timedelta.max)
+        except MergeStuck:
+            end_after(GRACE_SECONDS, 1)
+            raise
     queue.give_back(queue.optimizer_id, EndReason.INTERRUPTED, queue.why_drains)
     return done
 

@@ -1,26 +1,32 @@
 """The merge engine on Spark. It runs one Spark task for each CompactionTask.
 
 Each task is a Spark job of its own, submitted from a thread. So a worker that crashes or is slow does not fail or delay other tasks, and
-results come back as soon as they exist. The description of a task travels inside the function that Spark ships. It never stands in the rows
-or texts of a plan, because FileIO properties hold secrets and plans are logged.
+results come back as soon as they exist. The jobs of an attempt carry a tag, by which another thread cancels them. The description of a task
+travels inside the function that Spark ships. It never stands in the rows or texts of a plan, because FileIO properties hold secrets and
+plans are logged.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from pydantic import TypeAdapter
 
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.spark.session import SparkSessions
 from compaction_pipeline.spark.worker import shared_deletes, tidy_up_after_task
+
+log = logging.getLogger(__name__)
 
 _RESULT = TypeAdapter(MergeResult)
 _RESULT_SCHEMA = "result string"
@@ -60,17 +66,42 @@ class SparkMergeEngine:
             # A caller that stops listening (its lease is lost, or it was interrupted) does not want further tasks to start.
             pool.shutdown(wait=False, cancel_futures=True)
 
+    def cancel(self, attempt_id: AttemptId) -> None:
+        try:
+            session = self._sessions.running()
+            if session is not None:
+                session.interruptTag(_tag(attempt_id))
+        except Exception as error:
+            # The JVM or the server of Spark Connect does not answer. The worker asks again at its next heartbeat.
+            log.warning("attempt=%s the merge was not canceled: %s", attempt_id, _spark_reason(error))
+
     def close(self) -> None:
         self._sessions.stop()
 
 
+def _tag(attempt_id: AttemptId) -> str:
+    """The tag of the Spark jobs of an attempt."""
+    return f"compaction-attempt-{attempt_id}"
+
+
 def _run(session: Any, task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
     try:
-        rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, layout, file_io), _RESULT_SCHEMA).collect()
+        with _tagged(session, _tag(task.current_attempt_id)):
+            rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, layout, file_io), _RESULT_SCHEMA).collect()
         return _RESULT.validate_json(rows[0][0])
     except Exception as error:
         # A worker crashed, the JVM is gone, or Spark refused the plan. Any error fails this task alone.
         return _failed(task, _spark_reason(error))
+
+
+@contextmanager
+def _tagged(session: Any, tag: str) -> Iterator[None]:
+    """Give this tag to the jobs that this thread starts until the block ends."""
+    session.addTag(tag)
+    try:
+        yield
+    finally:
+        session.removeTag(tag)
 
 
 def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:

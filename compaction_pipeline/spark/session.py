@@ -79,6 +79,10 @@ class SparkSessions:
                 self._session = self._started()
             return self._session
 
+    def running(self) -> Any | None:
+        """The session, when one was started here and has not been stopped."""
+        return self._session
+
     def stop(self) -> None:
         """Stop the session if it was started here. A session that this process had before stays."""
         with self._lock:

@@ -141,6 +141,20 @@ def test_a_worker_survives_a_restart_and_a_server_that_forgot_it(house: House) -
         assert queue.waits(None)
 
 
+def test_a_worker_that_registers_anew_stops_the_merges_of_its_former_life(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a", "b")
+        queue = queue_at(house, port)
+        running = taken_by(queue)
+        assert queue.waits(None)
+        house.services.serve_optimizers.leave(queue.optimizer_id)
+        queue.touch()
+        assert queue.renew([running.attempt_id]) == ()
+        with pytest.raises(StaleAttempt):
+            queue.complete(running.task, MergeResult(running.task.task_id, running.attempt_id, error="canceled"))
+        assert taken_by(queue).attempt_id != running.attempt_id
+
+
 def test_a_worker_that_drains_takes_nothing_and_says_goodbye(house: House) -> None:
     with serving(house) as port:
         plan(house, "a")

@@ -8,12 +8,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.java import find_java
@@ -49,6 +51,10 @@ class _Refusing(SparkSessions):
 
     def slots(self) -> int:
         return 1
+
+    def addTag(self, tag: str) -> None: ...
+
+    def removeTag(self, tag: str) -> None: ...
 
     def range(self, *_: int) -> Any:
         raise RuntimeError(self._text)
@@ -121,6 +127,29 @@ def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: Sp
     [lived] = list(engine.merge(tasks[1:], table.layout(), {}))
     assert "worker died" in (died.error or "")
     assert lived.error is None
+
+
+@pytest.mark.spark
+def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tmp_path: Path, sessions: SparkSessions) -> None:
+    table = _table(tmp_path)
+    stuck, other = (replace(table.task(), task_id=name, attempt_id=AttemptId(f"{name}-1")) for name in ("stuck", "other"))
+    # This FileIO says that it was called, and then never returns.
+    began = tmp_path / "began"
+    (tmp_path / "endless_io.py").write_text(f"import pathlib, time\npathlib.Path({str(began)!r}).touch()\ntime.sleep(10**9)\n")
+    sessions.session().sparkContext.addPyFile(str(tmp_path / "endless_io.py"))
+    engine = SparkMergeEngine(sessions)
+    with ThreadPoolExecutor(1) as slot:
+        merge = slot.submit(lambda: list(engine.merge([stuck], table.layout(), {"py-io-impl": "endless_io.Endless"})))
+        while not began.exists():
+            assert not merge.done(), merge.result()
+        engine.cancel(AttemptId("other-1"))
+        [merged] = engine.merge([other], table.layout(), {})
+        assert merged.error is None
+        assert not merge.done()
+        engine.cancel(AttemptId("stuck-1"))
+        [ended] = merge.result(timeout=300)
+    assert "canceled" in (ended.error or "").lower()
+    assert [result.error for result in engine.merge([other], table.layout(), {})] == [None]
 
 
 _ON_CONNECT = """

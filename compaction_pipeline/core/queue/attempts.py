@@ -17,6 +17,8 @@ from compaction_pipeline.core.words import duration_text
 
 MOST_LOSSES = 5
 """A task that was lost this many times in a row is given up."""
+STUCK_AFTER = timedelta(seconds=60)
+"""A worker tells its engine to stop the merge of an attempt that lost its task. A merge that still runs after this time is stuck."""
 _HOPELESS = (EndReason.REFUSED, EndReason.FILE_GONE)
 
 
@@ -71,6 +73,11 @@ def is_tried_again(task: CompactionTask) -> bool:
         return task.status is TaskStatus.PENDING
     reason = task.result.end_reason
     return _may_go_on(_counted(Tries(task.failures, task.losses), reason), task.max_attempts, reason)
+
+
+def is_stuck(lost_at: datetime, now: datetime) -> bool:
+    """Return whether a merge that still runs is stuck. The worker learned at `lost_at` that the attempt has lost its task."""
+    return now - lost_at >= STUCK_AFTER
 
 
 def attempt_text(task: CompactionTask) -> str:

@@ -31,6 +31,12 @@ class MergeEngine(Protocol):
         the table's files.
         """
 
+    def cancel(self, attempt_id: AttemptId) -> None:
+        """Stop the merge of this attempt as soon as possible; its result is a failure then. Another thread waits for that result.
+
+        Nothing happens when the attempt is not being merged, or when the engine cannot stop a merge. It never raises.
+        """
+
     def close(self) -> None:
         """Free what the engine holds, for example a Spark session that it started."""
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from compaction_pipeline.core.errors import CompactionError, StaleAttempt, StateFull, StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, MergeStuck, StaleAttempt, StateFull, StorageUnavailable
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
@@ -22,6 +22,7 @@ from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports import MergeEngine, TaskListener, TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.services.queue.watch_attempt import WatchAttempt
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,8 @@ class _Drain:
         self.opened = False
         self._any = asked.task_ids is None
         self._ids = dict.fromkeys((*asked.first, *(asked.task_ids or ())))
+        self.stuck: dict[int, str] = {}
+        """A sentence for each slot whose merge cannot be stopped."""
         self._idle = [False] * slots
         self._last_queue: str | None = None
         self._idle_since: datetime | None = None
@@ -183,8 +186,12 @@ class WorkOnQueue:
         task_slots: int,
         on_step: Callable[[str], None] = lambda step: None,
         sleep: Callable[[float], None] = lambda seconds: None,
+        in_threads: bool = False,
     ) -> None:
-        """`task_slots` is how many tasks are merged at the same time. With 1, the task is merged in the caller's thread."""
+        """`task_slots` is how many tasks are merged at the same time. With 1, the task is merged in the caller's thread.
+
+        With `in_threads`, a single slot has a thread too. Only then can the drain end while a merge of that slot does not.
+        """
         self._queue = queue
         self._engine = engine
         self._clock = clock
@@ -192,6 +199,7 @@ class WorkOnQueue:
         self._task_slots = task_slots
         self._on_step = on_step
         self._sleep = sleep
+        self._in_threads = in_threads
 
     def drain(
         self,
@@ -219,19 +227,21 @@ class WorkOnQueue:
         caller's thread calls `meanwhile` again and again beside the merges, and tells `listener` how attempts begin and end.
 
         When the engine does not start, its error is raised, and no task loses an attempt. Raises StateFull when the state database has no
-        room for the report of an attempt. After an error or an interrupt, all attempts of this `owner` are given back at once, and the
-        owner can take no further task.
+        room for the report of an attempt. Raises MergeStuck when an attempt lost its task and its merge cannot be stopped. The other
+        merges are finished first. Then this process must end, because the slot is never free again. After an error or an interrupt, all
+        attempts of this `owner` are given back at once, and the owner can take no further task.
         """
         asked = _Asked(owner, queues, task_ids, first, leaves, waits_for, until, linger, meanwhile, retry, listener or _Nobody())
         drain = _Drain(asked, self._task_slots)
         try:
-            if self._task_slots == 1:
+            if self._task_slots == 1 and not self._in_threads:
                 self._work_alone(drain)
             else:
                 self._work_in_slots(drain)
         except BaseException as error:
             drain.closed.set()
-            end_reason = EndReason.FAILED if isinstance(error, Exception) else EndReason.INTERRUPTED
+            is_failure = isinstance(error, Exception) and not isinstance(error, MergeStuck)
+            end_reason = EndReason.FAILED if is_failure else EndReason.INTERRUPTED
             self._queue.give_back(owner, end_reason, why_ended(error))
             raise
         return drain.done
@@ -242,7 +252,7 @@ class WorkOnQueue:
             taken = self._take(drain, 0)
             if taken is not None:
                 asked.listener.task_began(taken.task)
-                drain.tell(drain.retried(self._work(taken)))
+                drain.tell(drain.retried(self._work(taken, log.error)))
             asked.meanwhile()
             if drain.lingered(self._clock(), idle=taken is None):
                 return
@@ -256,7 +266,7 @@ class WorkOnQueue:
             threading.Thread(target=self._slot, args=(drain, number), name=f"slot-{number}", daemon=True)
             for number in range(self._task_slots)
         ]
-        while not asked.until():
+        while not asked.until() and not drain.stuck:
             if not drain.opened and self._any_waits(drain):
                 # The engine starts in the caller's thread. An interrupt arrives there, and must not cut off a JVM that starts.
                 self._open_engine(drain)
@@ -267,9 +277,11 @@ class WorkOnQueue:
             if drain.lingered(self._clock(), idle=not drain.opened or drain.idle):
                 break
         drain.closed.set()
-        while any(slot.is_alive() for slot in slots) or not drain.events.empty():
+        while any(slot.is_alive() and number not in drain.stuck for number, slot in enumerate(slots)) or not drain.events.empty():
             self._tell_next(drain)
             asked.meanwhile()
+        if drain.stuck:
+            raise MergeStuck("; ".join(drain.stuck.values()))
 
     def _open_engine(self, drain: _Drain) -> None:
         """Make the engine ready. The first time, tell the listener; this runs in the caller's thread then."""
@@ -308,7 +320,7 @@ class WorkOnQueue:
                     drain.closed.wait(IDLE_WAIT_SECONDS)
                 else:
                     drain.events.put(_Began(taken.task))
-                    drain.events.put(drain.retried(self._work(taken)))
+                    drain.events.put(drain.retried(self._work(taken, partial(drain.stuck.__setitem__, number))))
         except BaseException as error:
             drain.events.put(error)
 
@@ -330,8 +342,8 @@ class WorkOnQueue:
         """Return whether a task waits. The engine is started only when one does."""
         return any(self._queue.waits(queue, ids) for queue, ids in drain.wanted())
 
-    def _work(self, taken: Assignment | EndedAttempt) -> _Ended:
-        """Merge a task and report it. A thread renews the attempt's lease meanwhile."""
+    def _work(self, taken: Assignment | EndedAttempt, stuck: Callable[[str], None]) -> _Ended:
+        """Merge a task and report it. A thread watches the attempt meanwhile, and calls `stuck` when the merge cannot be stopped."""
         task = taken.task
         if isinstance(taken, EndedAttempt):
             return _failed(task, taken.result, taken.status)
@@ -339,8 +351,11 @@ class WorkOnQueue:
             "table=%s task=%s attempt=%s starts (%s of %s)", task.table, task.task_id, task.attempt_id, task.attempt, task.max_attempts
         )
         self._on_step("claimed")
-        with self._heartbeat(partial(self._queue.renew, [taken.attempt_id])):
-            return self._reported(task, self._merged(taken))
+        watch = WatchAttempt(task, self._queue, self._engine, self._clock, stuck)
+        with self._heartbeat(watch.renew):
+            result = self._merged(taken)
+            watch.merged()
+            return self._reported(task, result)
 
     def _merged(self, assignment: Assignment) -> MergeResult:
         """Return the engine's result. An error of the engine, or a missing result, becomes a failed result with a reason."""
