@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
@@ -13,6 +14,7 @@ from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, ReportStore, SwitchStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
+from compaction_pipeline.storage.clock import DatabaseClock
 from compaction_pipeline.storage.commits import SqlCommitsStore
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.files import SqlFileStore
@@ -34,7 +36,11 @@ from compaction_pipeline.storage.tokens import SqlTokenStore
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """One store for each port. `close` closes the database's connections. `upgraded` is true when opening migrated an older database."""
+    """One store for each port.
+
+    `close` closes the database's connections. `upgraded` is true when opening migrated an older database. `now` is the database's own
+    clock. It is None for SQLite, because all processes that share its file run on one host and have the same clock.
+    """
 
     catalogs: CatalogStore
     tables: TableReader
@@ -54,6 +60,7 @@ class Stores:
     reports: ReportStore
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
+    now: Callable[[], datetime] | None = None
 
 
 def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -> Stores:
@@ -84,4 +91,5 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlReportStore(engine),
         engine.dispose,
         upgraded,
+        DatabaseClock(engine).now if engine.dialect.name == "postgresql" else None,
     )
