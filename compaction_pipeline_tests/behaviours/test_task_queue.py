@@ -12,6 +12,7 @@ import pytest
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.credentials import MOST_EXPIRIES
 from compaction_pipeline.core.queue.ports import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.index import TableIndex
@@ -27,9 +28,14 @@ OTHER = TableIdentifier("lake", ("shop",), "other")
 
 @dataclass
 class Catalog:
-    """A fake committer. It gives the properties that open files and deletes all files that it gets. `error` makes it fail."""
+    """A fake committer. It gives the properties that open files and deletes all files that it gets. `error` makes it fail.
+
+    With a `life`, its credentials end so long after `now`.
+    """
 
     error: Exception | None = None
+    life: timedelta | None = None
+    now: Callable[[], datetime] = lambda: NOW
     before: Callable[[], object] = lambda: None
     asked: list[TableIdentifier] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -39,7 +45,10 @@ class Catalog:
         self.before()
         if self.error is not None:
             raise self.error
-        return {"s3.secret-access-key": f"secret {len(self.asked)}", "table": str(table)}
+        secrets = {"s3.secret-access-key": f"secret {len(self.asked)}", "table": str(table)}
+        if self.life is None:
+            return secrets
+        return {**secrets, "s3.session-token-expires-at-ms": str(round((self.now() + self.life).timestamp() * 1000))}
 
     def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
         if self.error is not None:
@@ -79,6 +88,7 @@ class Served:
             self.retry_after,
         )
         self.queue: TaskQueue = self.service
+        self.catalog.now = lambda: self.now
 
     def note_denied(self, table: TableIdentifier, reason: str) -> bool:
         if self.may_note:
@@ -342,6 +352,47 @@ def test_a_denied_task_whose_table_can_never_show_the_reason_uses_up_its_attempt
         task = served.taken().task
         assert served.queue.complete(task, denied(task)) is status
     assert served.queue.poll("me", None) is None
+
+
+def test_an_assignment_says_when_its_credentials_end(served: Served) -> None:
+    served.wait(example("t1"), example("t2"))
+    assert served.taken().credentials_end_at is None
+    served.now += FILE_IO_AGE
+    served.catalog.life = timedelta(hours=1)
+    assert served.taken().credentials_end_at == served.now + timedelta(hours=1)
+
+
+def test_credentials_of_which_little_is_left_are_asked_for_anew(served: Served) -> None:
+    served.wait(*(example(name) for name in ("t1", "t2", "t3")))
+    served.catalog.life = timedelta(seconds=20)
+    for second, asked in ((0, 1), (10, 1), (11, 2)):
+        served.now = NOW + timedelta(seconds=second)
+        served.taken()
+        assert len(served.catalog.asked) == asked
+
+
+def ended(task: CompactionTask) -> MergeResult:
+    return replace(failed(task, "ExpiredToken"), end_reason=EndReason.CREDENTIALS_ENDED)
+
+
+def test_an_attempt_whose_credentials_ended_uses_up_no_retry_three_times(served: Served) -> None:
+    served.wait(example("t1", max_attempts=1))
+    for _ in range(MOST_EXPIRIES):
+        task = served.taken().task
+        assert served.queue.complete(task, ended(task)) is TaskStatus.PENDING
+    task = served.taken().task
+    assert served.queue.complete(task, ended(task)) is TaskStatus.FAILED
+    stored = served.stores.tasks.task("t1")
+    assert (stored.failures, stored.end_reason) == (1, EndReason.NO_ACCESS)
+    assert [attempt.end_reason for attempt in served.stores.tasks.attempts("t1")][:-1] == [EndReason.CREDENTIALS_ENDED] * MOST_EXPIRIES
+
+
+def test_credentials_that_end_again_and_again_put_the_task_aside(served: Served) -> None:
+    served.wait(example("t1", max_attempts=9))
+    for status in (*[TaskStatus.PENDING] * MOST_EXPIRIES, TaskStatus.CANCELED):
+        task = served.taken().task
+        assert served.queue.complete(task, ended(task)) is status
+    assert served.denied == [(TABLE, "ExpiredToken")]
 
 
 def test_a_stale_report_changes_nothing_and_its_files_are_deleted(served: Served) -> None:

@@ -159,6 +159,11 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
         "When this was the last attempt, the task becomes FAILED.",
         "Correct the right or the key.",
     ),
+    EndReason.CREDENTIALS_ENDED: (
+        "The credentials that the catalog gave for the table ended while the task was merged. The task goes back to the queue, and the first "
+        "three times this uses up no retry.",
+        "When it happens often, let the catalog give credentials that last longer, or plan smaller tasks (`self-optimizing.target-size`).",
+    ),
     EndReason.DIGEST_MISMATCH: (
         "The merge wrote other rows than it read. Its files were deleted, and no row is lost.",
         "Keep the input files, and report the sentence.",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.queue.credentials import credentials_end
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableLayout
 
@@ -26,6 +28,11 @@ class Assignment:
     def attempt_id(self) -> AttemptId:
         """The attempt that the worker makes now."""
         return self.task.current_attempt_id
+
+    @property
+    def credentials_end_at(self) -> datetime | None:
+        """When the first of the credentials in `file_io` ends; None when they do not say that they end."""
+        return credentials_end(self.file_io)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Three kinds of ends are counted apart. A failed attempt and one that took too long use up one of the task's
 `self-optimizing.execute.num-retries`. An attempt whose process fell silent does not, because that is seldom the task's fault. But a task
 that kills its worker each time must not be tried for ever, so a task that was lost `MOST_LOSSES` times in a row is given up. An attempt
-that its process gave back, because the process was told to end, counts as nothing.
+that its process gave back, because the process was told to end, counts as nothing. Nor does one whose credentials ended while it ran;
+`core.queue.credentials` says how often.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def is_tried_again(task: CompactionTask) -> bool:
     """
     if task.status is not TaskStatus.FAILED or task.result is None:
         return task.status is TaskStatus.PENDING
-    reason = task.result.end_reason
+    # Ended credentials leave a task PENDING, unless it was the case too often: then they count as a denied access.
+    reason = EndReason.NO_ACCESS if task.result.end_reason is EndReason.CREDENTIALS_ENDED else task.result.end_reason
     return _may_go_on(_counted(Tries(task.failures, task.losses), reason), task.max_attempts, reason)
 
 
@@ -107,6 +109,8 @@ def _counted(tries: Tries, end_reason: EndReason) -> Tries:
         return Tries(tries.failures, tries.losses + 1)
     if end_reason is EndReason.INTERRUPTED:
         return tries
+    if end_reason is EndReason.CREDENTIALS_ENDED:
+        return Tries(tries.failures)
     return Tries(tries.failures + 1)
 
 

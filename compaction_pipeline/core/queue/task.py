@@ -65,6 +65,8 @@ class EndReason(str, Enum):
     FILE_GONE = "FILE_GONE"
     # The store denied the process access. This is no fault of the task.
     NO_ACCESS = "NO_ACCESS"
+    # The credentials that the catalog gave for the task ended while it was merged.
+    CREDENTIALS_ENDED = "CREDENTIALS_ENDED"
     # The rows to write differed from the rows that were read. No output is used, and a check in Dagster stays red.
     DIGEST_MISMATCH = "DIGEST_MISMATCH"
     # The holder did not renew the lease of the attempt, or an optimizer no longer names the attempt.

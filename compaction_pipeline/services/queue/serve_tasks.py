@@ -19,6 +19,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import is_tried_again
+from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -36,6 +37,11 @@ class _Access:
     asked_at: datetime
     file_io: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When the credentials in `file_io` end."""
+        return credentials_end(self.file_io)
 
 
 class ServeTasks:
@@ -104,6 +110,9 @@ class ServeTasks:
         return self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
+        if result.end_reason is EndReason.CREDENTIALS_ENDED:
+            earlier = (attempt.end_reason for attempt in self._tasks.attempts(result.task_id))
+            result = too_often(result, sum(reason is EndReason.CREDENTIALS_ENDED for reason in earlier))
         try:
             status = self._tasks.complete(result, self._clock(), self._retry_after)
         except StaleAttempt:
@@ -164,7 +173,7 @@ class ServeTasks:
     def _access(self, owner: str, table: TableIdentifier) -> _Access:
         now = self._clock()
         known = self._known_access.get((owner, table))
-        if known is not None and now - known.asked_at < FILE_IO_AGE:
+        if known is not None and now - known.asked_at < FILE_IO_AGE and last_long_enough(known.ends_at, known.asked_at, now):
             return known
         try:
             access = _Access(now, self._committer.file_io(table))

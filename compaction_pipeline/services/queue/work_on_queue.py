@@ -19,6 +19,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import is_tried_again
+from compaction_pipeline.core.queue.credentials import because_credentials_ended
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports import MergeEngine, TaskListener, TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
@@ -353,7 +354,7 @@ class WorkOnQueue:
         self._on_step("claimed")
         watch = WatchAttempt(task, self._queue, self._engine, self._clock, stuck)
         with self._heartbeat(watch.renew):
-            result = self._merged(taken)
+            result = because_credentials_ended(self._merged(taken), taken.credentials_end_at, self._clock())
             watch.merged()
             return self._reported(task, result)
 
