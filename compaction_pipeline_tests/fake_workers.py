@@ -42,6 +42,15 @@ class FakeOptimizerStore:
         self._optimizers[optimizer_id] = replace(found, state=to, why=why)
         return True
 
+    def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
+        found = self._optimizers.get(optimizer_id)
+        if found is None or not found.state.is_live:
+            return False
+        level = found.log_level if log_level is None else log_level
+        request = found.stack_request if stack_request is None else stack_request
+        self._optimizers[optimizer_id] = replace(found, log_level=level, stack_request=request)
+        return True
+
     def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
         lost = [each.optimizer_id for each in self.optimizers(live=True) if each.touched_at <= touched_before]
         for optimizer_id in lost:

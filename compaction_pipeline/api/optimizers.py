@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Body, Depends, HTTPException, Request, Response
@@ -67,11 +68,22 @@ class TouchBody(_Strict):
 
 
 class TouchAnswer(BaseModel):
-    """`lost` are the attempts that no longer hold their task. With `drain`, the optimizer takes no more tasks, and ends; `why` says why."""
+    """`lost` are the attempts that no longer hold their task. With `drain`, the optimizer takes no more tasks, and ends; `why` says why.
+
+    Its log has the level `log_level`. For each new `stack_request` it writes the stacks of its threads into its log. Both may be "".
+    """
 
     lost: list[str]
     drain: bool
     why: str
+    log_level: str = ""
+    stack_request: str = ""
+
+
+class LogLevelBody(_Strict):
+    """The level that the log of an optimizer is to have."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 
 class PollBody(_Strict):
@@ -121,11 +133,21 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         """Let an optimizer take no more tasks, and end after those that it has."""
         optimizers.drain(optimizer_id)
 
+    @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202, dependencies=[Depends(guard.needs())])
+    def log_level(optimizer_id: str, body: LogLevelBody) -> None:
+        """Let the log of an optimizer show messages of this level and worse ones. It learns it at its next heartbeat."""
+        optimizers.set_log_level(optimizer_id, body.level)
+
+    @routes.post("/optimizers/{optimizer_id}/stack", status_code=202, dependencies=[Depends(guard.needs())])
+    def stack(optimizer_id: str) -> None:
+        """Let an optimizer write the stacks of its threads into its log. It learns it at its next heartbeat."""
+        optimizers.ask_for_stacks(optimizer_id)
+
     @routes.post("/optimizers/{optimizer_id}/touch")
     def touch(body: TouchBody, optimizer_id: str = Depends(itself)) -> TouchAnswer:
         """Say that the optimizer is there, and renew the leases of its attempts."""
         touched = optimizers.touch(optimizer_id, [AttemptId(attempt) for attempt in body.running])
-        return TouchAnswer(lost=list(touched.lost), drain=touched.drain, why=touched.why)
+        return TouchAnswer(**{**asdict(touched), "lost": list(touched.lost)})
 
     @routes.post("/optimizers/{optimizer_id}/poll", response_model=list[Assignment])
     async def poll(request: Request, body: PollBody, optimizer_id: str = Depends(itself)) -> Response:

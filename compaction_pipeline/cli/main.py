@@ -60,6 +60,12 @@ def _state() -> typer.Typer:
     return commands
 
 
+def _optimizer() -> typer.Typer:
+    from compaction_pipeline.cli.commands.optimizer import commands
+
+    return commands
+
+
 def _service() -> typer.Typer:
     from compaction_pipeline.cli.commands.service import commands
 
@@ -79,7 +85,7 @@ COMMANDS.update(
         "pause": _table,
         "resume": _table,
         "serve": _service,
-        "optimizer": _service,
+        "optimizer": _optimizer,
         "token": _service,
         "state": _state,
         "doctor": _state,

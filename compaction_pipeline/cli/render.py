@@ -22,6 +22,7 @@ from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.attempts import attempt_text
+from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
 from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -67,6 +68,25 @@ def tokens_table(tokens: Iterable[Token]) -> Table:
     for token in tokens:
         revoked = "–" if token.revoked_at is None else time_text(token.revoked_at)
         table.add_row(token.token_id, token.role.value, escape(token.name), time_text(token.created_at), revoked)
+    return table
+
+
+def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:
+    """Each optimizer's id, group, place, size and state."""
+    table = _table("optimizers", "id", "group", "state", "slots", "host", "process", "version", "started", "last heard of", "why")
+    for each in optimizers:
+        table.add_row(
+            each.optimizer_id,
+            each.group,
+            each.state.value,
+            f"{each.parallelism:,}",
+            escape(each.host),
+            escape(each.process),
+            escape(each.version),
+            time_text(each.started_at),
+            time_text(each.touched_at),
+            escape(each.why),
+        )
     return table
 
 

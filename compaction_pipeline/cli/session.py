@@ -17,12 +17,13 @@ TABLE_HELP = "catalog.namespace.table. Put a level that holds a dot in backticks
 class Session:
     """A context manager. It opens nothing by itself; a database, a catalog or a JVM is opened when a command needs it."""
 
-    def __init__(self, context: typer.Context) -> None:
+    def __init__(self, context: typer.Context, **settings: object) -> None:
+        """`settings` are given by options of the command, and win over the environment."""
         # pydantic takes a third of a second to import, and the help of a command needs no settings.
         from compaction_pipeline.settings import load_settings
 
         self.output: Output = context.obj
-        self.services = Services(load_settings())
+        self.services = Services(load_settings().model_copy(update=settings))
 
     def __enter__(self) -> Session:
         return self

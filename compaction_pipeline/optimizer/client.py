@@ -19,6 +19,7 @@ from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.optimizer import Registration
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.optimizer.inspection import Inspection
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class HttpTaskQueue:
         self._running: set[AttemptId] = set()
         self._lost: set[AttemptId] = set()
         self._poll_id = _new_poll_id()
+        self._inspection = Inspection()
         self.drains = threading.Event()
         """This is set when no further task is to be taken, because the server or a person asked for it."""
         self.why_drains = ""
@@ -95,6 +97,7 @@ class HttpTaskQueue:
             return
         with self._lock:
             self._lost.update(AttemptId(attempt) for attempt in answer["lost"])
+        self._inspection.heard(answer)
         if answer["drain"]:
             self.drain(answer["why"])
 

@@ -55,6 +55,13 @@ class SqlOptimizerStore:
         with writing(self._engine) as connection:
             return connection.execute(update(schema.optimizer).where(*allowed).values(state=to, why=why)).rowcount == 1
 
+    def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
+        given = {"log_level": log_level, "stack_request": stack_request}
+        values = {name: value for name, value in given.items() if value is not None}
+        mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_LIVE))
+        with writing(self._engine) as connection:
+            return connection.execute(update(schema.optimizer).where(*mine).values(values)).rowcount == 1
+
     def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
         silent = (_optimizer.state.in_(_LIVE), _optimizer.touched_at <= touched_before)
         with writing(self._engine) as connection:

@@ -331,6 +331,8 @@ optimizer = Table(
     Column("why", Text, nullable=False),
     Column("poll_id", String, nullable=False),
     Column("polled", Json(tuple[str, ...]), nullable=False),
+    Column("log_level", String, nullable=False, server_default=""),
+    Column("stack_request", String, nullable=False, server_default=""),
     # The keeper asks every few seconds for the live ones that are silent.
     Index("compaction_optimizer_state", "state", "touched_at"),
 )

@@ -72,7 +72,7 @@ def test_an_attempt_that_never_arrived_goes_back_and_one_that_runs_stays(served:
     [assignment] = worker.poll()
     attempt = assignment["task"]["attempt_id"]
     served.house.pass_time(14)
-    assert worker.touch() == {"lost": [], "drain": False, "why": ""}
+    assert worker.touch() == {"lost": [], "drain": False, "why": "", "log_level": "", "stack_request": ""}
     assert status(served, task_id) is TaskStatus.EXECUTING
     served.house.pass_time(1)
     worker.touch(attempt)

@@ -46,6 +46,16 @@ def test_the_last_poll_is_kept(stores: Stores) -> None:
     assert stores.optimizers.optimizer("o1") == replace(ONE, poll_id="p1", polled=("a1", "a2"))
 
 
+def test_a_live_optimizer_is_asked_and_its_next_touch_tells_it(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    assert stores.optimizers.ask("o1", log_level="DEBUG")
+    assert stores.optimizers.ask("o1", stack_request="s1")
+    assert stores.optimizers.touch("o1", NOW) == replace(ONE, log_level="DEBUG", stack_request="s1")
+    assert not stores.optimizers.ask("unknown", log_level="DEBUG")
+    assert stores.optimizers.move("o1", [OptimizerState.RUNNING], OptimizerState.ENDED, "")
+    assert not stores.optimizers.ask("o1", stack_request="s2")
+
+
 def test_silent_live_optimizers_are_lost_and_those_that_are_not_live_expire(stores: Stores) -> None:
     touched = NOW + timedelta(seconds=10)
     for name, at, state in (

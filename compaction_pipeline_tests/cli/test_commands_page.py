@@ -17,11 +17,13 @@ EXAMPLES = "Examples:"
 
 
 def commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every command that is not a group, with its full name, in the order of the help."""
+    """Every command that does something by itself, with its full name, in the order of the help. Few groups do."""
     for child in group.list_commands(None):
         command = group.get_command(None, child)
         full_name = f"{name} {child}"
         if hasattr(command, "list_commands"):
+            if command.invoke_without_command:
+                yield full_name, command
             yield from commands(command, full_name)
         else:
             yield full_name, command

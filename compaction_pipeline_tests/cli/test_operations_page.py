@@ -160,8 +160,8 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
         "Correct the right or the key.",
     ),
     EndReason.CREDENTIALS_ENDED: (
-        "The credentials that the catalog gave for the table ended while the task was merged. The task goes back to the queue, and the first "
-        "three times this uses up no retry.",
+        "The credentials that the catalog gave for the table ended while the task was merged. The task goes back to the queue, and the "
+        "first three times this uses up no retry.",
         "When it happens often, let the catalog give credentials that last longer, or plan smaller tasks (`self-optimizing.target-size`).",
     ),
     EndReason.DIGEST_MISMATCH: (

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.api.first_tokens import write_first_tokens
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
+from compaction_pipeline.core.queue.optimizer import Registration
+from compaction_pipeline.settings import load_settings
 from compaction_pipeline_tests.cli.conftest import Desk
 from compaction_pipeline_tests.services.house import House
 
@@ -66,6 +70,25 @@ def test_a_server_that_does_not_answer_ends_the_optimizer(desk: Desk, tmp_path: 
     done = desk.type("optimizer", "--server", "http://127.0.0.1:1", "--token-file", str(tmp_path / "a.token"))
     assert done.exit_code == 1
     assert "did not answer" in done.stderr
+
+
+def test_optimizers_are_listed_asked_and_drained(desk: Desk) -> None:
+    assert desk.json("optimizer", "list") == []
+    services = Services(load_settings())
+    registration = Registration("default", "a host", "7", services.version, MERGE_VERSION, 2)
+    one = services.serve_optimizers.register(registration).optimizer_id
+    for command in (["stack", one], ["logs", one, "--level", "debug"], ["drain", one]):
+        assert "at its next heartbeat, within 10 s" in desk.type("optimizer", *command).stdout
+    [listed] = desk.json("optimizer", "list")
+    assert (listed["optimizer_id"], listed["state"], listed["log_level"]) == (one, "DRAINING", "DEBUG")
+    assert listed["stack_request"]
+    assert "a host" in desk.type("optimizer", "list", COLUMNS="200").stdout
+    services.serve_optimizers.leave(one)
+    services.close()
+    assert desk.json("optimizer", "list") == []
+    assert [each["state"] for each in desk.json("optimizer", "list", "--all")] == ["ENDED"]
+    for command in (["stack", one], ["logs", one, "--level", "DEBUG"], ["drain", one], ["logs", one], ["logs", one, "--level", "loud"]):
+        assert desk.type("optimizer", *command).exit_code == 2
 
 
 def test_the_first_tokens_are_written_once_for_their_owner_only(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -166,6 +167,27 @@ def test_a_worker_that_drains_takes_nothing_and_says_goodbye(house: House) -> No
         queue.give_back("worker", EndReason.INTERRUPTED, "told to end")
         [optimizer] = house.services.serve_optimizers.optimizers()
         assert optimizer.state is OptimizerState.ENDED
+
+
+def test_a_running_optimizer_changes_its_log_and_writes_its_stacks_into_it(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    ours = logging.getLogger("compaction_pipeline")
+    before = ours.level
+    with serving(house) as port:
+        queue = queue_at(house, port)
+        services = house.services.serve_optimizers
+        queue.touch()
+        assert ours.level == before
+        services.set_log_level(queue.optimizer_id, "DEBUG")
+        for asked in (1, 2):
+            services.ask_for_stacks(queue.optimizer_id)
+            queue.touch()
+            queue.touch()
+            stacks = [record.getMessage() for record in caplog.records if "stacks of all threads" in record.getMessage()]
+            assert len(stacks) == asked
+            assert "thread MainThread:" in stacks[-1]
+            assert "in stacks_text" in stacks[-1]
+        assert ours.level == logging.DEBUG
+    ours.setLevel(before)
 
 
 def test_a_failed_attempt_is_reported(house: House) -> None:

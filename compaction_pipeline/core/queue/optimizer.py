@@ -39,6 +39,9 @@ class Optimizer:
     `parallelism` is how many tasks it merges at a time. `memory_bytes` is the memory of all its processes together, 0 when unknown.
     `resource_id` is a name that the system that started it chose; it is "" for an optimizer that was started by hand. `why` is a sentence
     about the state. `poll_id` and `polled` are the id of its last poll that got tasks, and the ids of the attempts that this poll got.
+
+    By its heartbeats a person asks it for another `log_level` and for the stacks of its threads. Each new `stack_request` asks once. Both
+    are "" while nobody has asked.
     """
 
     optimizer_id: str
@@ -55,6 +58,8 @@ class Optimizer:
     why: str = ""
     poll_id: str = ""
     polled: tuple[str, ...] = ()
+    log_level: str = ""
+    stack_request: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,6 +260,9 @@ class OptimizerStore(Protocol):
     def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str) -> bool:
         """Set the state of an optimizer that is in one of `states`. Return False when it is in none of them, or not known."""
 
+    def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
+        """Note what a live optimizer is asked for; None leaves a request as it is. Return False when it is not live or not known."""
+
     def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
         """Set the live optimizers that were last heard of at this time or before to LOST, and return their ids."""
 

@@ -33,12 +33,15 @@ _LIVE = (OptimizerState.RUNNING, OptimizerState.DRAINING)
 class Touched:
     """The answer to a heartbeat.
 
-    `lost` are the attempts that no longer hold their task. With `drain`, the optimizer takes no more tasks; `why` says why.
+    `lost` are the attempts that no longer hold their task. With `drain`, the optimizer takes no more tasks; `why` says why. `log_level` and
+    `stack_request` are what a person asks of it, as `Optimizer` says.
     """
 
     lost: tuple[AttemptId, ...]
     drain: bool
     why: str
+    log_level: str = ""
+    stack_request: str = ""
 
 
 class OneAtATime:
@@ -133,7 +136,8 @@ class ServeOptimizers:
             if attempt_id not in running and task.started_at is not None and self._clock() - task.started_at >= NOT_ARRIVED:
                 self._end(task, task.started_at)
         lost = tuple(attempt for attempt in running if attempt not in renewed)
-        return Touched(lost, optimizer.state is OptimizerState.DRAINING, optimizer.why)
+        drains = optimizer.state is OptimizerState.DRAINING
+        return Touched(lost, drains, optimizer.why, optimizer.log_level, optimizer.stack_request)
 
     def waits(self, group: str) -> bool:
         """Return whether a task of this group waits."""
@@ -194,6 +198,19 @@ class ServeOptimizers:
     def drain(self, optimizer_id: str) -> None:
         """Let an optimizer take no more tasks and end after those that it has. Raises NotFoundError when it is not live."""
         if not self._optimizers.move(optimizer_id, _LIVE, OptimizerState.DRAINING, "it was asked to end after its running tasks"):
+            raise _gone(optimizer_id)
+
+    def set_log_level(self, optimizer_id: str, level: str) -> None:
+        """Let the log of an optimizer show messages of this level and worse ones, until it ends.
+
+        Raises NotFoundError when it is not live.
+        """
+        if not self._optimizers.ask(optimizer_id, log_level=level):
+            raise _gone(optimizer_id)
+
+    def ask_for_stacks(self, optimizer_id: str) -> None:
+        """Let an optimizer write the stacks of its threads into its log. Raises NotFoundError when it is not live."""
+        if not self._optimizers.ask(optimizer_id, stack_request=self._new_id()):
             raise _gone(optimizer_id)
 
     def leave(self, optimizer_id: str, *, failed: bool = False) -> None:
