@@ -43,7 +43,7 @@ def anchors(page: Path) -> frozenset[str]:
 def named_code(page: Path) -> Iterator[str]:
     """The files and folders that a page names in `code`, as paths in the repository. Text of links is left out."""
     for name in _CODE.findall(_LABEL.sub("", _FENCE.sub("", page.read_text()))):
-        if name.startswith(("compaction_pipeline/", "compaction_pipeline_tests/", "benchmarks/", "docs/")):
+        if name.startswith(("compaction_pipeline/", "compaction_pipeline_tests/", "benchmarks/", "docs/", "deploy/")):
             yield name
         elif name.startswith(_ROOMS):
             yield f"compaction_pipeline/{name}"

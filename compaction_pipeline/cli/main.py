@@ -101,8 +101,13 @@ def _cut_off(code: int) -> None:
         os._exit(code)
 
 
+def seconds_to_end(command: str) -> float:
+    """A process that runs this command ends at the latest so long after SIGTERM."""
+    return _SLOW_TO_END.get(command, GRACE_SECONDS)
+
+
 def run() -> None:
     """The entry point of the installed command."""
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
-    end_after_sigterm(_SLOW_TO_END.get(command, GRACE_SECONDS), ExitCode.INTERRUPTED, _cut_off)
+    end_after_sigterm(seconds_to_end(command), ExitCode.INTERRUPTED, _cut_off)
     app(prog_name="compaction-pipeline")
