@@ -5,86 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
-import requests
 
-from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.settings import Settings
-from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.scenarios.deployed import COMMAND, PATIENCE_SECONDS, Processes, committed, small_table, wait_until, write
 
 pytestmark = pytest.mark.scenario
-
-PATIENCE_SECONDS = 200
-COMMAND = str(Path(sys.executable).with_name("compaction-pipeline"))
-
-
-class Processes:
-    """The processes of a deployment on one state database. All of them are killed at the end."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self._started: list[subprocess.Popen[bytes]] = []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "COMPACTION_HOME": str(self.home), "COMPACTION_MERGE_ENGINE": "in-process"}
-        log = (self.home.parent / f"{arguments[0]}-{len(self._started)}.log").open("wb")
-        process = subprocess.Popen([COMMAND, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT)
-        self._started.append(process)
-        return process
-
-    def serve(self) -> subprocess.Popen[bytes]:
-        server = self.start("serve", "--port", str(self.port))
-        wait_until(lambda: self.ready(server), "the server is ready")
-        return server
-
-    def optimizer(self) -> subprocess.Popen[bytes]:
-        return self.start("optimizer", "--server", self.url)
-
-    def ready(self, server: subprocess.Popen[bytes]) -> bool:
-        assert server.poll() is None, "the server has ended; see its log"
-        try:
-            return requests.get(f"{self.url}/health/ready", timeout=5).ok
-        except requests.RequestException:
-            return False
-
-    def ask(self, path: str) -> Any:
-        token = (self.home / "admin.token").read_text().strip()
-        answer = requests.get(f"{self.url}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=30)
-        assert answer.ok, answer.text
-        return answer.json()
-
-    def live(self) -> list[str]:
-        return [each["optimizer_id"] for each in self.ask("/api/v1/optimizers") if each["state"] == "RUNNING"]
-
-    def kill_all(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.wait()
-
-
-def wait_until(done: Callable[[], bool], what: str) -> None:
-    """Look again and again, because other processes do the work. The limit only ends a test that hangs."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not done():
-        assert time.monotonic() < until, f"not within {PATIENCE_SECONDS} s: {what}"
-        time.sleep(0.2)
 
 
 @pytest.fixture
@@ -100,27 +35,6 @@ def services(tmp_path: Path, processes: Processes) -> Iterator[OpenedServices]:
     opened = OpenedServices(Settings(home=processes.home, merge_engine="in-process"))
     yield opened
     opened.close()
-
-
-def small_table(lake: Lake, services: OpenedServices) -> LakeTable:
-    if not services.stores.catalogs.entries():
-        services.stores.catalogs.add(CatalogEntry("lake", lake.properties))
-    return lake.table("t", properties={"self-optimizing.min-plan-interval": "0", "self-optimizing.commit.interval": "0"})
-
-
-def committed(services: OpenedServices) -> int:
-    return sum(record.status is RecordStatus.COMMITTED for record in services.stores.records.records())
-
-
-def write(table: LakeTable, rng: Random, truth: Counter[int], files: int) -> None:
-    """Append small files, and delete some rows by equality."""
-    for _ in range(files):
-        ids = [rng.randrange(10**9) for _ in range(3)]
-        table.ids(*ids)
-        truth.update(ids)
-    gone = rng.choice(sorted(truth))
-    table.delete_ids(gone)
-    del truth[gone]
 
 
 def test_a_server_and_an_optimizer_need_no_dagster(tmp_path: Path, processes: Processes, services: OpenedServices) -> None:

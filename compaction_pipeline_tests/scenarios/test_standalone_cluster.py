@@ -1,0 +1,89 @@
+"""An optimizer merges on a standalone cluster of Spark, in client mode: a master, a worker and executors of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import pyspark
+import pytest
+
+from compaction_pipeline.settings import Settings
+from compaction_pipeline.spark.java import find_java
+from compaction_pipeline_tests.iceberg.lake import Lake
+from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.scenarios.deployed import PATIENCE_SECONDS, Processes, committed, small_table, wait_until, write
+
+pytestmark = pytest.mark.scenario
+
+_SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+
+
+@contextmanager
+def daemon(log: Path, name: str, *arguments: str) -> Iterator[None]:
+    """A daemon of a standalone cluster. What it starts belongs to its group of processes, and all of them are killed at the end."""
+    environment = {**os.environ, "JAVA_HOME": find_java(os.environ, log.parent).path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [_SPARK_CLASS, f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The address of a master with one worker of two cores."""
+    log = tmp_path / "master.log"
+    with daemon(log, "master.Master"):
+        wait_until(lambda: bool(_address(log)), "the master listens")
+        address = _address(log)
+        options = ("--cores", "2", "--memory", "2g", "--work-dir", str(tmp_path / "work"), address)
+        with daemon(tmp_path / "worker.log", "worker.Worker", *options):
+            wait_until(lambda: "Registering worker" in log.read_text(), "the worker registers")
+            yield address
+
+
+def _address(log: Path) -> str:
+    found = re.search(r"Starting Spark master at (spark://\S+)", log.read_text())
+    return found[1] if found else ""
+
+
+def test_an_optimizer_merges_on_a_standalone_cluster(tmp_path: Path, cluster: str) -> None:
+    processes = Processes(tmp_path / "home")
+    services = OpenedServices(Settings(home=processes.home, merge_engine="in-process"))
+    try:
+        table = small_table(Lake(tmp_path), services)
+        truth: Counter[int] = Counter()
+        processes.serve()
+        settings = {"COMPACTION_MERGE_ENGINE": "spark", "SPARK_LOCAL_IP": "127.0.0.1"}
+        optimizer = processes.optimizer("--master", cluster, "--parallelism", "2", **settings)
+        for number in range(2):
+            write(table, Random(number), truth, 14)
+            wait_until(lambda number=number: committed(services) > number, "a commit")  # type: ignore[misc]
+        wait_until(lambda: services.read_tasks.queue_counts().open == 0, "an empty queue")
+        assert Counter(table.live_ids()) == truth
+        owners = {attempt.owner for task in services.stores.tasks.tasks() for attempt in services.stores.tasks.attempts(task.task_id)}
+        assert owners == set(processes.live())
+        # The executors are processes of the worker, and each merge was a task of theirs.
+        assert list((tmp_path / "work").glob("app-*/*/stderr"))
+        optimizer.send_signal(signal.SIGTERM)
+        assert optimizer.wait(PATIENCE_SECONDS) == 0
+    finally:
+        processes.kill_all()
+        services.close()
