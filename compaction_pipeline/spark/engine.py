@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _RESULT = TypeAdapter(MergeResult)
 _RESULT_SCHEMA = "result string"
+_CANCELED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled")
 _PYTHON_ERROR = re.compile(r"(?!py4j|pyspark)[A-Za-z_][\w.]*(Error|Exception|Interrupt): \S")
 
 
@@ -51,7 +52,7 @@ class SparkMergeEngine:
         try:
             session = self._sessions.session()
             if len(tasks) == 1:
-                yield _run(session, tasks[0], layout, dict(file_io))
+                yield self._run(session, tasks[0], layout, dict(file_io))
                 return
             threads = min(len(tasks), self._parallel or self._sessions.slots())
         except CompactionError as error:
@@ -60,17 +61,28 @@ class SparkMergeEngine:
             return
         pool = ThreadPoolExecutor(threads, thread_name_prefix="merge")
         try:
-            for future in as_completed([pool.submit(_run, session, task, layout, dict(file_io)) for task in tasks]):
+            for future in as_completed([pool.submit(self._run, session, task, layout, dict(file_io)) for task in tasks]):
                 yield future.result()
         finally:
             # A caller that stops listening (its lease is lost, or it was interrupted) does not want further tasks to start.
             pool.shutdown(wait=False, cancel_futures=True)
 
+    def _run(self, session: Any, task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+        try:
+            with _tagged(session, self._sessions.settings.remote is not None, _tag(task.current_attempt_id)):
+                rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, layout, file_io), _RESULT_SCHEMA).collect()
+            return _RESULT.validate_json(rows[0][0])
+        except Exception as error:
+            # A worker crashed, the JVM is gone, or Spark refused the plan. Any error fails this task alone.
+            return _failed(task, _spark_reason(error))
+
     def cancel(self, attempt_id: AttemptId) -> None:
         try:
             session = self._sessions.running()
-            if session is not None:
+            if session is not None and self._sessions.settings.remote is not None:
                 session.interruptTag(_tag(attempt_id))
+            elif session is not None:
+                session.sparkContext.cancelJobsWithTag(_tag(attempt_id))
         except Exception as error:
             # The JVM or the server of Spark Connect does not answer. The worker asks again at its next heartbeat.
             log.warning("attempt=%s the merge was not canceled: %s", attempt_id, _spark_reason(error))
@@ -84,24 +96,16 @@ def _tag(attempt_id: AttemptId) -> str:
     return f"compaction-attempt-{attempt_id}"
 
 
-def _run(session: Any, task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
-    try:
-        with _tagged(session, _tag(task.current_attempt_id)):
-            rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, layout, file_io), _RESULT_SCHEMA).collect()
-        return _RESULT.validate_json(rows[0][0])
-    except Exception as error:
-        # A worker crashed, the JVM is gone, or Spark refused the plan. Any error fails this task alone.
-        return _failed(task, _spark_reason(error))
-
-
 @contextmanager
-def _tagged(session: Any, tag: str) -> Iterator[None]:
+def _tagged(session: Any, is_remote: bool, tag: str) -> Iterator[None]:
     """Give this tag to the jobs that this thread starts until the block ends."""
-    session.addTag(tag)
+    # A session that is no client of Spark Connect finds its own tags only in the thread that set them. The context finds its tags in all.
+    context = None if is_remote else session.sparkContext
+    (session.addTag if context is None else context.addJobTag)(tag)
     try:
         yield
     finally:
-        session.removeTag(tag)
+        (session.removeTag if context is None else context.removeJobTag)(tag)
 
 
 def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -128,6 +132,8 @@ def _spark_reason(error: Exception) -> str:
             "the Spark worker died while merging, most likely killed for lack of memory; "
             "lower 'compaction.task.memory' or give the workers more memory"
         )
+    if _CANCELED.search(text):
+        return "the merge was canceled"
     # If a worker failed, Spark's message holds the Python traceback, and then Java's stack. The last line of the traceback says what was
     # wrong.
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from compaction_pipeline.core.ids import AttemptId
@@ -52,9 +54,13 @@ class _Refusing(SparkSessions):
     def slots(self) -> int:
         return 1
 
-    def addTag(self, tag: str) -> None: ...
+    @property
+    def sparkContext(self) -> Any:
+        return self
 
-    def removeTag(self, tag: str) -> None: ...
+    def addJobTag(self, tag: str) -> None: ...
+
+    def removeJobTag(self, tag: str) -> None: ...
 
     def range(self, *_: int) -> Any:
         raise RuntimeError(self._text)
@@ -133,9 +139,14 @@ def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: Sp
 def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tmp_path: Path, sessions: SparkSessions) -> None:
     table = _table(tmp_path)
     stuck, other = (replace(table.task(), task_id=name, attempt_id=AttemptId(f"{name}-1")) for name in ("stuck", "other"))
-    # This FileIO says that it was called, and then never returns.
+    # This FileIO says which process called it, and then never returns.
     began = tmp_path / "began"
-    (tmp_path / "endless_io.py").write_text(f"import pathlib, time\npathlib.Path({str(began)!r}).touch()\ntime.sleep(10**9)\n")
+    (tmp_path / "endless_io.py").write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path('{began}.draft').write_text(str(os.getpid()))\n"
+        f"os.rename('{began}.draft', '{began}')\n"
+        "time.sleep(10**9)\n"
+    )
     sessions.session().sparkContext.addPyFile(str(tmp_path / "endless_io.py"))
     engine = SparkMergeEngine(sessions)
     with ThreadPoolExecutor(1) as slot:
@@ -148,7 +159,10 @@ def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tm
         assert not merge.done()
         engine.cancel(AttemptId("stuck-1"))
         [ended] = merge.result(timeout=300)
-    assert "canceled" in (ended.error or "").lower()
+    assert ended.error == "the merge was canceled"
+    # Only when its process is gone too can Spark give the core to another task.
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(began.read_text())).wait(timeout=300)
     assert [result.error for result in engine.merge([other], table.layout(), {})] == [None]
 
 
