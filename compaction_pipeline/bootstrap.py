@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.read_tasks import ReadTasks
     from compaction_pipeline.services.insight.watch_files import WatchFiles
     from compaction_pipeline.services.planning.plan_tables import PlanTables
+    from compaction_pipeline.services.planning.queue_rooms import QueueRooms
     from compaction_pipeline.services.queue.keep_queue import KeepQueue
+    from compaction_pipeline.services.queue.manage_groups import ManageGroups
     from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
     from compaction_pipeline.services.queue.share_queues import ShareQueues
@@ -238,9 +240,16 @@ class Services:
             heartbeat,
             new_id,
             self.new_owner,
-            self.settings.queue_slots,
+            self._rooms,
             self._committer.check_writable,
         )
+
+    @cached_property
+    def _rooms(self) -> QueueRooms:
+        from compaction_pipeline.services.planning.queue_rooms import QueueRooms
+
+        stores = self._stores
+        return QueueRooms(stores.groups, stores.optimizers, stores.tasks, stores.tables, stores.catalogs, self.settings.task_slots)
 
     @cached_property
     def serve_tasks(self) -> ServeTasks:
@@ -263,6 +272,12 @@ class Services:
 
         stores = self._stores
         return ServeOptimizers(stores.optimizers, stores.tables, stores.tasks, self.serve_tasks, self.clock, new_id, self.version)
+
+    @cached_property
+    def manage_groups(self) -> ManageGroups:
+        from compaction_pipeline.services.queue.manage_groups import ManageGroups
+
+        return ManageGroups(self._stores.groups, self._stores.catalogs, self._stores.tables)
 
     @cached_property
     def keep_tokens(self) -> KeepTokens:
@@ -412,7 +427,8 @@ class Services:
     def read_queues(self) -> ReadQueues:
         from compaction_pipeline.services.insight.read_queues import ReadQueues
 
-        return ReadQueues(self._stores.queues, self._stores.optimizers, self._stores.tasks, self.clock)
+        stores = self._stores
+        return ReadQueues(stores.queues, stores.groups, stores.optimizers, stores.tasks, self.clock)
 
     @cached_property
     def watch_files(self) -> WatchFiles:

@@ -58,13 +58,6 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Log messages below this level are left out."
     )
-    queue_slots: int = Field(
-        default=1_000,
-        ge=1,
-        le=1_000_000,
-        description="The slots of a group, of which `self-optimizing.quota` gives each table its share. Each table is limited by itself; "
-        "the sum over a group is not.",
-    )
     task_slots: int = Field(
         default_factory=lambda: os.cpu_count() or 1,
         ge=1,

@@ -1,20 +1,24 @@
-"""Fakes of the stores of optimizers and tokens, for tests that need speed. They pass the behaviour suites of the real stores."""
+"""Fakes of the stores of groups, optimizers and tokens, for tests that need speed. They pass the behaviour suites of the real stores."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from compaction_pipeline.core.access.token import Token
+from compaction_pipeline.core.queue.group import GroupHolders, ResourceGroup, unknown_group
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 
 
 class FakeOptimizerStore:
-    def __init__(self) -> None:
+    def __init__(self, groups: Mapping[str, ResourceGroup]) -> None:
+        self._groups = groups
         self._optimizers: dict[str, Optimizer] = {}
 
     def add(self, optimizer: Optimizer) -> None:
+        if optimizer.group not in self._groups:
+            raise unknown_group(optimizer.group)
         self._optimizers[optimizer.optimizer_id] = optimizer
 
     def optimizer(self, optimizer_id: str) -> Optimizer | None:
@@ -62,6 +66,33 @@ class FakeOptimizerStore:
         for optimizer_id in gone:
             del self._optimizers[optimizer_id]
         return len(gone)
+
+
+class FakeGroupStore:
+    def __init__(self, groups: dict[str, ResourceGroup], optimizers: FakeOptimizerStore, open_tasks: Callable[[str], int]) -> None:
+        self._groups, self._optimizers, self._open_tasks = groups, optimizers, open_tasks
+
+    def groups(self) -> Sequence[ResourceGroup]:
+        return tuple(self._groups[name] for name in sorted(self._groups))
+
+    def group(self, name: str) -> ResourceGroup | None:
+        return self._groups.get(name)
+
+    def add(self, group: ResourceGroup) -> bool:
+        return self._groups.setdefault(group.name, group) is group
+
+    def change(self, group: ResourceGroup) -> bool:
+        if group.name not in self._groups:
+            return False
+        self._groups[group.name] = group
+        return True
+
+    def remove(self, name: str) -> GroupHolders:
+        live = sorted(each.optimizer_id for each in self._optimizers.optimizers(live=True) if each.group == name)
+        holders = GroupHolders(self._open_tasks(name), tuple(live))
+        if not holders.are_any:
+            self._groups.pop(name, None)
+        return holders
 
 
 class FakeTokenStore:

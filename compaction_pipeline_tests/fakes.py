@@ -20,6 +20,7 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.attempts import AfterAttempt, Tries, after_attempt, lost_text, timed_out_text
+from compaction_pipeline.core.queue.group import QueueFull, QueueRoom, ResourceGroup, unknown_group
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import in_place_of, priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
@@ -28,6 +29,7 @@ from compaction_pipeline.core.tables.commit_report import CommitReport, Reported
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
+from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
 from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.live_files import files_by_node
 from compaction_pipeline.core.tables.node import TableNode
@@ -38,7 +40,7 @@ from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.fake_queues import FakeQueueReader
-from compaction_pipeline_tests.fake_workers import FakeOptimizerStore, FakeTokenStore
+from compaction_pipeline_tests.fake_workers import FakeGroupStore, FakeOptimizerStore, FakeTokenStore
 
 
 @dataclass
@@ -57,6 +59,7 @@ class FakeState:
     records: dict[str, CompactionRecord] = field(default_factory=dict)
     mirrored: set[str] = field(default_factory=set)
     leases: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    groups: dict[str, ResourceGroup] = field(default_factory=lambda: {DEFAULT_GROUP: ResourceGroup(DEFAULT_GROUP)})
     all_paused: bool = False
     reports: dict[TableIdentifier, ReportedTable] = field(default_factory=dict)
     kept_pauses: set[TableIdentifier] = field(default_factory=set)
@@ -92,6 +95,7 @@ class FakeState:
 def fake_stores() -> Stores:
     """One store for each port, all on one empty state."""
     state = FakeState()
+    tasks, optimizers = FakeTaskStore(state), FakeOptimizerStore(state.groups)
     return Stores(
         FakeCatalogStore(state),
         FakeTableReader(state),
@@ -100,12 +104,13 @@ def fake_stores() -> Stores:
         FakeCommitsStore(state),
         FakeSwitchStore(state),
         FakeFileStore(state),
-        FakeTaskStore(state),
+        tasks,
         FakeRecordStore(state),
         FakeLeaseStore(state),
         FakeHistoryStore(),
         FakeNodeKeyStore(state),
-        FakeOptimizerStore(),
+        optimizers,
+        FakeGroupStore(state.groups, optimizers, tasks.open_in),
         FakeTokenStore(),
         FakeQueueReader(FakeTaskStore(state), FakeTaskStore(state)._is_paused),
         FakeReportStore(state),
@@ -395,13 +400,15 @@ class FakeTaskStore:
     def __init__(self, state: FakeState | None = None) -> None:
         self._state = state or FakeState()
 
-    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[str], now: datetime) -> bool:
+    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[str], now: datetime, room: QueueRoom | None = None) -> bool:
         with self._state.lock:
             for task in tasks:
                 allowed(TaskStatus.INIT, TaskStatus.PENDING if task.status is TaskStatus.INIT else task.status)
             known = self._state.tasks
             if any(task_id not in known or not _waits(known[task_id]) for task_id in replaces):
                 return False
+            for name in {task.queue for task in tasks} - self._state.groups.keys():
+                raise unknown_group(name)
             tables = {task.table for task in tasks}
             taken = {
                 file.path
@@ -416,11 +423,20 @@ class FakeTaskStore:
                 for task_id in replaces
                 for file in known[task_id].work.inputs
             }
+            if room is not None:
+                freed = sum(known[task_id].queue == room.group and not self._is_paused(known[task_id]) for task_id in replaces)
+                room = replace(room, taken=self.queue_taken(room.group) - freed)
+                if not room.admits(len(tasks)):
+                    raise QueueFull(room)
             for task_id in replaces:
                 self.cancel([task_id], EndReason.REPLACED, "replaced by a newer plan", now)
             for task in in_place_of(replaced, tasks):
                 known[task.task_id] = replace(task, status=TaskStatus.PENDING)
             return True
+
+    def open_in(self, queue: str) -> int:
+        """How many open tasks are in a queue."""
+        return sum(task.queue == queue and not task.is_final for task in self._state.tasks.values())
 
     def first_waiting(self, queue: str | None, task_ids: Sequence[str] | None = None) -> TableIdentifier | None:
         pending = self._pending(queue, task_ids)
@@ -629,6 +645,10 @@ class FakeTaskStore:
         )
         order = (*statuses, paused, TaskStatus.FAILED)
         return {found: OpenTasks(*(counts[found, what] for what in order)) for found in {found for found, _ in counts}}
+
+    def queue_taken(self, queue: str) -> int:
+        tasks = [task for task in self._state.tasks.values() if task.queue == queue and task.is_to_be_merged]
+        return sum(task.status is not TaskStatus.PENDING or not self._is_paused(task) for task in tasks)
 
     def in_use(self, table: TableIdentifier) -> InUse:
         tasks = [task for task in self._state.tasks.values() if task.table == table]

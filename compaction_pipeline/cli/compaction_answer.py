@@ -25,6 +25,8 @@ _EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
     PlanReasonCode.OBSERVED: ExitCode.REFUSED,
     PlanReasonCode.PAUSED: ExitCode.REFUSED,
     PlanReasonCode.INVALID_PROPERTY: ExitCode.BAD_INPUT,
+    PlanReasonCode.GROUP_MISSING: ExitCode.BAD_INPUT,
+    PlanReasonCode.QUEUE_FULL: ExitCode.FAILED,
     PlanReasonCode.NO_ACCESS: ExitCode.FAILED,
     PlanReasonCode.BEING_READ: ExitCode.FAILED,
     PlanReasonCode.FAILING: ExitCode.FAILED,

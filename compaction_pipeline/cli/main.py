@@ -54,6 +54,12 @@ def _task() -> typer.Typer:
     return commands
 
 
+def _group() -> typer.Typer:
+    from compaction_pipeline.cli.commands.group import commands
+
+    return commands
+
+
 def _state() -> typer.Typer:
     from compaction_pipeline.cli.commands.state import commands
 
@@ -82,6 +88,8 @@ COMMANDS.update(
         "check": _check,
         "record": _record,
         "task": _task,
+        "group": _group,
+        "queue": _group,
         "pause": _table,
         "resume": _table,
         "serve": _service,

@@ -22,6 +22,7 @@ from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.attempts import attempt_text
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
 from compaction_pipeline.core.tables.asset_key import asset_key_text
@@ -34,6 +35,8 @@ from compaction_pipeline.core.words import bytes_text, change_text, count_text, 
 
 if TYPE_CHECKING:
     from compaction_pipeline.core.insight.checks.every_check import CheckResult
+    from compaction_pipeline.core.queue.queue_work import QueueWork
+    from compaction_pipeline.services.insight.read_queues import Queues
     from compaction_pipeline.services.insight.read_tasks import QueueCounts
 
 _HEALTH_STYLE = {
@@ -86,6 +89,33 @@ def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:
             time_text(each.started_at),
             time_text(each.touched_at),
             escape(each.why),
+        )
+    return table
+
+
+def groups_table(groups: Iterable[ResourceGroup]) -> Table:
+    """Each group's name, capacity, order, container and properties."""
+    table = _table("groups", "group", "capacity", "order", "container", "properties")
+    for group in groups:
+        properties = ", ".join(f"{key}={value}" for key, value in sorted(group.properties.items()))
+        table.add_row(group.name, f"{group.queue.capacity:,}", group.queue.order.value, escape(group.container), escape(properties) or "–")
+    return table
+
+
+def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:
+    """One line for each of these queues: what waits and runs, how full it is, and who works on it."""
+    heads = ("group", "waiting", "oldest", "merging", "failed", "merged", "paused", "full", "order", "slots")
+    table = _table("queues", *heads)
+    for work in works:
+        group = queues.groups.get(work.queue)
+        table.add_row(
+            escape(work.queue),
+            f"{work.pending:,}",
+            "–" if work.waiting_since is None else duration_text(queues.at - work.waiting_since),
+            *(f"{count:,}" for count in (work.executing, work.retrying, work.prepared, work.paused)),
+            f"{work.taken:,}" if group is None else f"{work.taken:,} of {group.queue.capacity:,}",
+            "no such group" if group is None else group.queue.order.value,
+            str(queues.slots(work.queue)),
         )
     return table
 

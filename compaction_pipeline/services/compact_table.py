@@ -25,6 +25,7 @@ from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables
@@ -57,6 +58,7 @@ class _Done:
     plan: CompactionPlan | None = None
     waiting: str | None = None
     held: str | None = None
+    without_room: frozenset[TableNode] = frozenset()
 
     def add(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> None:
         """Add a record and those of its tasks that are not in `tasks` yet, and tell the listener. A known record changes nothing."""
@@ -182,6 +184,10 @@ class CompactTable:
             return {} if again is None else {table: again}
 
         in_rounds({table: request}, work)
+        while done.without_room:
+            # The queue had no room for all tasks at once. The tasks of the last round are merged now.
+            rest, done.without_room = replace(request, nodes=done.without_room), frozenset()
+            in_rounds({table: rest}, work)
         assert done.plan is not None
         # No attempt can ever merge these tasks.
         refused = frozenset(task_id for task_id in done.failed if self._is_ended_by(task_id, EndReason.REFUSED))
@@ -193,7 +199,8 @@ class CompactTable:
         done.listener.reading(table)
         planned = self.plan_nodes(table, request)
         if done.plan is None or planned.tasks:
-            done.plan = planned.plan
+            verdicts = planned.plan.verdicts if done.plan is None else done.plan.judged_again(planned.plan).verdicts
+            done.plan = replace(planned.plan, verdicts=verdicts)
         if not planned.tasks:
             done.plan = done.plan.judged_again(planned.plan)
             done.waiting = done.held = self._held_elsewhere(table, request, planned.plan)
@@ -213,6 +220,7 @@ class CompactTable:
             done.add(record, [self._tasks.task(task_id) for task_id in record.task_ids])
         if any(record.status is RecordStatus.UNKNOWN for record in records.values()):
             return None
+        done.without_room |= planned.plan.without_room
         rejected = {task_id for record in records.values() for task_id in record.conflicts}
         conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
         # A newer plan took the files of these tasks before they began, so what was asked of their nodes is planned again.

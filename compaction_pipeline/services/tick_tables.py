@@ -186,7 +186,7 @@ class TickTables:
         """
         deadline = self._clock() + budget
         planned: list[tuple[TableIdentifier, Planned]] = []
-        for number, table in enumerate(tables):
+        for number, table in enumerate(self._plan_tables.in_line(tables)):
             if number and self._clock() >= deadline:
                 break
             request = PlanRequest(nodes=nodes[table]) if nodes and table in nodes else PlanRequest()
@@ -229,6 +229,7 @@ class TickTables:
 
         def work(requests: Requests) -> Requests:
             own: list[CompactionTask] = []
+            left: dict[TableIdentifier, frozenset[TableNode]] = {}
             for table, request in requests.items():
                 listener.reading(table)
                 try:
@@ -240,6 +241,7 @@ class TickTables:
                     listener.not_planned(table, TableRefused(planned.plan.reason.text))
                     continue
                 own += planned.tasks
+                left[table] = planned.plan.without_room
                 listener.planned(table, planned.tasks, planned.plan.reason.text)
             records: list[CompactionRecord] = []
             ids = [task.task_id for task in own]
@@ -254,14 +256,25 @@ class TickTables:
                 if task.status is TaskStatus.FAILED and task.is_final and task.record_id is None
             }
             failed.update({task_id: reason for task_id, reason in lost.items() if task_id not in failed})
-            return {} if until() else self._to_plan_again(asked, own, records)
+            return {} if until() else self._to_plan_again(asked, own, records, left)
 
         in_rounds(asked, work)
         return failed
 
-    def _to_plan_again(self, asked: Requests, own: Sequence[CompactionTask], records: Iterable[CompactionRecord]) -> Requests:
-        """Return new requests for the requested nodes whose tasks these commits rejected, or a newer plan replaced."""
+    def _to_plan_again(
+        self,
+        asked: Requests,
+        own: Sequence[CompactionTask],
+        records: Iterable[CompactionRecord],
+        left: Mapping[TableIdentifier, Collection[TableNode]],
+    ) -> Requests:
+        """Return new requests for the requested nodes whose tasks these commits rejected, or a newer plan replaced, and for those `left`.
+
+        These are the nodes for which the queue had no room.
+        """
         rejected: dict[TableIdentifier, set[TableNode]] = defaultdict(set)
+        for table, nodes_left in left.items():
+            rejected[table].update(nodes_left)
         for record in records:
             rejected[record.table].update(self._tasks.task(task_id).work.node for task_id in record.conflicts)
         for task in own:

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, Row, delete, insert, select, update
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import reading, writing
+from compaction_pipeline.storage.groups import locked_group
 
 _LIVE = tuple(state for state in OptimizerState if state.is_live)
 _optimizer = schema.optimizer.c
@@ -24,6 +25,7 @@ class SqlOptimizerStore:
     def add(self, optimizer: Optimizer) -> None:
         values = {column.name: getattr(optimizer, column.name) for column in schema.optimizer.columns}
         with writing(self._engine) as connection:
+            locked_group(connection, optimizer.group)
             connection.execute(insert(schema.optimizer).values(values))
 
     def optimizer(self, optimizer_id: str) -> Optimizer | None:

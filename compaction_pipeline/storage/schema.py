@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
+from compaction_pipeline.core.queue.group import QueueOrder
 from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent
@@ -65,6 +66,7 @@ table_state = Table(
     Column("plan_reason", Json(PlanReason, remembered=_TABLES)),
     Column("plan_problem", Text),
     Column("distrusted_read_id", String),
+    Column("queue_full_since", Moment),
     # TableCommits.
     Column("landed", Integer, nullable=False, server_default="0"),
     Column("last_committed_at", Moment),
@@ -312,6 +314,16 @@ lease = Table(
     Column("name", String, primary_key=True),
     Column("owner", String, nullable=False),
     Column("expires_at", Moment, nullable=False),
+)
+
+group = Table(
+    "compaction_group",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("container", String, nullable=False),
+    Column("properties", Json(Mapping[str, str]), nullable=False),
+    Column("capacity", Integer, nullable=False),
+    Column("task_order", Member(QueueOrder), nullable=False),
 )
 
 optimizer = Table(

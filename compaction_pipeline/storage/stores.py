@@ -11,13 +11,14 @@ from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.planning.ports import PlanningStore
-from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
+from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, ReportStore, SwitchStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.clock import DatabaseClock
 from compaction_pipeline.storage.commits import SqlCommitsStore
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.files import SqlFileStore
+from compaction_pipeline.storage.groups import SqlGroupStore
 from compaction_pipeline.storage.history import SqlHistoryStore
 from compaction_pipeline.storage.index import SqlIndexStore
 from compaction_pipeline.storage.leases import SqlLeaseStore
@@ -55,6 +56,7 @@ class Stores:
     history: HistoryStore
     node_keys: NodeKeyStore
     optimizers: OptimizerStore
+    groups: GroupStore
     tokens: TokenStore
     queues: QueueReader
     reports: ReportStore
@@ -86,6 +88,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlHistoryStore(engine),
         SqlNodeKeyStore(engine),
         SqlOptimizerStore(engine),
+        SqlGroupStore(engine),
         SqlTokenStore(engine),
         SqlQueueReader(engine),
         SqlReportStore(engine),

@@ -83,6 +83,7 @@ def planning_columns(planning: TablePlanning) -> dict[str, object]:
         "plan_reason": planning.reason,
         "plan_problem": planning.problem,
         "distrusted_read_id": planning.distrusted_read_id,
+        "queue_full_since": planning.queue_full_since,
     }
 
 
@@ -93,7 +94,7 @@ def known_table(row: Row[Any]) -> KnownTable:
     earlier = None if whole or row.read_at is None else WholeRead(row.snapshot_id, row.read_at)
     return KnownTable(
         TableIndex(identifier_of(row.identifier), state, earlier, row.last_old_spec_delete_at, row.warning),
-        TablePlanning(row.last_planned_at, row.plan_reason, row.plan_problem, row.distrusted_read_id),
+        TablePlanning(row.last_planned_at, row.plan_reason, row.plan_problem, row.distrusted_read_id, row.queue_full_since),
         TableCommits(row.landed, row.last_committed_at, row.commit_problem, row.commit_failures, row.commit_retry_at),
         TableSwitch(row.paused),
         row.index_version,

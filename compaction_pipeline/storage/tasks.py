@@ -18,12 +18,14 @@ from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.attempts import Tries, after_attempt, lost_text, timed_out_text
+from compaction_pipeline.core.queue.group import QueueFull, QueueRoom
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
+from compaction_pipeline.storage.groups import locked_group
 from compaction_pipeline.storage.switches import paused_among
 from compaction_pipeline.storage.task_rows import (
     IS_OPEN,
@@ -53,6 +55,16 @@ _ATTEMPT_ID_DIGITS = 12
 _task = schema.task.c
 
 
+_HAS_TURN = and_(_task.status == TaskStatus.PENDING, _task.paused.is_(False))
+
+
+def _taken(connection: Connection, queue: str) -> int:
+    """How much of the capacity of a queue is taken. Each of the three counts reads one index."""
+    of_queue = _task.queue == queue
+    kinds = (_HAS_TURN, _task.status == TaskStatus.EXECUTING, and_(_task.status == TaskStatus.FAILED, _task.retry_at.is_not(None)))
+    return sum(int(connection.execute(select(func.count()).where(of_queue, kind)).scalar_one()) for kind in kinds)
+
+
 class SqlTaskStore:
     """Tasks in the state database."""
 
@@ -61,16 +73,22 @@ class SqlTaskStore:
 
     # ---- planning ----
 
-    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime) -> bool:
+    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime, room: QueueRoom | None = None) -> bool:
         for task in tasks:
             allowed(TaskStatus.INIT, TaskStatus.PENDING if task.status is TaskStatus.INIT else task.status)
         try:
             with writing(self._engine) as connection:
+                for queue in sorted({task.queue for task in tasks}):
+                    locked_group(connection, queue)
                 identifiers = sorted({str(task.table) for task in tasks})
                 for identifier in identifiers:
                     lock(connection, f"tasks {identifier}")
                 paused = paused_among(connection, identifiers)
                 replaced = cancel_replaced(connection, replaces, now)
+                if room is not None:
+                    room = replace(room, taken=_taken(connection, room.group))
+                    if not room.admits(len(tasks)):
+                        raise QueueFull(room)
                 insert_tasks(connection, tasks, paused, replaced)
         except Overtaken:
             return False
@@ -370,14 +388,13 @@ class SqlTaskStore:
         def number_of(which: ColumnElement[bool]) -> ColumnElement[int]:
             return func.sum(case((which, 1), else_=0))
 
-        pending = _task.status == TaskStatus.PENDING
         query = (
             select(
                 _task.identifier,
-                number_of(and_(pending, _task.paused.is_(False))).label("waiting"),
+                number_of(_HAS_TURN).label("waiting"),
                 number_of(_task.status == TaskStatus.EXECUTING).label("merging"),
                 number_of(_task.status == TaskStatus.PREPARED).label("merged"),
-                number_of(and_(pending, _task.paused.is_(True))).label("paused"),
+                number_of(and_(_task.status == TaskStatus.PENDING, _task.paused.is_(True))).label("paused"),
                 number_of(_task.status == TaskStatus.FAILED).label("failed"),
             )
             .where(IS_OPEN)
@@ -392,6 +409,10 @@ class SqlTaskStore:
                 )
                 for row in connection.execute(query)
             }
+
+    def queue_taken(self, queue: str) -> int:
+        with reading(self._engine) as connection:
+            return _taken(connection, queue)
 
     def count_waiting_for_retry(self) -> int:
         query = select(func.count()).where(_task.status == TaskStatus.FAILED, _task.retry_at.is_not(None))

@@ -15,9 +15,10 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.attempts import MOST_LOSSES
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.merging.engine import InProcessMergeEngine
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.conftest import REGISTRATION, Served
 from compaction_pipeline_tests.reference_reader import local_path
 from compaction_pipeline_tests.through_json import through_json
 
@@ -335,5 +336,12 @@ def test_a_draining_optimizer_gets_no_task(served: Served) -> None:
 
 def test_a_poll_takes_only_tasks_of_its_group(served: Served) -> None:
     planned(served)
+    served.house.services.manage_groups.add(ResourceGroup("heavy"))
     assert served.registered(group="heavy").poll() == []
     assert len(served.registered().poll()) == 1
+
+
+def test_an_optimizer_registers_only_for_a_group_that_exists(served: Served) -> None:
+    answer = served.ask("POST", "/api/v1/optimizers", served.token(Role.OPTIMIZER), json={**REGISTRATION, "group": "heavy"})
+    assert answer.status_code == 404
+    assert "group 'heavy' does not exist" in answer.json()["detail"]

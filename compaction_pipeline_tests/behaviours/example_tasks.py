@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, Digest, MergeResult, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests import builders
 
 LEASE = timedelta(seconds=60)
@@ -27,6 +29,12 @@ def example(
     deletes = (builders.equality(f"{task_id}-d"),)
     work = TaskWork(node or builders.node(), kind, TaskAction.MERGE, inputs, deletes, 0, 10**6, 10**5, group=group)
     return builders.task(task_id, work=work, **changes)
+
+
+def make_groups(stores: Stores, *names: str) -> None:
+    """Make groups that have nothing but a name."""
+    for name in names:
+        assert stores.groups.add(ResourceGroup(name))
 
 
 def prepared(task: CompactionTask) -> MergeResult:

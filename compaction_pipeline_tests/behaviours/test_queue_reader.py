@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.storage.stores import Stores
-from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
 
 LATER = NOW + timedelta(minutes=1)
@@ -20,6 +20,7 @@ def test_without_tasks_no_queue_is_named(stores: Stores) -> None:
 
 def test_only_queues_with_a_task_that_a_worker_may_take_wait(stores: Stores) -> None:
     stores.index.add(TABLE)
+    make_groups(stores, "a", "b", "c", "taken")
     tasks = [example(name, queue=name) for name in ("b", "a", "taken")]
     other = example("c", queue="c", table=TABLE.__class__("lake", ("db",), "other"))
     stores.index.add(other.table)
@@ -31,6 +32,7 @@ def test_only_queues_with_a_task_that_a_worker_may_take_wait(stores: Stores) -> 
 
 
 def test_the_tasks_of_a_queue_are_counted_by_what_they_wait_for(stores: Stores) -> None:
+    make_groups(stores, "q", "other")
     names = ("first", "second", "runs", "again", "lost for good", "merged")
     most = {"lost for good": 1}
     made = [example(name, queue="q", created_at=OLDER if name == "first" else NOW, max_attempts=most.get(name, 4)) for name in names]
@@ -58,6 +60,7 @@ def test_the_tasks_of_a_queue_are_counted_by_what_they_wait_for(stores: Stores) 
 
 def test_paused_tasks_do_not_count_as_waiting(stores: Stores) -> None:
     stores.index.add(TABLE)
+    make_groups(stores, "q")
     stores.tasks.insert([example("t", queue="q")], [], NOW)
     stores.switches.pause(TABLE, True)
     assert stores.queues.works(OLDER) == {"q": QueueWork("q", paused=1)}

@@ -19,7 +19,7 @@ from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks
 from compaction_pipeline.storage.stores import Stores
-from compaction_pipeline_tests.behaviours.example_tasks import example, failed, prepared
+from compaction_pipeline_tests.behaviours.example_tasks import example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import COMPLETE, LAYOUT, NOW, TABLE, indexed
 from compaction_pipeline_tests.through_json import QueueThroughJson
 
@@ -135,6 +135,7 @@ def test_the_properties_that_open_files_are_in_no_text(served: Served) -> None:
 
 def test_poll_and_waits_keep_to_the_given_queue_and_tasks(served: Served) -> None:
     assert not served.queue.waits(None)
+    make_groups(served.stores, "heavy")
     served.wait(example("a", queue="heavy"), example("b"))
     assert served.queue.waits("heavy")
     assert not served.queue.waits("heavy", ["b"])

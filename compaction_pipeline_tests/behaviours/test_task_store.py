@@ -15,7 +15,7 @@ from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores
-from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE, node
 
 LATER = NOW + timedelta(seconds=30)
@@ -73,6 +73,7 @@ def test_a_poll_starts_a_new_attempt_with_a_lease(stores: Stores) -> None:
 
 
 def test_a_poll_keeps_to_its_queue_and_its_ids(stores: Stores) -> None:
+    make_groups(stores, "x")
     stores.tasks.insert([example("a", queue="x"), example("b"), example("c")], [], NOW)
     assert stores.tasks.poll("y", "me", NOW, LEASE) is None
     assert stores.tasks.poll(None, "me", NOW, LEASE, ()) is None
@@ -457,6 +458,7 @@ def test_open_tasks_are_counted_by_table_and_by_what_they_wait_for(stores: Store
 
 def test_first_waiting_names_the_table_of_a_pending_task(stores: Stores) -> None:
     assert stores.tasks.first_waiting(None) is None
+    make_groups(stores, "heavy")
     stores.tasks.insert([example("one", queue="heavy")], [], NOW)
     assert stores.tasks.first_waiting(None) == TABLE
     assert stores.tasks.first_waiting("heavy", ["one", "two"]) == TABLE
@@ -542,6 +544,7 @@ def test_polls_claim_in_the_order_of_the_core(stores: Stores) -> None:
 @pytest.mark.parametrize("queue", [None, "x"])
 def test_polls_of_one_queue_and_of_all_queues_follow_the_same_order(stores: Stores, queue: str | None) -> None:
     names = "abcdef"
+    make_groups(stores, "x", "y")
     tasks = [example(name, queue="y" if name in "be" else "x", priority=number % 3) for number, name in enumerate(names)]
     stores.tasks.insert(tasks, [], NOW)
     expected = sorted(

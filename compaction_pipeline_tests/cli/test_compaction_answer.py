@@ -105,6 +105,8 @@ def test_an_unknown_outcome_outranks_all_and_gives_no_figures_after_it() -> None
         (PlanReasonCode.OBSERVED, 4),
         (PlanReasonCode.PAUSED, 4),
         (PlanReasonCode.INVALID_PROPERTY, 2),
+        (PlanReasonCode.GROUP_MISSING, 2),
+        (PlanReasonCode.QUEUE_FULL, 1),
         (PlanReasonCode.NO_ACCESS, 1),
         (PlanReasonCode.BEING_READ, 1),
         (PlanReasonCode.FAILING, 1),

@@ -67,8 +67,12 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     PlanReasonCode.OVER_BUDGET: (
         "The table already has as many planned and unmerged tasks as its quota allows, or these tasks read as many bytes as the program "
         "allows for one table.",
-        "Wait until some are merged. When the reason names the quota, you can also raise `self-optimizing.quota` or "
-        "`COMPACTION_QUEUE_SLOTS`.",
+        "Wait until some are merged. When the reason names the quota, you can also raise `self-optimizing.quota`, or let the group have "
+        "more slots.",
+    ),
+    PlanReasonCode.QUEUE_FULL: (
+        "The queue of the table's group has no room for the work. Tables that wait for room are planned before others.",
+        "Wait until a tenth of the queue is free, let more slots work for the group, or raise its capacity with `group change`.",
     ),
     PlanReasonCode.NOT_REQUESTED: ("None of the partitions that were asked for has files.", "Correct `--where`."),
     PlanReasonCode.EMPTY_TABLE: ("The table has no files.", "Nothing."),
@@ -88,6 +92,10 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     PlanReasonCode.INVALID_PROPERTY: (
         "A property of the table or of the catalog breaks its rule.",
         "Correct it. `table show` lists the properties in force.",
+    ),
+    PlanReasonCode.GROUP_MISSING: (
+        "The resource group that the table names in `self-optimizing.group` does not exist.",
+        "Make it with `group add`, or correct the property.",
     ),
     PlanReasonCode.NO_ACCESS: (
         "The storage or the catalog refuses access: a right, key, token, region or bucket is wrong.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
 from compaction_pipeline.defs.keys import COMPACTION_QUEUES, OPTIMIZERS
@@ -20,6 +21,7 @@ def told(result: dg.SensorResult) -> dict[dg.AssetKey, dict[str, object]]:
 
 
 def registered(services: OpenedServices, group: str = "default") -> str:
+    services.stores.groups.add(ResourceGroup(group))
     made = services.serve_optimizers.register(Registration(group, "host-1", "77", "1.0", MERGE_VERSION, 3, resource_id="pod-1"))
     return made.optimizer_id
 

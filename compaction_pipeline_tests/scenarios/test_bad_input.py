@@ -600,7 +600,7 @@ def test_a_user_without_rights_learns_which_are_missing_and_harms_nothing() -> N
         ({"COMPACTION_STATE_URL": "sqlite:///{folder}/note.txt"}, "file is not a database", 1),
         ({"COMPACTION_HOME": "{folder}/note.txt/home"}, "cannot be made: Not a directory; set COMPACTION_HOME or", 1),
         ({"COMPACTION_MERGE_ENGINE": "flink"}, "COMPACTION_MERGE_ENGINE is 'flink' but must be one of spark, in-process", 2),
-        ({"COMPACTION_QUEUE_SLOTS": "0"}, "COMPACTION_QUEUE_SLOTS is '0' but must be a whole number from 1 to 1000000", 2),
+        ({"COMPACTION_TASK_SLOTS": "0"}, "COMPACTION_TASK_SLOTS is '0' but must be a whole number from 1 to 1000000", 2),
     ],
 )
 def test_a_setting_that_cannot_work_is_named(shop: Shop, bad: LakeTable, variables: Mapping[str, str], sentence: str, code: int) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
@@ -198,6 +199,31 @@ def test_waiting_tasks_of_tables_that_were_paused_before_the_upgrade_have_no_tur
     stores = open_stores(url)
     assert stores.tasks.paused() == 1
     assert [str(stores.tasks.first_waiting(None, [name])) for name in ("t0", "t1")] == ["None", "lake.shop.t1"]
+
+
+def test_the_upgrade_makes_the_groups_that_tasks_tables_and_catalogs_name(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    engine = open_state(url)
+    migrate(engine, head="0019")
+    properties = json.dumps({"self-optimizing.group": " of_table "})
+    layout = f'{{"schema_id": 0, "properties": {properties}}}'
+    planned = TypeAdapter(CompactionTask).dump_json(task("t")).decode()
+    with writing(engine) as connection:
+        connection.execute(text("INSERT INTO compaction_catalog VALUES ('lake', '{\"table.self-optimizing.group\": \"of-catalog\"}', 0)"))
+        connection.execute(
+            text("INSERT INTO compaction_table (identifier, catalog, index_state, layout) VALUES ('lake.a.b', 'lake', 'UNREAD', :layout)"),
+            {"layout": layout},
+        )
+        for number, (queue, status) in enumerate((("of-task", "PENDING"), ("of-ended", "COMMITTED"), ("no name", "PENDING"))):
+            connection.execute(
+                text(
+                    "INSERT INTO compaction_task (task_id, identifier, queue, priority, created_at, group_name, planned, max_attempts, "
+                    "status, attempt) VALUES (:task_id, 'lake.a.b', :queue, 0, '2026-01-01', '', :planned, 4, :status, 0)"
+                ),
+                {"task_id": f"t{number}", "queue": queue, "planned": planned, "status": status},
+            )
+    groups = open_stores(url).groups.groups()
+    assert groups == tuple(map(ResourceGroup, ("default", "of-catalog", "of-task", "of_table")))
 
 
 def test_the_ends_of_older_tasks_and_attempts_get_their_reason(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.stores import open_stores
-from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, make_groups
 from compaction_pipeline_tests.builders import NOW
 
 TASKS = 2_000
@@ -39,6 +39,7 @@ def ordered_queries() -> Iterator[list[tuple[str, object]]]:
 def filled(url: str) -> None:
     """A state with many waiting tasks in two queues. Most of those that came first are over."""
     stores = open_stores(url)
+    make_groups(stores, "light", "heavy")
     tasks = [
         example(f"t{number:05}", queue="light" if number % 2 else "heavy", priority=number % 5, created_at=NOW + timedelta(seconds=number))
         for number in range(TASKS)

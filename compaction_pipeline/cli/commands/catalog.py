@@ -5,10 +5,11 @@ from __future__ import annotations
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.key_values import key_values
 from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
-from compaction_pipeline.core.errors import AccessDenied, ConfigError
+from compaction_pipeline.core.errors import AccessDenied
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.tables.table import CatalogEntry, catalog_name
 from compaction_pipeline.core.words import count_text
@@ -43,7 +44,7 @@ def add(
       compaction-pipeline catalog add prod -p type=rest -p uri=https://catalog.example.com -p credential=id:secret
       compaction-pipeline catalog add flink -p type=sql -p uri=postgresql://me:pw@db/catalog -p catalog-name=flink_catalog
     """
-    entry = CatalogEntry(catalog_name(name), _parsed(properties), observe)
+    entry = CatalogEntry(catalog_name(name), key_values(properties), observe)
     with Session(context) as session:
         tables = session.services.explore_catalogs.register(entry)
         try:
@@ -89,16 +90,3 @@ def remove(context: typer.Context, name: str = typer.Argument(help="The catalog 
     with Session(context) as session:
         session.services.remove_catalog.remove(name)
         session.output.answer({"catalog": name, "removed": True}, f"catalog {name} is forgotten; its tables stay as they are")
-
-
-def _parsed(properties: list[str]) -> dict[str, str]:
-    parsed: dict[str, str] = {}
-    for text in properties:
-        key, separator, value = text.partition("=")
-        if not separator or not key.strip():
-            # The text may hold a secret, so the error tells only its length.
-            raise ConfigError(f"a -p of {len(text)} characters is not key=value, e.g. -p type=sql")
-        if key.strip() in parsed:
-            raise ConfigError(f"-p {key.strip()}=… is given twice: give it once")
-        parsed[key.strip()] = value
-    return parsed

@@ -185,8 +185,8 @@ def _cut_off(
 
 
 def _must_be_valid(session: Session, made: CompactionPlan) -> None:
-    """Raise ConfigError for people when a property of the table breaks its rule. Programs get that as the reason of the answer."""
-    if made.reason.code is PlanReasonCode.INVALID_PROPERTY and not session.output.as_json:
+    """Raise ConfigError for people when a property of the table is wrong. Programs get that as the reason of the answer."""
+    if made.reason.code in (PlanReasonCode.INVALID_PROPERTY, PlanReasonCode.GROUP_MISSING) and not session.output.as_json:
         raise ConfigError(made.reason.text)
 
 

@@ -50,7 +50,7 @@ def node_health(verdict: NodeVerdict | None, refusal: str | None = None, failing
     code, text = verdict.reason.code, verdict.reason.text
     if code in (PlanReasonCode.REFUSED, PlanReasonCode.LIVE_TWICE):
         return Health(HealthStatus.REFUSED, text)
-    if code is PlanReasonCode.INVALID_PROPERTY:
+    if code in (PlanReasonCode.INVALID_PROPERTY, PlanReasonCode.GROUP_MISSING):
         return Health(HealthStatus.FAILING, text)
     if code is PlanReasonCode.PLANNED or (code is PlanReasonCode.FILES_IN_USE and verdict.type is None):
         # FILES_IN_USE without a type says that tasks hold the node's files, and that nothing else is due.

@@ -57,6 +57,8 @@ class PlanReasonCode(str, Enum):
     """Other tasks, or another process, hold the files."""
     OVER_BUDGET = "OVER_BUDGET"
     """Work is due, but the table's quota, or the limit on the bytes of its tasks, allows no more tasks now."""
+    QUEUE_FULL = "QUEUE_FULL"
+    """Work is due, but the queue of the table's group has no room for it."""
     NOT_REQUESTED = "NOT_REQUESTED"
     """The request names other nodes."""
     EMPTY_TABLE = "EMPTY_TABLE"
@@ -71,6 +73,8 @@ class PlanReasonCode(str, Enum):
     """The program does not support this table or its files."""
     INVALID_PROPERTY = "INVALID_PROPERTY"
     """A property breaks its rule."""
+    GROUP_MISSING = "GROUP_MISSING"
+    """The resource group that the table names does not exist."""
     NO_ACCESS = "NO_ACCESS"
     """The storage or the catalog denies access."""
     BEING_READ = "BEING_READ"
@@ -86,6 +90,7 @@ NOT_ADMITTED = frozenset(
         PlanReasonCode.OBSERVED,
         PlanReasonCode.DISABLED,
         PlanReasonCode.INVALID_PROPERTY,
+        PlanReasonCode.GROUP_MISSING,
         PlanReasonCode.NO_ACCESS,
     }
 )

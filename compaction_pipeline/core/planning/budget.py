@@ -1,50 +1,59 @@
-"""Cuts a plan to the tasks that its table may still have: the table's quota limits their number, and their bytes have a limit too.
+"""Cuts a plan to the tasks that its table may still have, and that its queue still has room for.
 
-The nodes with the highest gain go first. Tasks of one conversion group are taken together or not at all. Only Pending and Executing
-tasks count against the quota: a Prepared task needs no slot, because it only waits for its table's commit.
+The table's quota limits their bytes, and their number. The nodes with the highest gain go first. Tasks of one conversion group are taken
+together or not at all. Only tasks that are still to be merged count: a Prepared task needs no slot, because it only waits for its table's
+commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReasonCode
 from compaction_pipeline.core.planning.plan import Budget
 from compaction_pipeline.core.queue.open_work import PlannedWork
-from compaction_pipeline.core.queue.task import TaskAction, TaskWork
+from compaction_pipeline.core.queue.quota import entitled_slots
+from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text
 
+TASKS_PER_SLOT = 4
+"""A table may have this many tasks of full size for each slot that it is entitled to, so that no slot waits for the next plan."""
 LARGE_TASKS = 32
-"""The bytes that the Pending and Executing tasks of a table may read, given as a number of tasks of full size.
-
-Tasks that were planned long ago meet conflicts more often. More tasks may be planned when they are small, because they end sooner.
-"""
+"""A table may have at least this many tasks of full size, however few slots it is entitled to."""
+SMALL_TASKS = 16
+"""A table may have so many times more tasks when they are small. Tasks that were planned long ago meet conflicts more often, and small
+ones end sooner."""
 _REFILL = 10
-"""A plan may fill the quota again when one slot in this many is free."""
+"""A plan may fill the quota again when one place in this many is free."""
 
 
-def table_slots(properties: TableProperties, queue_slots: int) -> int:
-    """Return how many tasks of a table may be Pending or Executing. `queue_slots` are all slots of its group."""
-    quota = properties.quota
-    return max(1, int(quota * queue_slots)) if quota <= 1 else int(quota)
+def large_tasks(properties: TableProperties, slots: int) -> int:
+    """Return how many tasks of full size a table may have that are still to be merged. `slots` are all slots of its group."""
+    return max(LARGE_TASKS, ceil(TASKS_PER_SLOT * entitled_slots(properties.quota, slots)))
 
 
-def table_budget(properties: TableProperties, queue_slots: int, planned: PlannedWork) -> Budget:
-    """Return what a plan of a table may add to its Pending and Executing tasks, which are `planned`."""
-    size = LARGE_TASKS * max(properties.target_size_bytes, properties.max_task_size_bytes)
-    return Budget(max(0, table_slots(properties, queue_slots) - planned.tasks), max(0, size - planned.input_bytes))
+def most_tasks(properties: TableProperties, slots: int) -> int:
+    """Return how many tasks a table may have that are still to be merged, however small they are."""
+    return SMALL_TASKS * large_tasks(properties, slots)
 
 
-def may_refill(verdicts: Iterable[NodeVerdict], budget: Budget, slots: int) -> bool:
-    """Return whether nodes that a plan left out for lack of slots may be planned before `self-optimizing.min-plan-interval` ends.
+def table_budget(properties: TableProperties, slots: int, planned: PlannedWork) -> Budget:
+    """Return what a plan of a table may add to its tasks that are still to be merged, which are `planned`."""
+    size = large_tasks(properties, slots) * max(properties.target_size_bytes, properties.max_task_size_bytes)
+    return Budget(max(0, most_tasks(properties, slots) - planned.tasks), max(0, size - planned.input_bytes))
 
-    They may when a tenth of the table's `slots` is free again.
+
+def may_refill(verdicts: Iterable[NodeVerdict], budget: Budget, most: int) -> bool:
+    """Return whether nodes that a plan left out for the table's quota may be planned before `self-optimizing.min-plan-interval` ends.
+
+    They may when the table may have a tenth of its `most` tasks more.
     """
     return (
-        budget.task_slots >= max(1, slots // _REFILL)
-        and budget.input_bytes > 0
+        budget.task_slots >= max(1, most // _REFILL)
+        and not budget.is_used_up
         and any(verdict.reason.code is PlanReasonCode.OVER_BUDGET for verdict in verdicts)
     )
 
@@ -69,39 +78,60 @@ def node_gains(tasks: Iterable[TaskWork]) -> dict[TableNode, int]:
     return gains
 
 
-def limit_in_words(budget: Budget, planned: Sequence[TaskWork], left_out: Sequence[TaskWork]) -> str:
-    """Return the limit that keeps the tasks of a node out of a plan: the quota, or the limit on bytes. `planned` are the plan's tasks."""
+def limit_in_words(budget: Budget, planned: Sequence[TaskWork], left_out: Sequence[TaskWork]) -> tuple[PlanReasonCode, str]:
+    """Return the limit that keeps the tasks of a node out of a plan. `planned` are the plan's tasks."""
     if budget.task_slots <= 0:
-        return "the table's tasks use up its quota"
+        return PlanReasonCode.OVER_BUDGET, "the table's tasks use up its quota"
     if budget.input_bytes <= 0:
-        return "the table's tasks already read as many bytes as they may read together"
+        return PlanReasonCode.OVER_BUDGET, "the table's tasks already read as many bytes as they may read together"
+    least = min((len(unit) for unit in _units(left_out)), default=1)
+    if budget.room is not None and budget.room.free < min(len(planned) + least, budget.task_slots + 1):
+        return PlanReasonCode.QUEUE_FULL, budget.room.in_words + ("; nodes that gain more take the rest" if planned else "")
     room = budget.input_bytes - sum(work.input_bytes for work in planned)
     if len(planned) < budget.task_slots and (room <= 0 or any(work.input_bytes > room for work in left_out)):
-        return f"the table's tasks may read {bytes_text(budget.input_bytes)} more, and nodes that gain more take that"
-    return f"the table's quota leaves {count_text(budget.task_slots, 'task slot')}, and nodes that gain more take them"
+        return (
+            PlanReasonCode.OVER_BUDGET,
+            f"the table's tasks may read {bytes_text(budget.input_bytes)} more, and nodes that gain more take that",
+        )
+    text = f"the table's quota leaves {count_text(budget.task_slots, 'task slot')}, and nodes that gain more take them"
+    return PlanReasonCode.OVER_BUDGET, text
 
 
 def within_budget(tasks: Sequence[TaskWork], budget: Budget, gains: Mapping[TableNode, int]) -> list[TaskWork]:
     """Return the tasks that fit into the budget; those of the nodes with the highest gain are taken first.
 
-    A node that is not in `gains` has the gain 0. The first task or group is taken even when it alone exceeds what is left, because
-    otherwise it would wait for ever. Nothing is taken when no slot or no byte is left.
+    A node that is not in `gains` has the gain 0. The first task or group is taken even when it alone exceeds the table's quota, because
+    otherwise it would wait for ever. It must fit into the queue all the same, as `QueueRoom.admits` says. Nothing is taken when no slot, no
+    byte or no place is left.
     """
-    if budget.task_slots <= 0 or budget.input_bytes <= 0:
+    if budget.is_used_up:
         return []
-    if len(tasks) <= budget.task_slots and sum(work.input_bytes for work in tasks) <= budget.input_bytes:
+    places = budget.room.free if budget.room is not None else len(tasks)
+    if len(tasks) <= min(budget.task_slots, places) and sum(work.input_bytes for work in tasks) <= budget.input_bytes:
         return list(tasks)
-    units: dict[str, list[TaskWork]] = {}
-    for number, work in enumerate(tasks):
-        units.setdefault(work.group or f"#{number}", []).append(work)
-    ordered = sorted(units.values(), key=lambda unit: (-max(gains.get(work.node, 0) for work in unit), -sum(gain(work) for work in unit)))
+    ordered = sorted(_units(tasks), key=lambda unit: (-max(gains.get(work.node, 0) for work in unit), -sum(gain(work) for work in unit)))
     taken: list[TaskWork] = []
     slots, size = budget.task_slots, budget.input_bytes
     for unit in ordered:
         unit_bytes = sum(work.input_bytes for work in unit)
-        if taken and (len(unit) > slots or unit_bytes > size):
+        if taken and (len(unit) > min(slots, places) or unit_bytes > size):
+            continue
+        if budget.room is not None and not taken and not budget.room.admits(len(unit)):
             continue
         taken.extend(unit)
         slots -= len(unit)
+        places -= len(unit)
         size -= unit_bytes
     return taken
+
+
+def _units(tasks: Sequence[TaskWork]) -> list[list[TaskWork]]:
+    """The tasks that are taken together or not at all: those of a conversion group, and those of the FULL of a node.
+
+    A FULL in two parts would count as done after the first one.
+    """
+    units: dict[object, list[TaskWork]] = {}
+    for number, work in enumerate(tasks):
+        alone: object = work.node if work.type is CompactionType.FULL else number
+        units.setdefault(work.group or alone, []).append(work)
+    return list(units.values())

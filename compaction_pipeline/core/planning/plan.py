@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.group import QueueRoom
 from compaction_pipeline.core.queue.task import CompactionType, TaskWork
 from compaction_pipeline.core.tables.node import TableNode
 
@@ -28,10 +29,19 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many tasks, and how many input bytes, a plan may add to the Pending and Executing tasks of its table."""
+    """How many tasks, and how many input bytes, a plan may add to the Pending and Executing tasks of its table.
+
+    `room` says how full the queue of the table's group is; None when that does not matter.
+    """
 
     task_slots: int
     input_bytes: int
+    room: QueueRoom | None = None
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether not even one task may be added."""
+        return self.task_slots <= 0 or self.input_bytes <= 0 or (self.room is not None and not self.room.free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,16 @@ class CompactionPlan:
     predicted_files: int = 0
     predicted_delete_files: int = 0
     predicted_bytes: int = 0
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether due work waits because the queue is full."""
+        return self.reason.code is PlanReasonCode.QUEUE_FULL or bool(self.without_room)
+
+    @property
+    def without_room(self) -> frozenset[TableNode]:
+        """The nodes that are due, but wait because the queue is full."""
+        return frozenset(verdict.node for verdict in self.verdicts if verdict.reason.code is PlanReasonCode.QUEUE_FULL)
 
     def judged_again(self, later: CompactionPlan) -> CompactionPlan:
         """This plan with the verdicts of a later one, on the nodes that the later one was asked about."""

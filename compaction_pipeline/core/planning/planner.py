@@ -34,7 +34,7 @@ _EMPTY_TABLE = CompactionPlan((), PlanReason(PlanReasonCode.EMPTY_TABLE, "the ta
 _NONE_ASKED_FOR = PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the requested nodes has files")
 _HELD_FILES = 100_000
 """When the tasks have more input files than this, tasks that exceed the budget are dropped before the next part. This bounds memory."""
-_HELD = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
+_HELD = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.QUEUE_FULL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
 """The reasons that hold back due work; a reason for the whole table comes before one for a node."""
 
 
@@ -205,13 +205,14 @@ class Planning:
         return True
 
     def _mark_cut(self, tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> None:
-        """Mark the nodes whose tasks all exceeded the budget."""
+        """Mark the nodes whose tasks all exceeded the budget, or did not fit into the queue."""
         working = {work.node for work in planned}
         for node in (*self._gains, *(work.node for work in tasks)):
             decision = self._decisions[node]
             if node not in working and decision.code is PlanReasonCode.PLANNED:
-                decision.code = PlanReasonCode.OVER_BUDGET
-                decision.text += f"; it waits: {limit_in_words(self._budget, planned, [work for work in tasks if work.node == node])}"
+                left_out = [work for work in tasks if work.node == node]
+                decision.code, limit = limit_in_words(self._budget, planned, left_out)
+                decision.text += f"; it waits: {limit}"
 
     def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
         """Return the Pending tasks whose files the planned tasks take, and all Pending tasks of their groups."""

@@ -14,6 +14,7 @@ UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and no no
 
 _WAITING = (
     PlanReasonCode.MIN_PLAN_INTERVAL,
+    PlanReasonCode.QUEUE_FULL,
     PlanReasonCode.OVER_BUDGET,
     PlanReasonCode.FILES_IN_USE,
     PlanReasonCode.PLANNED,

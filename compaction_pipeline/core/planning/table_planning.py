@@ -14,10 +14,12 @@ class TablePlanning:
 
     `last_planned_at` is when a plan last queued tasks. `reason` is that of the newest plan of the whole table. `problem` says why the
     newest plan could not be made; it is None after a plan that could. `distrusted_read_id` names a read of the index
-    (`Complete.read_id`) in which a plan found a file that is younger than the snapshot. The table is then read again.
+    (`Complete.read_id`) in which a plan found a file that is younger than the snapshot. The table is then read again. `queue_full_since` is
+    since when the table waits in line for room in the queue of its group; None when it does not.
     """
 
     last_planned_at: datetime | None = None
     reason: PlanReason | None = None
     problem: str | None = None
     distrusted_read_id: str | None = None
+    queue_full_since: datetime | None = None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 
 SILENCE = LEASE
@@ -16,7 +14,6 @@ HEARTBEAT = RENEWAL_INTERVAL
 """An optimizer says this often that it is there."""
 NOT_ARRIVED = timedelta(seconds=15)
 """An attempt that its optimizer does not name in a heartbeat this long after the claim, or later, is over."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class OptimizerState(str, Enum):
@@ -77,12 +74,3 @@ class Registration:
     parallelism: int
     memory_bytes: int = 0
     resource_id: str = ""
-
-
-def group_name(text: str) -> str:
-    """Return the name of a group. Raises ConfigError when it breaks the rule."""
-    if not _NAME.fullmatch(text):
-        raise ConfigError(
-            f"the group name {text[:100]!r} must have 1 to 64 letters, digits, '_' and '-', and begin with a letter or a digit"
-        )
-    return text

@@ -1,4 +1,4 @@
-"""What use cases need to have tasks merged: a queue to take them from, an engine that merges, and the stores of tasks and optimizers."""
+"""What use cases need to have tasks merged: a queue to take them from, an engine that merges, and stores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.group import GroupHolders, QueueRoom, ResourceGroup
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.queue_work import QueueWork
@@ -123,11 +124,14 @@ class TaskListener(Protocol):
 class TaskStore(Protocol):
     """The stored tasks. Only this store writes the status of a task, by compare-and-set, after `core.queue.transitions` allowed it."""
 
-    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime) -> bool:
+    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime, room: QueueRoom | None = None) -> bool:
         """In one transaction, cancel the tasks `replaces` and insert `tasks` as Pending. Return True.
 
+        `room` is the room in their queue that the plan counted on. It is counted again here, without the tasks of `replaces`. Raises
+        QueueFull and changes nothing when the queue does not admit the tasks any more. None inserts them however full the queue is.
+
         `replaces` may name FAILED tasks that wait to be tried again. Returns False and changes nothing when one of `replaces` neither is
-        Pending nor waits so.
+        Pending nor waits so. Raises NotFoundError when the group of a task does not exist.
         """
 
     def poll(
@@ -219,6 +223,9 @@ class TaskStore(Protocol):
     def open_tasks(self, table: TableIdentifier | None = None) -> Mapping[TableIdentifier, OpenTasks]:
         """Return how many tasks have not ended, for every table that has any. `table` limits the answer to one table."""
 
+    def queue_taken(self, queue: str) -> int:
+        """Return how much of the capacity of a queue is taken (`QueueWork.taken`)."""
+
     def in_use(self, table: TableIdentifier) -> InUse:
         """Return what the open tasks of a table hold."""
 
@@ -243,7 +250,7 @@ class OptimizerStore(Protocol):
     """The registered optimizers."""
 
     def add(self, optimizer: Optimizer) -> None:
-        """Store a new optimizer."""
+        """Store a new optimizer. Raises NotFoundError when its group does not exist."""
 
     def optimizer(self, optimizer_id: str) -> Optimizer | None:
         """Return an optimizer; None when none has this id."""
@@ -268,3 +275,22 @@ class OptimizerStore(Protocol):
 
     def expire(self, before: datetime) -> int:
         """Remove the optimizers that are no longer live and were last heard of before this time. Return how many they were."""
+
+
+class GroupStore(Protocol):
+    """The resource groups. The default group is there from the beginning, and stays."""
+
+    def groups(self) -> Sequence[ResourceGroup]:
+        """Return all groups, sorted by name."""
+
+    def group(self, name: str) -> ResourceGroup | None:
+        """Return a group; None when none has this name."""
+
+    def add(self, group: ResourceGroup) -> bool:
+        """Store a new group. Return False and change nothing when the name is taken."""
+
+    def change(self, group: ResourceGroup) -> bool:
+        """Replace the stored group of this name. Return False when none has it."""
+
+    def remove(self, name: str) -> GroupHolders:
+        """Remove a group, unless it has open tasks or live optimizers, and return these. Nothing happens when none has this name."""

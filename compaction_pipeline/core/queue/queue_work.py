@@ -29,6 +29,11 @@ class QueueWork:
     merged: int = 0
     merged_bytes: int = 0
 
+    @property
+    def taken(self) -> int:
+        """How much of the queue's capacity is taken: the tasks that are still to be merged, without those that have no turn."""
+        return self.pending + self.executing + self.retrying
+
 
 def takes_tasks(optimizer: Optimizer, now: datetime) -> bool:
     """Return whether an optimizer takes tasks: it runs, and it was heard of lately.

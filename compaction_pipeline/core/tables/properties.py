@@ -14,6 +14,7 @@ from typing import Any
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
+from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP, GROUP_NAME_RULE, is_group_name
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 MIB = 1024 * 1024
@@ -31,7 +32,7 @@ class TableProperties:
     """
 
     enabled: bool = True
-    group: str = "default"
+    group: str = DEFAULT_GROUP
     priority: int = 0
     target_size_bytes: int = 128 * MIB
     fragment_ratio: int = 8
@@ -129,6 +130,7 @@ _MOST, _MOST_BYTES = 2**31 - 1, 2**60
 _BYTES_RULE = "≥ 1 and ≤ 2^60"
 
 ASSET_KEY = "compaction.dagster-asset-key"
+GROUP_KEY = "self-optimizing.group"
 
 PROPERTIES: tuple[Property, ...] = (
     Property(
@@ -141,13 +143,13 @@ PROPERTIES: tuple[Property, ...] = (
         "false: the table is measured, but never compacted",
     ),
     Property(
-        "self-optimizing.group",
+        GROUP_KEY,
         "group",
         str.strip,
-        "not empty",
-        bool,
-        "default",
-        "the resource group; the table's tasks wait in the queue of this name",
+        GROUP_NAME_RULE,
+        is_group_name,
+        DEFAULT_GROUP,
+        "the resource group, which must exist; the table's tasks wait in its queue",
     ),
     Property(
         "self-optimizing.priority",
@@ -383,6 +385,11 @@ def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str])
         return resolve_properties(table, catalog)
     except ConfigError:
         return TableProperties()
+
+
+def group_of(table: Mapping[str, str], catalog: Mapping[str, str]) -> str:
+    """Return the resource group that a table belongs to, whatever its other properties are. The name may break its rule."""
+    return table.get(GROUP_KEY, catalog.get(_CATALOG_PREFIX + GROUP_KEY, DEFAULT_GROUP)).strip()
 
 
 def asset_key_of(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier) -> tuple[tuple[str, ...], str | None]:

@@ -44,13 +44,16 @@ from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
 from compaction_pipeline.core.planning.budget import is_held_back
 from compaction_pipeline.core.queue.open_work import PreparedWork
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, NodeKeyStore
 from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.held_lease import Renew, held_lease
 
 log = logging.getLogger(__name__)
+
+_NOT_COMMITTED = tuple(status for status in TaskStatus if status is not TaskStatus.COMMITTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +268,7 @@ class CommitTables:
             # When a record is settled, some of its tasks may be COMMITTED already.
             self._tasks.commit([task.task_id for task in committed if task.status is TaskStatus.PREPARED], now)
             self._on_step("tasks-committed")
-            self._commits.mark_done(record.table, [(task.work.node, task.work.type) for task in committed], now)
+            self._commits.mark_done(record.table, self._done(record.table, committed), now)
         self._fail_conflicts(record, tasks, outcome, now)
         results = [task.result for task in committed if task.result is not None]
         record = replace(
@@ -276,6 +279,15 @@ class CommitTables:
             rows_deleted=sum(result.rows_deleted_by_position + result.rows_deleted_by_equality for result in results),
         )
         return self._closed(record)
+
+    def _done(self, table: TableIdentifier, committed: Sequence[CompactionTask]) -> list[tuple[TableNode, CompactionType]]:
+        """Return which work is done by these tasks. The FULL of a node is done when all tasks that its plan made for it are committed."""
+        full = {(task.plan_id, task.work.node) for task in committed if task.work.type is CompactionType.FULL}
+        left: set[tuple[str, TableNode]] = set()
+        if full:
+            others = self._tasks.tasks(table, _NOT_COMMITTED)
+            left = {(task.plan_id, task.work.node) for task in others if task.work.type is CompactionType.FULL}
+        return [(task.work.node, task.work.type) for task in committed if (task.plan_id, task.work.node) not in full & left]
 
     def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[TaskId, str]:
         """Return why tasks of the same plans were never merged, by task id. The record shows them, so that nobody misses them."""

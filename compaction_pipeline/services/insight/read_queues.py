@@ -9,8 +9,9 @@ from datetime import datetime
 
 from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer
-from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
+from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork, takes_tasks
 from compaction_pipeline.core.queue.task import TaskStatus
 
@@ -19,12 +20,14 @@ from compaction_pipeline.core.queue.task import TaskStatus
 class Queues:
     """All queues and optimizers as they are at `at`.
 
-    `works` has every queue with tasks or optimizers, by name. Its figures of merges are those of the time `LATELY`. `optimizers` are those
-    that the state database knows, the newest first, and `running` says how many tasks each of them merges.
+    `works` has every queue with tasks or optimizers, by name. Its figures of merges are those of the time `LATELY`. `groups` are all
+    groups, by name; a queue whose tasks are older than groups may have none. `optimizers` are those that the state database knows, the
+    newest first, and `running` says how many tasks each of them merges.
     """
 
     at: datetime
     works: tuple[QueueWork, ...]
+    groups: Mapping[str, ResourceGroup]
     optimizers: tuple[Optimizer, ...]
     running: Mapping[str, int]
 
@@ -32,6 +35,10 @@ class Queues:
     def serving(self) -> tuple[Optimizer, ...]:
         """The optimizers that take tasks."""
         return tuple(optimizer for optimizer in self.optimizers if takes_tasks(optimizer, self.at))
+
+    def work(self, queue: str) -> QueueWork:
+        """The work of a queue, also of one without tasks and optimizers."""
+        return next((work for work in self.works if work.queue == queue), QueueWork(queue))
 
     def slots(self, queue: str) -> int:
         """How many tasks of a queue its optimizers merge at a time."""
@@ -41,8 +48,9 @@ class Queues:
 class ReadQueues:
     """Answers questions about queues and optimizers and changes nothing."""
 
-    def __init__(self, queues: QueueReader, optimizers: OptimizerStore, tasks: TaskStore, clock: Clock) -> None:
+    def __init__(self, queues: QueueReader, groups: GroupStore, optimizers: OptimizerStore, tasks: TaskStore, clock: Clock) -> None:
         self._queues = queues
+        self._groups = groups
         self._optimizers = optimizers
         self._tasks = tasks
         self._clock = clock
@@ -53,6 +61,7 @@ class ReadQueues:
         works = self._queues.works(now - LATELY)
         optimizers = tuple(reversed(self._optimizers.optimizers()))
         names = sorted({*works, *(optimizer.group for optimizer in optimizers if optimizer.state.is_live)})
+        groups = {group.name: group for group in self._groups.groups()}
         executing = self._tasks.tasks(statuses=(TaskStatus.EXECUTING,))
         running = Counter(task.owner for task in executing if task.owner is not None)
-        return Queues(now, tuple(works.get(name, QueueWork(name)) for name in names), optimizers, running)
+        return Queues(now, tuple(works.get(name, QueueWork(name)) for name in names), groups, optimizers, running)

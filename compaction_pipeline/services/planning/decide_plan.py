@@ -16,17 +16,19 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.admission import Admitted, admission
-from compaction_pipeline.core.planning.budget import may_refill, table_budget, table_slots
+from compaction_pipeline.core.planning.budget import may_refill, most_tasks, table_budget
 from compaction_pipeline.core.planning.failing import failed_lately, failing_nodes, without_failing
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import Planning
 from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, nodes_to_look_at, what_waits
+from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.index import Complete
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
 
 _UNLIMITED = Budget(1 << 30, 1 << 60)
@@ -36,8 +38,8 @@ class Asker(Enum):
     """Who asks for a plan.
 
     A TICK keeps to the table's quota and to the pauses, and does not look again at nodes that did not change. For a PERSON neither quota
-    nor pause bounds the plan. A READER is a person who only wants to see what would be planned, also on a table that is paused or observed.
-    A REVIEW comes after work, and judges every node anew.
+    nor pause bounds the plan, only the capacity of the queue. A READER is a person who only wants to see what would be planned, also on a
+    table that is paused or observed. A REVIEW comes after work, and judges every node anew.
     """
 
     TICK = "TICK"
@@ -51,26 +53,33 @@ class Decision:
     """A plan, and what it was made from.
 
     `made_from` is None when the table may not be planned, or when its index changed meanwhile. `distrusted` is a read in which a file
-    was younger than its snapshot.
+    was younger than its snapshot. `room` is the room in the queue that the plan counted on.
     """
 
     plan: CompactionPlan
     made_from: Admitted | None = None
     distrusted: Complete | None = None
+    room: QueueRoom | None = None
 
 
 class DecidePlan:
     """One verb: decide."""
 
     def __init__(
-        self, catalogs: CatalogStore, reader: TableReader, parts: TableParts, tasks: TaskStore, clock: Clock, queue_slots: int
+        self,
+        catalogs: CatalogStore,
+        reader: TableReader,
+        parts: TableParts,
+        tasks: TaskStore,
+        rooms: QueueRooms,
+        clock: Clock,
     ) -> None:
         self._catalogs = catalogs
         self._reader = reader
         self._parts = parts
         self._tasks = tasks
+        self._rooms = rooms
         self._clock = clock
-        self._queue_slots = queue_slots
 
     def decide(self, known: KnownTable, request: PlanRequest, asker: Asker) -> Decision:
         """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
@@ -86,9 +95,12 @@ class DecidePlan:
         )
         if isinstance(admitted, PlanReason):
             return Decision(CompactionPlan((), admitted))
-        return self._decide(known, admitted, request, asker)
+        group = self._rooms.group(admitted.properties.group)
+        if group is None:
+            return Decision(CompactionPlan.empty(PlanReasonCode.GROUP_MISSING, group_missing_text(admitted.properties.group)))
+        return self._decide(known, admitted, group, request, asker)
 
-    def _decide(self, known: KnownTable, admitted: Admitted, request: PlanRequest, asker: Asker) -> Decision:
+    def _decide(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker) -> Decision:
         table, read, properties = known.table, admitted.read, admitted.properties
         by_person = asker in (Asker.PERSON, Asker.READER)
         # The files in use are read before the indexed files. When a task is committed in between, its commit marks the index as outdated
@@ -99,13 +111,12 @@ class DecidePlan:
         nodes = self._reader.nodes(table, request.nodes)
         tasks = self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED))
         now = self._clock()
-        slots, budget = table_slots(properties, self._queue_slots), _UNLIMITED
-        if asker is Asker.TICK:
-            budget = table_budget(properties, self._queue_slots, self._tasks.planned_work(table))
+        budget, most = self._budget(known, admitted, group, asker)
         last_planned_at = known.planning.last_planned_at
         # The pause between two plans holds for ticks only: a person who asks again wants a plan now. It also ends early when the last plan
-        # left out nodes for lack of slots, and slots are free again.
-        if by_person or may_refill((node.verdict for node in nodes if node.verdict is not None), budget, slots):
+        # left out nodes for lack of room, and there is room again.
+        waited_for_room = known.planning.queue_full_since is not None and not budget.is_used_up
+        if by_person or waited_for_room or may_refill((node.verdict for node in nodes if node.verdict is not None), budget, most):
             last_planned_at = None
         failing: Mapping[TableNode, PlanReason] = {}
         # Failing nodes are left out only for ticks. A person who asks again has probably mended what failed.
@@ -116,7 +127,7 @@ class DecidePlan:
         if asker is Asker.TICK and nodes and not request.force and request.nodes is None:
             reached = self._parts.reached_from_elsewhere(table, read.loaded.layout)
             nodes = nodes_to_look_at(nodes, {task.work.node for task in tasks}, properties, global_deletes=reached)
-            idle = not budget.task_slots or is_pausing(last_planned_at, properties, now)
+            idle = budget.is_used_up or is_pausing(last_planned_at, properties, now)
             if not nodes or (idle and are_told(nodes, failing)):
                 reason = what_waits(nodes) or known.planning.reason or UNCHANGED
                 return Decision(CompactionPlan((), reason), admitted)
@@ -130,4 +141,17 @@ class DecidePlan:
         if not read.is_same_read(self._reader.state(table).whole):
             text = "the table changed while it was planned; the next tick plans it again"
             return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, text))
-        return Decision(without_failing(planning.plan(), failing), admitted)
+        return Decision(without_failing(planning.plan(), failing), admitted, room=budget.room)
+
+    def _budget(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, asker: Asker) -> tuple[Budget, int]:
+        """Return what the plan may add, and how many tasks the table may have at most. Neither a review nor a mere look is limited."""
+        properties = admitted.properties
+        most = most_tasks(properties, self._rooms.slots(group.name))
+        if asker is Asker.PERSON:
+            return replace(_UNLIMITED, room=self._rooms.room(group, known, by_person=True)), most
+        if asker is not Asker.TICK:
+            return _UNLIMITED, most
+        budget = table_budget(properties, self._rooms.slots(group.name), self._tasks.planned_work(known.table))
+        room = self._rooms.room(group, known, by_person=False)
+        # A plan that fills each place as soon as it is free would be made again for every single task.
+        return replace(budget, room=room if room.is_open else replace(room, taken=max(room.taken, room.limit))), most

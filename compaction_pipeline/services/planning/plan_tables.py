@@ -7,7 +7,7 @@ plans (`TablePlanning`) and the verdicts of its nodes, in the process that holds
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,10 +19,12 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
+from compaction_pipeline.core.planning.line import in_line, waits_since
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.planning.tasks_of_plan import tasks_of_plan
+from compaction_pipeline.core.queue.group import QueueFull
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask
@@ -31,6 +33,7 @@ from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.held_lease import Renew, held_lease
 from compaction_pipeline.services.planning.decide_plan import Asker, DecidePlan, Decision
+from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline.services.remembered import Remembered
 
@@ -55,7 +58,10 @@ class Planned:
 
 
 class PlanTables:
-    """Three verbs on the same decision: `explain` only returns it, `plan` also queues its tasks, and `judge` keeps its verdicts."""
+    """Three verbs on the same decision: `explain` only returns it, `plan` also queues its tasks, and `judge` keeps its verdicts.
+
+    `worth_planning` and `in_line` say which tables ticks plan, and in which order.
+    """
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class PlanTables:
         heartbeat: Heartbeat,
         new_id: Callable[[], str],
         new_owner: Callable[[], str],
-        queue_slots: int,
+        rooms: QueueRooms,
         check_writable: Callable[[TableIdentifier], None] = lambda table: None,
     ) -> None:
         self._catalogs = catalogs
@@ -82,8 +88,9 @@ class PlanTables:
         self._new_id = new_id
         self._new_owner = new_owner
         self._check_writable = check_writable
+        self._rooms = rooms
         self._parts = TableParts(files)
-        self._decide_plan = DecidePlan(catalogs, reader, self._parts, tasks, clock, queue_slots)
+        self._decide_plan = DecidePlan(catalogs, reader, self._parts, tasks, rooms, clock)
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
         """Return the tables that may have become due although nobody wrote to them. Ticks skip the nodes of all other tables."""
@@ -98,6 +105,12 @@ class PlanTables:
         now = self._clock()
         return [table for table, since in _WORTH.made(sources, _worth_from).items() if since is not None and since <= now]
 
+    def in_line(self, tables: Iterable[TableIdentifier]) -> Sequence[TableIdentifier]:
+        """Return these tables in the order in which ticks plan them: those that wait for room in their queue go first."""
+        return in_line(
+            tables, {known.table: since for known in self._reader.states() if (since := known.planning.queue_full_since) is not None}
+        )
+
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
         """The plan that would be made now. Nothing is queued. Raises NotFoundError when the table is unknown."""
         decision = self._decide_plan.decide(self._reader.state(table), request or PlanRequest(), Asker.READER)
@@ -108,7 +121,7 @@ class PlanTables:
     def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
         """Make a plan and queue its tasks. Raises NotFoundError when the table is unknown.
 
-        `unlimited` is True when a person asked. Then neither the quota nor any pause bounds the plan.
+        `unlimited` is True when a person asked. Then neither the quota nor any pause bounds the plan, only the capacity of the queue.
         """
         with self._lease(table) as renew:
             if renew is None:
@@ -169,6 +182,8 @@ class PlanTables:
         if not request.force and request.nodes is None:
             # A plan that was forced, or limited to some nodes, does not tell why the table waits, so its reason is not kept.
             planning = replace(planning, reason=plan.reason)
+            if asker is Asker.TICK:
+                planning = replace(planning, queue_full_since=waits_since(plan, planning.queue_full_since, self._clock()))
         if decision.made_from is None or not plan.tasks:
             self._keep(known, planning, plan.verdicts)
             return Planned(plan, busy=plan.reason.code is PlanReasonCode.BEING_READ and known.index.problem is None)
@@ -187,8 +202,11 @@ class PlanTables:
         now = self._clock()
         ahead = FOR_PEOPLE if asker is Asker.PERSON else 0
         tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now, ahead)
-        if not self._tasks.insert(tasks, plan.replaces, now):
-            return _busy("a task that this plan replaces started meanwhile; the table is planned again later")
+        try:
+            if not self._tasks.insert(tasks, plan.replaces, now, decision.room):
+                return _busy("a task that this plan replaces started meanwhile; the table is planned again later")
+        except QueueFull as full:
+            return _busy(f"other plans were faster: {full}; the table is planned again later")
         reason = plan.reason if _is_denied(known.planning) else planning.reason
         self._keep(known, replace(planning, reason=reason, last_planned_at=now), plan.verdicts)
         log.info("table=%s plan=%s tasks=%d replaced=%d", known.table, tasks[0].plan_id, len(tasks), len(plan.replaces))

@@ -16,8 +16,9 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.assignment import Assignment
+from compaction_pipeline.core.queue.group import group_name
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
-from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration, group_name
+from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore
 from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
@@ -92,7 +93,11 @@ class ServeOptimizers:
         self._polling = OneAtATime()
 
     def register(self, registration: Registration) -> Optimizer:
-        """Store a new optimizer. Raises ConfigError when a value breaks its rule, or when it merges by other rules than this server."""
+        """Store a new optimizer.
+
+        Raises ConfigError when a value breaks its rule, or when it merges by other rules than this server, and NotFoundError when its group
+        does not exist.
+        """
         if registration.merge_version != MERGE_VERSION:
             raise ConfigError(
                 f"an optimizer of version {registration.version} merges by version {registration.merge_version} of the rules, but this "

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import SILENCE, Optimizer, Registration
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskStatus
@@ -57,6 +58,7 @@ def waiting(house: House, **queues: int) -> dict[str, list[TableIdentifier]]:
     """So many tables of each queue, each with one waiting task."""
     made: dict[str, list[TableIdentifier]] = {}
     for queue, number in queues.items():
+        house.services.stores.groups.add(ResourceGroup(queue))
         for each in range(number):
             table = house.fragmented(f"{queue}{each}", **{"self-optimizing.group": queue})
             assert house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks

@@ -1,0 +1,190 @@
+"""`group list | show | add | change | delete` and `queue list | show`: who merges whose tables, and how much waits there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.key_values import key_values
+from compaction_pipeline.cli.render import groups_table, queues_table
+from compaction_pipeline.cli.session import Session
+from compaction_pipeline.core.queue.group import DEFAULT_CAPACITY, EXTERNAL, MOST_CAPACITY, CompactionQueue, QueueOrder, ResourceGroup
+
+if TYPE_CHECKING:
+    from compaction_pipeline.core.queue.queue_work import QueueWork
+    from compaction_pipeline.services.insight.read_queues import Queues
+
+groups = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Look at resource groups, make, change or delete them. A table names its group in 'self-optimizing.group'."
+        "\n\nExamples:\n\n  compaction-pipeline group list"
+    ),
+    epilog=GLOBAL_HELP,
+)
+queues = typer.Typer(
+    no_args_is_help=True,
+    help="See how many tasks wait in the queue of each group, and who works on them.\n\nExamples:\n\n  compaction-pipeline queue list",
+    epilog=GLOBAL_HELP,
+)
+commands = command_group()
+commands.add_typer(groups, name="group")
+commands.add_typer(queues, name="queue")
+
+_NAME = typer.Argument(help="The name of the group.")
+_CAPACITY_HELP = "How many tasks may be planned and not merged yet. Plans wait when the queue is full."
+_ORDER_HELP = "Which waiting task is next: the oldest, by priority and age, or one of the table that used least of its quota."
+_CONTAINER_HELP = "What starts the group's optimizers."
+_PROPERTY_HELP = "A property: instances, min-instances, parallelism, memory, or one of the container. Repeat the option for each."
+
+
+@groups.command("list", epilog=GLOBAL_HELP)
+def list_(context: typer.Context) -> None:
+    """List all groups, by name.
+
+    Examples:
+
+      compaction-pipeline group list --json
+    """
+    with Session(context) as session:
+        found = session.services.manage_groups.groups()
+        session.output.answer([_group_value(group) for group in found], groups_table(found))
+
+
+@groups.command(epilog=GLOBAL_HELP)
+def show(context: typer.Context, name: str = _NAME) -> None:
+    """Show one group.
+
+    Examples:
+
+      compaction-pipeline group show default
+    """
+    with Session(context) as session:
+        _answer(session, session.services.manage_groups.group(name))
+
+
+@groups.command(epilog=GLOBAL_HELP)
+def add(
+    context: typer.Context,
+    name: str = _NAME,
+    capacity: int = typer.Option(DEFAULT_CAPACITY, "--capacity", min=1, max=MOST_CAPACITY, help=_CAPACITY_HELP),
+    order: QueueOrder = typer.Option(QueueOrder.PRIORITY, "--order", help=_ORDER_HELP),
+    container: str = typer.Option(EXTERNAL, "--container", help=_CONTAINER_HELP),
+    properties: list[str] = typer.Option([], "--property", "-p", metavar="KEY=VALUE", help=_PROPERTY_HELP),
+) -> None:
+    """Make a group.
+
+    Examples:
+
+      compaction-pipeline group add heavy --capacity 2000 --order quota
+    """
+    with Session(context) as session:
+        group = ResourceGroup(name, container, key_values(properties), CompactionQueue(capacity, order))
+        _answer(session, session.services.manage_groups.add(group))
+
+
+@groups.command(epilog=GLOBAL_HELP)
+def change(
+    context: typer.Context,
+    name: str = _NAME,
+    capacity: int | None = typer.Option(None, "--capacity", min=1, max=MOST_CAPACITY, help=_CAPACITY_HELP),
+    order: QueueOrder | None = typer.Option(None, "--order", help=_ORDER_HELP),
+    container: str | None = typer.Option(None, "--container", help=_CONTAINER_HELP),
+    properties: list[str] = typer.Option(
+        [], "--property", "-p", metavar="KEY=VALUE", help=_PROPERTY_HELP + " A property without a value is removed: -p memory="
+    ),
+) -> None:
+    """Change what is given, and keep the rest. Tasks that are in the queue already stay there.
+
+    Examples:
+
+      compaction-pipeline group change heavy --capacity 5000
+    """
+    with Session(context) as session:
+        old = session.services.manage_groups.group(name)
+        merged = {**old.properties, **key_values(properties)}
+        queue = CompactionQueue(capacity or old.queue.capacity, order or old.queue.order)
+        kept = {key: value for key, value in merged.items() if value}
+        new = replace(old, container=container or old.container, properties=kept, queue=queue)
+        _answer(session, session.services.manage_groups.change(new))
+
+
+@groups.command(epilog=GLOBAL_HELP)
+def delete(context: typer.Context, name: str = _NAME) -> None:
+    """Delete a group that no table, catalog, open task or live optimizer belongs to.
+
+    Examples:
+
+      compaction-pipeline group delete heavy
+    """
+    with Session(context) as session:
+        session.services.manage_groups.delete(name)
+        session.output.answer({"group": name, "deleted": True}, f"group {name} is deleted")
+
+
+@queues.command("list", epilog=GLOBAL_HELP)
+def list_queues(context: typer.Context) -> None:
+    """List all queues: what waits, what runs, how full they are, and how long the oldest task has waited.
+
+    Examples:
+
+      compaction-pipeline queue list
+    """
+    with Session(context) as session:
+        queues = session.services.read_queues.queues()
+        works = [queues.work(name) for name in sorted({*queues.groups, *(work.queue for work in queues.works)})]
+        session.output.answer([queue_value(queues, work) for work in works], queues_table(queues, works))
+
+
+@queues.command("show", epilog=GLOBAL_HELP)
+def show_queue(context: typer.Context, name: str = _NAME) -> None:
+    """Show the queue of one group.
+
+    Examples:
+
+      compaction-pipeline queue show default --json
+    """
+    with Session(context) as session:
+        group = session.services.manage_groups.group(name)
+        queues = session.services.read_queues.queues()
+        work = queues.work(group.name)
+        session.output.answer(queue_value(queues, work), queues_table(queues, [work]))
+
+
+def queue_value(queues: Queues, work: QueueWork) -> dict[str, object]:
+    """The JSON value of a queue. `free` is negative after the capacity was made smaller, or after a table moved to the group.
+
+    `order`, `capacity` and `free` are null for a queue whose group does not exist.
+    """
+    group = queues.groups.get(work.queue)
+    return {
+        "group": work.queue,
+        "order": None if group is None else group.queue.order,
+        "capacity": None if group is None else group.queue.capacity,
+        "free": None if group is None else group.queue.capacity - work.taken,
+        "waiting": work.pending,
+        "merging": work.executing,
+        "failed": work.retrying,
+        "merged": work.prepared,
+        "paused": work.paused,
+        "oldest_wait_seconds": None if work.waiting_since is None else (queues.at - work.waiting_since).total_seconds(),
+        "optimizers": sum(optimizer.group == work.queue for optimizer in queues.serving),
+        "slots": queues.slots(work.queue),
+    }
+
+
+def _group_value(group: ResourceGroup) -> dict[str, object]:
+    return {
+        "group": group.name,
+        "capacity": group.queue.capacity,
+        "order": group.queue.order,
+        "container": group.container,
+        "properties": dict(group.properties),
+    }
+
+
+def _answer(session: Session, group: ResourceGroup) -> None:
+    session.output.answer(_group_value(group), groups_table([group]))

@@ -1,0 +1,60 @@
+"""`group` and `queue`: what a person sees of groups, and what they may change."""
+
+from __future__ import annotations
+
+from compaction_pipeline.settings import load_settings
+from compaction_pipeline.storage.stores import open_stores
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example
+from compaction_pipeline_tests.builders import NOW
+from compaction_pipeline_tests.cli.conftest import Desk
+
+DEFAULT = {"group": "default", "capacity": 10_000, "order": "priority", "container": "external", "properties": {}}
+
+
+def test_groups_are_made_changed_and_deleted(desk: Desk) -> None:
+    assert desk.json("group", "list") == [DEFAULT]
+    made = desk.json("group", "add", "heavy", "--capacity", "50", "--order", "quota", "-p", "instances=2", "-p", "memory=1024")
+    assert made == {
+        "group": "heavy",
+        "capacity": 50,
+        "order": "quota",
+        "container": "external",
+        "properties": {"instances": "2", "memory": "1024"},
+    }
+    changed = desk.json("group", "change", "heavy", "--capacity", "70", "-p", "memory=", "-p", "instances=3")
+    assert changed == {**made, "capacity": 70, "properties": {"instances": "3"}}
+    assert desk.json("group", "show", "heavy") == changed
+    assert "heavy" in desk.type("group", "list").stdout
+    assert desk.json("group", "delete", "heavy") == {"group": "heavy", "deleted": True}
+    assert desk.json("group", "list") == [DEFAULT]
+
+
+def test_a_bad_request_changes_nothing_and_says_why(desk: Desk) -> None:
+    for arguments, message in (
+        (("add", "a b"), "the group name 'a b' must have 1 to 64 letters"),
+        (("add", "default"), "group default exists already"),
+        (("add", "heavy", "--capacity", "0"), "greater than or equal to 1"),
+        (("add", "heavy", "-p", "instances=many"), "'instances' of group heavy is 'many' but must be a whole number"),
+        (("show", "heavy"), "group 'heavy' does not exist"),
+        (("change", "heavy"), "group 'heavy' does not exist"),
+        (("delete", "default"), "cannot be deleted"),
+    ):
+        answer = desk.type("group", *arguments)
+        assert answer.exit_code == 2, arguments
+        assert message in " ".join(answer.stderr.replace("│", " ").split()), arguments
+    assert desk.json("group", "list") == [DEFAULT]
+
+
+def test_a_queue_shows_what_waits_and_what_runs(desk: Desk) -> None:
+    desk.json("group", "add", "heavy", "--capacity", "5")
+    stores = open_stores(load_settings().state_database_url)
+    stores.tasks.insert([example("t1", queue="heavy"), example("t2", queue="heavy")], [], NOW)
+    assert stores.tasks.poll("heavy", "worker", NOW, LEASE) is not None
+    stores.close()
+    default, heavy = desk.json("queue", "list")
+    assert (default["group"], default["waiting"], default["oldest_wait_seconds"], default["free"]) == ("default", 0, None, 10_000)
+    assert (heavy["waiting"], heavy["merging"], heavy["capacity"], heavy["free"], heavy["slots"]) == (1, 1, 5, 3, 0)
+    assert heavy["oldest_wait_seconds"] > 0
+    assert desk.json("queue", "show", "heavy")["waiting"] == 1
+    assert "2 of 5" in desk.type("queue", "list").stdout
+    assert desk.type("queue", "show", "light").exit_code == 2
