@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,12 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     """
     check_listening(listening)
     app = http_app(services, ticking(services.run_ticks, tables=ticks))
-    uvicorn.Server(server_config(app, listening)).run()
+    server = uvicorn.Server(server_config(app, listening))
+    # After it has ended well, uvicorn sends itself once more the signal that told it to end.
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        raise ConfigError("the server did not start; its log says why")
 
 
 def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:

@@ -81,6 +81,17 @@ def test_killed_optimizers_and_a_killed_server_lose_nothing(tmp_path: Path, proc
     assert all(task.reason for task in tasks if task.status is TaskStatus.FAILED)
 
 
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_end_ends_well_and_gives_its_leases_up(
+    processes: Processes, services: OpenedServices, told: signal.Signals
+) -> None:
+    server = processes.serve()
+    wait_until(lambda: services.stores.leases.holder("keeper", services.clock()) is not None, "the server keeps the queue")
+    server.send_signal(told)
+    assert server.wait(PATIENCE_SECONDS) == 0
+    assert [services.stores.leases.holder(name, services.clock()) for name in ("keeper", "tick")] == [None, None]
+
+
 def test_a_wrong_token_ends_an_optimizer_with_a_clear_error(tmp_path: Path, processes: Processes, services: OpenedServices) -> None:
     processes.serve()
     (tmp_path / "wrong.token").write_text("not.a-token\n")
