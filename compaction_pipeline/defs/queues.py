@@ -14,6 +14,7 @@ import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.checks.queues import LATELY
+from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.words import count_text, duration_text
@@ -71,7 +72,27 @@ def queues_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
     figures: dict[str, dg.MetadataValue] = {}
     for work in queues.works:
         figures |= _figures(work, queues)
-    return {"groups": table_of([_row(work, queues) for work in queues.works], columns), **figures}
+    return {
+        "queues_now": dg.MetadataValue.md(_said([_in_words(work, queues) for work in queues.works])),
+        "groups": table_of([_row(work, queues) for work in queues.works], columns),
+        **figures,
+    }
+
+
+def _said(texts: Sequence[str]) -> str:
+    """As many of these texts as Dagster shows without a button."""
+    return fitting(lambda count: "\n\n".join(texts[:count]), range(len(texts), 0, -1)) if texts else "Nothing waits, and no optimizer runs."
+
+
+def _in_words(work: QueueWork, queues: Queues) -> str:
+    """What a person must know of a group, as lines of Markdown. Cells of Dagster's tables are cut off, and lines are not."""
+    waited = f", the first for {duration_text(_waited(work, queues.at))}" if work.pending else ""
+    pace = f"{count_text(work.merged, 'task')} merged in the last {duration_text(LATELY)}"
+    slots = queues.slots(work.queue)
+    by = f"optimizers with {count_text(slots, 'slot')} take them" if slots else "runs of compact_job take them"
+    failed = f"; {work.retrying} failed and are tried again" if work.retrying else ""
+    text = f"{count_text(work.pending, 'task')} wait{waited}; {work.executing} run{failed}; {pace}; {by}"
+    return f"**{plain(work.queue)}**\\\n{wrapped(text)}"
 
 
 def _row(work: QueueWork, queues: Queues) -> dict[str, str | int | float | bool | None]:
@@ -120,11 +141,22 @@ def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
         ("why", "string", "why it is in this state"),
     )
     return {
+        "optimizers_now": dg.MetadataValue.md(_said([_optimizer_in_words(one, queues) for one in (*serving, *others)])),
         "optimizers": table_of([_optimizer_row(one, queues) for one in (*serving, *others)], columns),
         "serving_optimizers_count": dg.MetadataValue.int(len(serving)),
         "slots_count": dg.MetadataValue.int(sum(optimizer.parallelism for optimizer in serving)),
         "running_tasks_count": dg.MetadataValue.int(sum(queues.running.get(one.optimizer_id, 0) for one in queues.optimizers)),
     }
+
+
+def _optimizer_in_words(optimizer: Optimizer, queues: Queues) -> str:
+    running = queues.running.get(optimizer.optimizer_id, 0)
+    where = f"{optimizer.host}, {optimizer.resource_id or f'process {optimizer.process}'}"
+    doing = (
+        f"merges {count_text(running, 'task')} on {count_text(optimizer.parallelism, 'slot')}" if optimizer.state.is_live else optimizer.why
+    )
+    text = f"{optimizer.state.value}: {doing}; group {optimizer.group}, {where}"
+    return f"**{plain(optimizer.optimizer_id)}**\\\n{wrapped(text)}"
 
 
 def _optimizer_row(optimizer: Optimizer, queues: Queues) -> dict[str, str | int | float | bool | None]:

@@ -153,11 +153,8 @@ def commit_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
     due = services.commit_tables.due()
     serving = active_run(context.instance, COMMIT_JOB, COMPACT_JOB)
     wants_run = bool(due) and serving is None
-    queue = services.read_tasks.queue_counts()
     text = (
-        f"{count_text(len(due), 'table')} due for a commit; run {serving[:8]} commits them"
-        if due and serving
-        else f"no table is due for a commit; {queue.prepared} merged and waiting"
+        f"{count_text(len(due), 'table')} due for a commit; run {serving[:8]} commits them" if due and serving else _why_none_due(services)
     )
     node_keys = [str(event.partition) for event in page.events if event.asset_key == COMPACTED_FILES]
     return dg.SensorResult(
@@ -170,3 +167,12 @@ def commit_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
         ],
         asset_events=[*page.events, *(evaluations(services.judge_compaction) if page.events else ())],
     )
+
+
+def _why_none_due(services: Services) -> str:
+    """Say that no table is due, and for one table with merged tasks what these wait for."""
+    held_back = services.commit_tables.held_back()
+    if not held_back:
+        return "no table is due for a commit"
+    table, reason = next(iter(held_back.items()))
+    return f"no table is due for a commit; {count_text(len(held_back), 'table')} with merged tasks, e.g. {table}: {reason}"

@@ -20,6 +20,10 @@ def told(result: dg.SensorResult) -> dict[dg.AssetKey, dict[str, object]]:
     return {event.asset_key: {name: value.value for name, value in event.metadata.items()} for event in events}
 
 
+def plain_text(markdown: object) -> str:
+    return str(markdown).replace("\\\n", " ").replace("\\", "")
+
+
 def registered(services: OpenedServices, group: str = "default") -> str:
     services.stores.groups.add(ResourceGroup(group))
     made = services.serve_optimizers.register(Registration(group, "host-1", "77", "1.0", MERGE_VERSION, 3, resource_id="pod-1"))
@@ -38,6 +42,8 @@ def test_a_queue_is_shown_when_it_changes_and_nothing_is_told_at_rest(services: 
     figures = told(first)[COMPACTION_QUEUES]
     assert figures["default waiting_tasks_count"] == 2
     assert figures["default slots_count"] == 0
+    assert "2 tasks wait" in plain_text(figures["queues_now"])
+    assert "runs of compact" in plain_text(figures["queues_now"])
     assert told(tick("queue_sensor", first.cursor)) == {}
     services.work_on_queue.drain("test")
     after = told(tick("queue_sensor", first.cursor))[COMPACTION_QUEUES]
@@ -56,6 +62,7 @@ def test_an_optimizer_is_shown_with_its_slots_and_what_became_of_it(services: Op
     assert [(row.data["optimizer"], row.data["state"], row.data["slots"]) for row in table.records] == [(optimizer, "RUNNING", 3)]
     services.serve_optimizers.leave(optimizer)
     ended = told(tick("queue_sensor", first.cursor))[OPTIMIZERS]
+    assert "ENDED: " in plain_text(ended["optimizers_now"])
     assert (ended["serving_optimizers_count"], ended["slots_count"]) == (0, 0)
 
 

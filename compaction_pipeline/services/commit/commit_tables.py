@@ -17,7 +17,7 @@ To settle a record means to find out from the table how its commit ended, and to
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -118,6 +118,22 @@ class CommitTables:
         """
         waiting = sorted(self._tasks.prepared_work().items())
         return [table for table, prepared in waiting if not self._is_observed(table) and self._is_due(table, prepared)]
+
+    def held_back(self) -> Mapping[TableIdentifier, str]:
+        """Return the tables with Prepared tasks that are not due for a commit now, each with the reason."""
+        due = set(self.due())
+        waiting = sorted(self._tasks.prepared_work().items())
+        return {table: self._why_held_back(table, prepared) for table, prepared in waiting if table not in due}
+
+    def _why_held_back(self, table: TableIdentifier, prepared: PreparedWork) -> str:
+        if self._is_observed(table):
+            return f"catalog {table.catalog} is only observed"
+        commits = self._commits_of(table)
+        if is_waiting(commits.retry_at, self._clock()):
+            return f"its last commit failed, and the next try is at {commits.retry_at:%H:%M:%S} UTC"
+        if not prepared.tasks:
+            return "a commit of them has begun, and is not settled yet"
+        return "they wait for 'self-optimizing.commit.interval'"
 
     def _is_due(self, table: TableIdentifier, prepared: PreparedWork) -> bool:
         now, last = self._clock(), self._commits_of(table).last_committed_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -201,3 +202,32 @@ def test_the_files_of_an_unanswered_commit_are_deleted_after_a_day(house: House)
     assert "/snap-" in gone[-1]
     assert len(table.live_ids()) == 11
     assert services.maintain_tables.remove_leftovers(table.identifier) == ()
+
+
+def test_merged_tasks_that_are_not_due_say_what_they_wait_for(house: House) -> None:
+    table = with_prepared(house)
+    services = house.services
+    commits = services.commit_tables
+    assert commits.held_back() == {}
+    with answering(house, refused):
+        list(services.tick_tables.commit_due())
+    assert "its last commit failed, and the next try is at " in commits.held_back()[table.identifier]
+    house.pass_time(10)
+    with answering(house, lost):
+        list(services.tick_tables.commit_due())
+    house.pass_time(60)
+    assert commits.held_back()[table.identifier] == "a commit of them has begun, and is not settled yet"
+
+
+def test_merged_tasks_wait_for_the_interval_and_never_are_due_in_an_observed_catalog(house: House) -> None:
+    table = with_prepared(house, **{"self-optimizing.commit.interval": "600000", "self-optimizing.min-plan-interval": "0"})
+    services = house.services
+    assert len(list(services.tick_tables.commit_due())) == 1
+    table.ids(*range(100, 112))
+    table.ids(*range(200, 212))
+    services.compact_table.refresh(table.identifier)
+    services.plan_tables.plan(table.identifier, MINOR)
+    services.work_on_queue.drain("somebody")
+    assert services.commit_tables.held_back() == {table.identifier: "they wait for 'self-optimizing.commit.interval'"}
+    services.stores.catalogs.replace(replace(services.stores.catalogs.entry("lake"), observe=True))
+    assert services.commit_tables.held_back() == {table.identifier: "catalog lake is only observed"}
