@@ -30,6 +30,9 @@ CHECKS_JOB = "compaction_checks_job"
 PAUSE_JOB = "pause_job"
 RESUME_JOB = "resume_job"
 RETIRE_JOB = "compaction_retire_job"
+ADD_GROUP_JOB = "add_group_job"
+CHANGE_GROUP_JOB = "change_group_job"
+DRAIN_GROUP_JOB = "drain_group_job"
 
 GROUP = "compaction"
 OWNERS = [owner for owner in SETTINGS.asset_owners.split(",") if owner]

@@ -8,6 +8,7 @@ from compaction_pipeline.defs.assets import compacted_files, compaction_records,
 from compaction_pipeline.defs.check_sensor import check_sensor
 from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.checks_job import compaction_checks_job
+from compaction_pipeline.defs.group_jobs import add_group_job, change_group_job, drain_group_job
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, keeper_sensor
 from compaction_pipeline.defs.own_assets import own_assets_sensor
@@ -27,7 +28,17 @@ def definitions(*, with_executor: bool = True) -> dg.Definitions:
     return dg.Definitions(
         assets=[delta_files, table_health, table_figures, compacted_files, compaction_records, compaction_queues, optimizers],
         asset_checks=[*definitions_of(), *own_checks()],
-        jobs=[compact_job, commit_job, pause_job, resume_job, compaction_checks_job, retire_job],
+        jobs=[
+            compact_job,
+            commit_job,
+            pause_job,
+            resume_job,
+            compaction_checks_job,
+            add_group_job,
+            change_group_job,
+            drain_group_job,
+            retire_job,
+        ],
         sensors=[
             snapshot_sensor,
             fragmentation_sensor,

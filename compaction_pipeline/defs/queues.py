@@ -89,9 +89,10 @@ def _in_words(work: QueueWork, queues: Queues) -> str:
     waited = f", the first for {duration_text(_waited(work, queues.at))}" if work.pending else ""
     pace = f"{count_text(work.merged, 'task')} merged in the last {duration_text(LATELY)}"
     slots = queues.slots(work.queue)
-    by = f"optimizers with {count_text(slots, 'slot')} take them" if slots else "runs of compact_job take them"
+    by = f"optimizers with {count_text(slots, 'slot')} take tasks" if slots else "runs of compact_job take tasks"
     failed = f"; {work.retrying} failed and are tried again" if work.retrying else ""
-    text = f"{count_text(work.pending, 'task')} wait{waited}; {work.executing} run{failed}; {pace}; {by}"
+    waits = f"{count_text(work.pending, 'waiting task')}{waited}" if work.pending else "nothing waits"
+    text = f"{waits}; {work.executing} running{failed}; {pace}; {by}"
     return f"**{plain(work.queue)}**\\\n{wrapped(text)}"
 
 

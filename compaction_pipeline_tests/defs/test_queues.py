@@ -42,7 +42,7 @@ def test_a_queue_is_shown_when_it_changes_and_nothing_is_told_at_rest(services: 
     figures = told(first)[COMPACTION_QUEUES]
     assert figures["default waiting_tasks_count"] == 2
     assert figures["default slots_count"] == 0
-    assert "2 tasks wait" in plain_text(figures["queues_now"])
+    assert "2 waiting tasks" in plain_text(figures["queues_now"])
     assert "runs of compact" in plain_text(figures["queues_now"])
     assert told(tick("queue_sensor", first.cursor)) == {}
     services.work_on_queue.drain("test")

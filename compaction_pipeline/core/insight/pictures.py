@@ -32,6 +32,8 @@ WIDTH = 365
 """In a window of 1,400 pixels, the column of values in Dagster's metadata is about 370 pixels wide."""
 
 _ROW = 18
+_CHARACTER = 6.3
+"""The usual width of a character in pixels. Texts are digits and small letters, so none is much wider."""
 _MIDDLE = 9
 
 
@@ -93,7 +95,9 @@ def worst_tables(tables: Iterable[TableBar], *, whole: bool = False) -> str:
 def before_after(before: FileGroup, after: FileGroup) -> str:
     """The files before and after a compaction as two bars, with their sizes."""
     most, has_deletes = max(before.files, after.files, 1), bool(before.delete_files or after.delete_files)
-    longest = WIDTH - 260
+    texts = [f"{_files_text(group, has_deletes)}, {bytes_text(group.size_bytes)}" for group in (before, after)]
+    # The text stands behind its bar, and must not be cut off.
+    longest = max(10, WIDTH - 54 - round(_CHARACTER * max(map(len, texts))))
     parts = []
     for row, (word, group) in enumerate((("before", before), ("after", after))):
         y = row * _ROW
@@ -103,7 +107,7 @@ def before_after(before: FileGroup, after: FileGroup) -> str:
             words_at(0, y + 13, word),
             bars([(48, y + _MIDDLE, data)], BLUE),
             bars([(48 + data, y + _MIDDLE, end - data)], RED),
-            words_at(54 + end, y + 13, f"{_files_text(group, has_deletes)}, {bytes_text(group.size_bytes)}"),
+            words_at(54 + end, y + 13, texts[row]),
         ]
     return image(picture(WIDTH, 2 * _ROW + 2, parts), "files before and after")
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.markdown import is_shown_at_once
-from compaction_pipeline.core.insight.pictures import FileGroup, TableBar, before_after, files_over_time, running_now, worst_tables
+from compaction_pipeline.core.insight.pictures import (
+    WIDTH,
+    FileGroup,
+    TableBar,
+    before_after,
+    files_over_time,
+    running_now,
+    worst_tables,
+)
 from compaction_pipeline.core.insight.svg import BLUE, ORANGE, PURPLE, RED
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
@@ -114,6 +122,13 @@ def test_tasks_that_find_no_room_are_counted() -> None:
     shown = running_now(1, 30, 0, [(f"lake.shop.orders day={i}", "12 files, 24.0 MB, 14 s") for i in range(20)])
     listed = [text for text in texts(shown) if text.startswith("lake.")]
     assert f"and {20 - len(listed)} more" in texts(shown)
+
+
+def test_the_text_behind_a_bar_of_files_is_not_cut_off() -> None:
+    shown = before_after(FileGroup(21, 32, 101_000), FileGroup(2, 0, 10_100))
+    # A character of the usual font is about 5.7 pixels wide.
+    ends = [int(text.get("x", "0")) + 5.7 * len(text.text or "") for text in drawing(shown).iter(f"{_SVG}text")]
+    assert max(ends) <= WIDTH
 
 
 def test_before_and_after_are_two_bars_with_their_sizes() -> None:
