@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
     from compaction_pipeline.services.queue.share_queues import ShareQueues
     from compaction_pipeline.services.queue.steer_tasks import SteerTasks
+    from compaction_pipeline.services.queue.turns import Turns
     from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
     from compaction_pipeline.services.run_ticks import RunTicks
     from compaction_pipeline.services.tables.check_catalog import CheckCatalog
@@ -252,11 +253,20 @@ class Services:
         return QueueRooms(stores.groups, stores.optimizers, stores.tasks, stores.tables, stores.catalogs, self.settings.task_slots)
 
     @cached_property
+    def _turns(self) -> Turns:
+        from compaction_pipeline.services.queue.turns import Turns
+
+        stores = self._stores
+        return Turns(stores.groups, stores.optimizers, stores.tasks, stores.tables, stores.catalogs, self.clock, self.settings.task_slots)
+
+    @cached_property
     def serve_tasks(self) -> ServeTasks:
         from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 
         stores, retry_after = self._stores, timedelta(seconds=self.settings.retry_interval_seconds)
-        return ServeTasks(stores.tables, stores.tasks, self._committer, self.plan_tables.note_denied, self.clock, retry_after)
+        return ServeTasks(
+            stores.tables, stores.tasks, self._committer, self.plan_tables.note_denied, self.clock, retry_after, self._turns.of
+        )
 
     @cached_property
     def keep_queue(self) -> KeepQueue:
@@ -264,7 +274,7 @@ class Services:
 
         stores, settings = self._stores, self.settings
         timeout, retry_after = timedelta(seconds=settings.task_timeout_seconds), timedelta(seconds=settings.retry_interval_seconds)
-        return KeepQueue(stores.tables, stores.files, stores.tasks, self.clock, timeout, retry_after)
+        return KeepQueue(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.groups, self.clock, timeout, retry_after)
 
     @cached_property
     def serve_optimizers(self) -> ServeOptimizers:

@@ -20,7 +20,7 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.attempts import AfterAttempt, Tries, after_attempt, lost_text, timed_out_text
-from compaction_pipeline.core.queue.group import QueueFull, QueueRoom, ResourceGroup, unknown_group
+from compaction_pipeline.core.queue.group import QueueFull, QueueOrder, QueueRoom, ResourceGroup, unknown_group
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import in_place_of, priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
@@ -438,11 +438,42 @@ class FakeTaskStore:
         """How many open tasks are in a queue."""
         return sum(task.queue == queue and not task.is_final for task in self._state.tasks.values())
 
-    def first_waiting(self, queue: str | None, task_ids: Sequence[str] | None = None) -> TableIdentifier | None:
-        pending = self._pending(queue, task_ids)
+    def first_waiting(
+        self, queue: str | None, task_ids: Sequence[str] | None = None, turns: Sequence[TableIdentifier] = ()
+    ) -> TableIdentifier | None:
+        pending = self._pending(queue, task_ids, turns)
         return pending[0].table if pending else None
 
-    def _pending(self, queue: str | None, task_ids: Sequence[str] | None) -> Sequence[CompactionTask]:
+    def waiting_tables(self, queue: str) -> Sequence[TableIdentifier]:
+        return sorted({task.table for task in self._pending(queue, None)}, key=str)
+
+    def slot_seconds(self, queue: str, since: datetime, now: datetime) -> Mapping[TableIdentifier, float]:
+        used: dict[TableIdentifier, float] = {}
+        for task in self._state.tasks.values():
+            for attempt in self.attempts(task.task_id) if task.queue == queue else ():
+                seconds = (min(attempt.ended_at or now, now) - max(attempt.started_at, since)).total_seconds()
+                if attempt.ended_at is None or attempt.ended_at > since:
+                    used[task.table] = used.get(task.table, 0.0) + max(0.0, seconds)
+        return used
+
+    def queues_to_merge(self) -> Mapping[TableIdentifier, Collection[str]]:
+        waiting = [task for task in self._state.tasks.values() if _waits(task)]
+        return {table: {task.queue for task in waiting if task.table == table} for table in {task.table for task in waiting}}
+
+    def move_to_queue(self, table: TableIdentifier, queue: str) -> Sequence[str]:
+        with self._state.lock:
+            found = sorted(
+                task.task_id for task in self._state.tasks.values() if task.table == table and _waits(task) and task.queue != queue
+            )
+            if found and queue not in self._state.groups:
+                raise unknown_group(queue)
+            for task_id in found:
+                self._state.tasks[task_id] = replace(self._state.tasks[task_id], queue=queue)
+            return tuple(found)
+
+    def _pending(
+        self, queue: str | None, task_ids: Sequence[str] | None, turns: Sequence[TableIdentifier] = ()
+    ) -> Sequence[CompactionTask]:
         """The Pending tasks, the next one first."""
         waiting = (
             task
@@ -450,10 +481,16 @@ class FakeTaskStore:
             if task.status is TaskStatus.PENDING and queue in (None, task.queue) and (task_ids is None or task.task_id in task_ids)
             if not self._is_paused(task)
         )
-        return sorted(
-            waiting,
-            key=lambda task: priority_order(task.priority, task.work.small_files, task.waiting_since or task.created_at, task.task_id),
-        )
+        group = self._state.groups.get(queue) if queue is not None else None
+
+        def place(task: CompactionTask) -> tuple[object, ...]:
+            since = task.waiting_since or task.created_at
+            turn = turns.index(task.table) if task.table in turns else len(turns)
+            if group is not None and group.queue.order is QueueOrder.FIFO:
+                return (turn, since, task.task_id)
+            return (turn, *priority_order(task.priority, task.work.small_files, since, task.task_id))
+
+        return sorted(waiting, key=place)
 
     def _is_paused(self, task: CompactionTask) -> bool:
         known = self._state.tables.get(task.table)
@@ -463,10 +500,16 @@ class FakeTaskStore:
         return sum(task.status is TaskStatus.PENDING and self._is_paused(task) for task in self._state.tasks.values())
 
     def poll(
-        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[str] | None = None
+        self,
+        queue: str | None,
+        owner: str,
+        now: datetime,
+        lease: timedelta,
+        task_ids: Sequence[str] | None = None,
+        turns: Sequence[TableIdentifier] = (),
     ) -> CompactionTask | None:
         with self._state.lock:
-            pending = self._pending(queue, task_ids)
+            pending = self._pending(queue, task_ids, turns)
             if not pending:
                 return None
             task = self._move(

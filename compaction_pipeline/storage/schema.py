@@ -243,6 +243,9 @@ task = Table(
     # ended tasks nor those of other queues slow it down.
     Index("compaction_task_poll", "status", "paused", "rank", "many_files", "waiting_since", "task_id"),
     Index("compaction_task_poll_queue", "queue", "status", "paused", "rank", "many_files", "waiting_since", "task_id"),
+    # The same in queues whose order is FIFO, and for one table after the other in queues whose order is QUOTA.
+    Index("compaction_task_poll_fifo", "queue", "status", "paused", "waiting_since", "task_id"),
+    Index("compaction_task_poll_table", "queue", "status", "paused", "identifier", "rank", "many_files", "waiting_since", "task_id"),
     # Plans and commits ask for the open tasks of one table.
     Index("compaction_task_identifier", "identifier", "status"),
     # The settling of a commit finds its tasks by record.
@@ -276,6 +279,8 @@ attempt = Table(
     Column("reason", Text),
     # An attempt id is never used twice, because a file name contains it to tell which attempt wrote the file.
     Index("compaction_attempt_id", "attempt_id", unique=True),
+    # The occupation of tables is that of the last hour.
+    Index("compaction_attempt_ended", "ended_at"),
 )
 
 record = Table(

@@ -12,15 +12,18 @@ from sqlalchemy import Connection, Row, Select, false, insert, select, update
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.attempts import AfterAttempt
+from compaction_pipeline.core.queue.group import QueueOrder
 from compaction_pipeline.core.queue.order import in_place_of, rank
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN, allowed
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches
 
 _task = schema.task.c
 
 _MOVING = (
+    "queue",
     "status",
     "attempt",
     "attempt_id",
@@ -49,6 +52,12 @@ TO_BE_MERGED = _task.status.in_((TaskStatus.PENDING, TaskStatus.EXECUTING, TaskS
 """The tasks that are still to be merged. `CompactionTask.is_to_be_merged` says the same of a task."""
 IS_OPEN = _task.status.in_((*OPEN, TaskStatus.FAILED)) & _NOT_FOR_GOOD
 """The tasks that have not ended."""
+
+
+HAS_TURN = (_task.status == TaskStatus.PENDING) & (_task.paused == false())
+"""The tasks that a worker may take."""
+WAITS = (_task.status == TaskStatus.PENDING) | ((_task.status == TaskStatus.FAILED) & _task.retry_at.is_not(None))
+"""The tasks that are Pending, or FAILED and wait to be tried again."""
 
 
 class Overtaken(CompactionError):
@@ -155,29 +164,42 @@ def open_inputs(identifier: str) -> Select[Any]:
     )
 
 
-def first_pending(connection: Connection, queue: str | None, task_ids: Sequence[TaskId] | None, locked: bool = False) -> list[Row[Any]]:
-    """The next Pending task by `core/queue/order.py`, as a list of at most one row. With `task_ids`, the next one of each batch of ids.
+def next_pending(
+    connection: Connection,
+    queue: str | None,
+    task_ids: Sequence[TaskId] | None,
+    turns: Sequence[TableIdentifier] = (),
+    locked: bool = False,
+) -> Row[Any] | None:
+    """The next Pending task by the order of its queue, or None. `task_ids` limits the choice to these.
 
-    Tasks of paused tables have no turn.
+    The tables `turns` come first, in their order. Tasks of paused tables have no turn.
     """
-    order = (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
+    fifo = queue is not None and _order_of(connection, queue) is QueueOrder.FIFO
+    order = (_task.waiting_since, _task.task_id) if fifo else (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
 
-    def first(batch: Sequence[TaskId] | None) -> Select[Any]:
-        wanted = (_task.status == TaskStatus.PENDING) & (_task.paused == false())
+    def first(table: TableIdentifier | None, batch: Sequence[TaskId] | None) -> Row[Any] | None:
+        wanted = HAS_TURN
         if queue is not None:
             wanted &= _task.queue == queue
+        if table is not None:
+            wanted &= _task.identifier == str(table)
         if batch is not None:
             wanted &= _task.task_id.in_(batch)
         found = select(*order, _task.identifier, _task.status, _task.attempt, _task.attempt_id).where(wanted).order_by(*order).limit(1)
-        return found.with_for_update(skip_locked=True) if locked else found
+        return connection.execute(found.with_for_update(skip_locked=True) if locked else found).first()
 
-    queries = [first(None)] if task_ids is None else [first(batch) for batch in batches(task_ids)]
-    return [row for each in queries if (row := connection.execute(each).first()) is not None]
+    slices: list[Sequence[TaskId] | None] = [None] if task_ids is None else list(batches(task_ids))
+    for table in (*turns, None):
+        rows = [row for batch in slices if (row := first(table, batch)) is not None]
+        if rows:
+            return min(rows, key=lambda row: tuple(row[: len(order)]))
+    return None
 
 
-def next_of(candidates: Sequence[Row[Any]]) -> Row[Any]:
-    """The next task of these rows, which `first_pending` has returned."""
-    return min(candidates, key=lambda row: (row.rank, row.many_files, row.waiting_since, row.task_id))
+def _order_of(connection: Connection, queue: str) -> QueueOrder | None:
+    columns = schema.group.c
+    return connection.execute(select(columns.task_order).where(columns.name == queue)).scalar()
 
 
 def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:

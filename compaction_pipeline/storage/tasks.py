@@ -7,6 +7,7 @@ read, and the UPDATE repeats that status and the attempt in its WHERE. So a call
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -26,21 +27,24 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import locked_group
+from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
+from compaction_pipeline.storage.queue_moves import move_waiting, other_queues
 from compaction_pipeline.storage.switches import paused_among
 from compaction_pipeline.storage.task_rows import (
+    HAS_TURN,
     IS_OPEN,
     TO_BE_MERGED,
+    WAITS,
     Overtaken,
     cancel_replaced,
     cancel_waiting,
-    first_pending,
     insert_tasks,
     leave_attempt,
     locked_row,
     locked_rows,
     move,
     must_move,
-    next_of,
+    next_pending,
     open_inputs,
     row_of,
     status_of,
@@ -53,16 +57,6 @@ from compaction_pipeline.storage.task_rows import (
 _ATTEMPT_ID_DIGITS = 12
 
 _task = schema.task.c
-
-
-_HAS_TURN = and_(_task.status == TaskStatus.PENDING, _task.paused.is_(False))
-
-
-def _taken(connection: Connection, queue: str) -> int:
-    """How much of the capacity of a queue is taken. Each of the three counts reads one index."""
-    of_queue = _task.queue == queue
-    kinds = (_HAS_TURN, _task.status == TaskStatus.EXECUTING, and_(_task.status == TaskStatus.FAILED, _task.retry_at.is_not(None)))
-    return sum(int(connection.execute(select(func.count()).where(of_queue, kind)).scalar_one()) for kind in kinds)
 
 
 class SqlTaskStore:
@@ -86,7 +80,7 @@ class SqlTaskStore:
                 paused = paused_among(connection, identifiers)
                 replaced = cancel_replaced(connection, replaces, now)
                 if room is not None:
-                    room = replace(room, taken=_taken(connection, room.group))
+                    room = replace(room, taken=taken(connection, room.group))
                     if not room.admits(len(tasks)):
                         raise QueueFull(room)
                 insert_tasks(connection, tasks, paused, replaced)
@@ -125,17 +119,22 @@ class SqlTaskStore:
     # ---- attempts ----
 
     def poll(
-        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[TaskId] | None = None
+        self,
+        queue: str | None,
+        owner: str,
+        now: datetime,
+        lease: timedelta,
+        task_ids: Sequence[TaskId] | None = None,
+        turns: Sequence[TableIdentifier] = (),
     ) -> CompactionTask | None:
         with reading(self._engine) as connection:
             # Most polls find nothing. They must not wait for the write lock, of which SQLite has only one.
-            if not first_pending(connection, queue, task_ids):
+            if next_pending(connection, queue, task_ids) is None:
                 return None
         with writing(self._engine) as connection:
-            candidates = first_pending(connection, queue, task_ids, locked=True)
-            if not candidates:
+            row = next_pending(connection, queue, task_ids, turns, locked=True)
+            if row is None:
                 return None
-            row = next_of(candidates)
             attempt_id = uuid.uuid4().hex[:_ATTEMPT_ID_DIGITS]
             values = {
                 "attempt": row.attempt + 1,
@@ -155,10 +154,12 @@ class SqlTaskStore:
             )
             return task_of_row(row_of(connection, row.task_id))
 
-    def first_waiting(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> TableIdentifier | None:
+    def first_waiting(
+        self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()
+    ) -> TableIdentifier | None:
         with reading(self._engine) as connection:
-            candidates = first_pending(connection, queue, task_ids)
-        return TableIdentifier.parse(next_of(candidates).identifier) if candidates else None
+            row = next_pending(connection, queue, task_ids, turns)
+        return TableIdentifier.parse(row.identifier) if row is not None else None
 
     def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
         held: list[AttemptId] = []
@@ -391,7 +392,7 @@ class SqlTaskStore:
         query = (
             select(
                 _task.identifier,
-                number_of(_HAS_TURN).label("waiting"),
+                number_of(HAS_TURN).label("waiting"),
                 number_of(_task.status == TaskStatus.EXECUTING).label("merging"),
                 number_of(_task.status == TaskStatus.PREPARED).label("merged"),
                 number_of(and_(_task.status == TaskStatus.PENDING, _task.paused.is_(True))).label("paused"),
@@ -410,9 +411,33 @@ class SqlTaskStore:
                 for row in connection.execute(query)
             }
 
+    def waiting_tables(self, queue: str) -> Sequence[TableIdentifier]:
+        with reading(self._engine) as connection:
+            return tuple(map(TableIdentifier.parse, waiting_identifiers(connection, queue)))
+
+    def slot_seconds(self, queue: str, since: datetime, now: datetime) -> Mapping[TableIdentifier, float]:
+        with reading(self._engine) as connection:
+            return slot_seconds(connection, queue, since, now)
+
+    def queues_to_merge(self) -> Mapping[TableIdentifier, Collection[str]]:
+        queues: dict[TableIdentifier, set[str]] = defaultdict(set)
+        query = select(_task.identifier, _task.queue).where(WAITS).distinct()
+        with reading(self._engine) as connection:
+            for row in connection.execute(query):
+                queues[TableIdentifier.parse(row.identifier)].add(row.queue)
+        return queues
+
+    def move_to_queue(self, table: TableIdentifier, queue: str) -> Sequence[TaskId]:
+        with reading(self._engine) as connection:
+            others = other_queues(connection, table, queue)
+        if not others:
+            return ()
+        with writing(self._engine) as connection:
+            return move_waiting(connection, table, others, queue)
+
     def queue_taken(self, queue: str) -> int:
         with reading(self._engine) as connection:
-            return _taken(connection, queue)
+            return taken(connection, queue)
 
     def count_waiting_for_retry(self) -> int:
         query = select(func.count()).where(_task.status == TaskStatus.FAILED, _task.retry_at.is_not(None))

@@ -12,10 +12,12 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import Connection
 
+from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, make_groups
-from compaction_pipeline_tests.builders import NOW
+from compaction_pipeline_tests.builders import NOW, TABLE
 
 TASKS = 2_000
 
@@ -61,25 +63,36 @@ def steps_of(plan: Mapping[str, Any]) -> list[str]:
     return [str(plan["Node Type"]), *(name for step in plan.get("Plans", []) for name in steps_of(step))]
 
 
-@pytest.mark.parametrize("queue", [None, "light"])
-def test_finding_the_next_task_sorts_nothing(state_url: str, queue: str | None) -> None:
+_TURN = "(queue=? AND status=? AND paused=?)"
+
+
+@pytest.mark.parametrize(
+    ("queue", "order", "turns", "index"),
+    [
+        (None, QueueOrder.PRIORITY, (), "compaction_task_poll (status=? AND paused=?)"),
+        ("light", QueueOrder.PRIORITY, (), f"compaction_task_poll_queue {_TURN}"),
+        ("light", QueueOrder.FIFO, (), f"compaction_task_poll_fifo {_TURN}"),
+        ("light", QueueOrder.QUOTA, (TABLE,), "compaction_task_poll_table (queue=? AND status=? AND paused=? AND identifier=?)"),
+    ],
+)
+def test_finding_the_next_task_sorts_nothing(
+    state_url: str, queue: str | None, order: QueueOrder, turns: tuple[TableIdentifier, ...], index: str
+) -> None:
     filled(state_url)
     stores = open_stores(state_url)
+    if queue is not None:
+        stores.groups.change(ResourceGroup(queue, queue=CompactionQueue(order=order)))
     with ordered_queries() as asked:
-        assert stores.tasks.poll(queue, "me", NOW, LEASE)
+        assert stores.tasks.poll(queue, "me", NOW, LEASE, None, turns)
     looked, claimed = asked
+    queries = (claimed,) if turns else (looked, claimed)
     engine = open_state(state_url)
     with engine.connect() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql("ANALYZE compaction_task")
-        for statement, parameters in (looked, claimed):
+        for statement, parameters in queries:
             if engine.dialect.name == "sqlite":
                 found = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-                index = (
-                    "compaction_task_poll_queue (queue=? AND status=? AND paused=?)"
-                    if queue
-                    else "compaction_task_poll (status=? AND paused=?)"
-                )
                 assert len(found) == 1, found
                 assert index in found[0], found
                 continue

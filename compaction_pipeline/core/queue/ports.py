@@ -135,15 +135,39 @@ class TaskStore(Protocol):
         """
 
     def poll(
-        self, queue: str | None, owner: str, now: datetime, lease: timedelta, task_ids: Sequence[TaskId] | None = None
+        self,
+        queue: str | None,
+        owner: str,
+        now: datetime,
+        lease: timedelta,
+        task_ids: Sequence[TaskId] | None = None,
+        turns: Sequence[TableIdentifier] = (),
     ) -> CompactionTask | None:
-        """Claim the Pending task that is next by `core.queue.order`; None when there is none. `task_ids` limits the choice to these.
+        """Claim the Pending task that is next by the order of its queue; None when there is none. `task_ids` limits the choice to these.
 
-        Pending tasks of paused tables have no turn.
+        Polls of all queues together use the order PRIORITY. `turns` are tables that have a turn before all others, in this order. Pending
+        tasks of paused tables have no turn.
         """
 
-    def first_waiting(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> TableIdentifier | None:
+    def first_waiting(
+        self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()
+    ) -> TableIdentifier | None:
         """Return the table of the task that such a poll would claim now; None when it would claim none."""
+
+    def waiting_tables(self, queue: str) -> Sequence[TableIdentifier]:
+        """Return the tables with Pending tasks in a queue that a worker may take."""
+
+    def slot_seconds(self, queue: str, since: datetime, now: datetime) -> Mapping[TableIdentifier, float]:
+        """Return how many seconds the attempts of each table's tasks in a queue took between `since` and `now`, those that run included."""
+
+    def queues_to_merge(self) -> Mapping[TableIdentifier, Collection[str]]:
+        """Return in which queues each table has tasks that are Pending, or FAILED and wait to be tried again."""
+
+    def move_to_queue(self, table: TableIdentifier, queue: str) -> Sequence[TaskId]:
+        """Move such tasks of a table to another queue, however full it is, and return them. They keep their places in line.
+
+        Raises NotFoundError when the group of that queue does not exist.
+        """
 
     def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
         """Renew the leases of these attempts, and return those that still hold their task."""

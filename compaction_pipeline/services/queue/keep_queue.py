@@ -1,4 +1,5 @@
-"""Keeps the queue going: takes tasks from dead and from endless attempts, and puts tasks back that failed a while ago.
+"""Keeps the queue going: takes tasks from dead and from endless attempts, puts tasks back that failed a while ago, and moves tasks whose
+table changed its group.
 
 Every step is one compare-and-set in the store, so any number of processes may do this at the same time.
 """
@@ -15,11 +16,12 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports import GroupStore, TaskStore
 from compaction_pipeline.core.queue.retries import retries
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason
 from compaction_pipeline.core.tables.index import Refused
-from compaction_pipeline.core.tables.ports import FileStore
+from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
+from compaction_pipeline.core.tables.properties import group_of
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 log = logging.getLogger(__name__)
@@ -46,18 +48,31 @@ class KeepQueue:
     """One verb: keep."""
 
     def __init__(
-        self, tables: TableReader, files: FileStore, tasks: TaskStore, clock: Clock, task_timeout: timedelta, retry_after: timedelta
+        self,
+        catalogs: CatalogStore,
+        tables: TableReader,
+        files: FileStore,
+        tasks: TaskStore,
+        groups: GroupStore,
+        clock: Clock,
+        task_timeout: timedelta,
+        retry_after: timedelta,
     ) -> None:
         """`task_timeout` is the longest time that an attempt may take, and `retry_after` the time from a failure to the next attempt."""
+        self._catalogs = catalogs
         self._tables = tables
         self._files = files
         self._tasks = tasks
+        self._groups = groups
         self._clock = clock
         self._task_timeout = task_timeout
         self._retry_after = retry_after
 
     def keep(self) -> KeptQueue:
-        """Return lost attempts, end endless ones, and put back the FAILED tasks whose time has come. Raises StorageUnavailable."""
+        """Return lost attempts, end endless ones, put back the FAILED tasks whose time has come, and move tasks to their table's queue.
+
+        Raises StorageUnavailable.
+        """
         now = self._clock()
         lost = self._tasks.release_expired(now)
         timed_out = self._tasks.end_overdue(now, self._task_timeout, self._retry_after)
@@ -86,7 +101,28 @@ class KeepQueue:
         if lost or timed_out or put_back or outdated:
             counts = (len(lost), len(timed_out), len(put_back), len(outdated))
             log.info("%d lost attempt(s), %d endless attempt(s), %d task(s) put back, %d outdated task(s)", *counts)
+        self._move()
         return KeptQueue(tuple(lost), tuple(timed_out), tuple(put_back), tuple(outdated), tuple(dict.fromkeys(outdated.values())))
+
+    def _move(self) -> None:
+        """Move waiting tasks whose table now names another group. They stay while that group does not exist."""
+        for table, queues in self._tasks.queues_to_merge().items():
+            group = self._group(table)
+            # A table of a missing group shows that as the reason of its plans.
+            if group is None or set(queues) == {group} or self._groups.group(group) is None:
+                continue
+            moved = self._tasks.move_to_queue(table, group)
+            if moved:
+                log.info("table=%s moved to group %s with %d waiting task(s)", table, group, len(moved))
+
+    def _group(self, table: TableIdentifier) -> str | None:
+        """Return the group that a table names; None when its properties are not known now."""
+        try:
+            loaded = self._tables.state(table).index.loaded
+            of_catalog = self._catalogs.entry(table.catalog).properties
+        except NotFoundError:
+            return None
+        return None if loaded is None else group_of(loaded.layout.properties, of_catalog)
 
     def _live_paths(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> frozenset[str] | None:
         """Return the live data files of the nodes of these tasks. Return None when the index is not one whole snapshot now."""

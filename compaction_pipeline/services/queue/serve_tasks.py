@@ -55,10 +55,11 @@ class ServeTasks:
         note_denied: Callable[[TableIdentifier, str], bool],
         clock: Clock,
         retry_after: timedelta,
+        turns: Callable[[str | None], Sequence[TableIdentifier]] = lambda queue: (),
     ) -> None:
         """`note_denied` shows on a table why its storage denied access to a merge. It returns False when it cannot show that now.
 
-        A task whose attempt failed is tried again after `retry_after`.
+        A task whose attempt failed is tried again after `retry_after`. `turns` returns the tables of a queue that have their turn first.
         """
         self._tables = tables
         self._tasks = tasks
@@ -66,6 +67,7 @@ class ServeTasks:
         self._note_denied = note_denied
         self._clock = clock
         self._retry_after = retry_after
+        self._turns = turns
         # The key has the owner too, so that a new worker asks again: the table may have been recreated, or its catalog registered again.
         self._known_access: dict[tuple[str, TableIdentifier], _Access] = {}
         self._gone: set[str] = set()
@@ -80,7 +82,7 @@ class ServeTasks:
         return self._tasks.first_waiting(queue, task_ids) is not None
 
     def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
-        while (table := self._tasks.first_waiting(queue, task_ids)) is not None:
+        while (table := self._tasks.first_waiting(queue, task_ids, self._turns(queue))) is not None:
             access = self._access(owner, table)
             task = self._claimed(owner, queue, task_ids)
             if task is None:
@@ -144,7 +146,7 @@ class ServeTasks:
 
     def _claimed(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None) -> CompactionTask | None:
         with self._claiming:
-            return None if owner in self._gone else self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids)
+            return None if owner in self._gone else self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids, self._turns(queue))
 
     def _renew(self, task: CompactionTask) -> None:
         if not self._tasks.renew([task.current_attempt_id], self._clock(), LEASE):

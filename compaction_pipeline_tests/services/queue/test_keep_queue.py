@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.commit.listener import CompactionListener
+from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.attempts import is_tried_again
+from compaction_pipeline.core.queue.group import CompactionQueue, ResourceGroup
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.index import Failed, Refused
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.services.queue import keep_queue
+from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 
@@ -286,3 +289,24 @@ def test_a_waiting_task_of_a_table_that_is_refused_now_is_canceled(house: House)
     kept = services.keep_queue.keep()
     assert kept.outdated == (task.task_id,)
     assert services.stores.tasks.task(task.task_id).status is TaskStatus.CANCELED
+
+
+def test_waiting_tasks_follow_their_table_to_its_new_group_once_it_exists(house: House) -> None:
+    services = house.services
+    table = house.fragmented()
+    services.compact_table.refresh(table.identifier)
+    [task] = services.plan_tables.plan(table.identifier).tasks
+    with table.table.transaction() as transaction:
+        transaction.set_properties({"self-optimizing.group": "heavy"})
+    services.compact_table.refresh(table.identifier)
+    services.tick_tables.keep()
+    assert services.stores.tasks.task(task.task_id).queue == "default"
+    services.manage_groups.add(ResourceGroup("heavy", queue=CompactionQueue(1)))
+    services.stores.tasks.insert([example("other", queue="heavy")], [], house.now)
+    services.tick_tables.keep()
+    # A move may exceed the capacity, because the task would have no worker otherwise.
+    assert services.stores.tasks.task(task.task_id).queue == "heavy"
+    services.stores.tasks.cancel([TaskId("other")], EndReason.GIVEN_UP, "a person", house.now)
+    services.work_on_queue.drain("worker")
+    assert services.compact_table.commit_now(table.identifier).record is not None
+    assert table.live_ids() == list(range(12))

@@ -1,0 +1,106 @@
+"""In which order the tasks of a queue are claimed, and how they follow their table to another queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
+from compaction_pipeline_tests.builders import NOW, TABLE
+
+OTHER = TableIdentifier("lake", ("shop",), "other")
+MINUTE = timedelta(minutes=1)
+
+
+def polled(stores: Stores, queue: str, *turns: TableIdentifier) -> list[str]:
+    """The ids of all tasks of a queue in the order of their polls."""
+    found: list[str] = []
+    while (first := stores.tasks.first_waiting(queue, None, turns)) is not None:
+        task = stores.tasks.poll(queue, "me", NOW, LEASE, None, turns)
+        assert task is not None
+        assert task.table == first
+        found.append(task.task_id)
+    return found
+
+
+def test_a_fifo_queue_is_taken_in_the_order_of_the_waiting_time(stores: Stores) -> None:
+    stores.groups.add(ResourceGroup("fifo", queue=CompactionQueue(order=QueueOrder.FIFO)))
+    waits = (("young", 2, 5), ("old", 0, 0), ("b", 1, 9), ("a", 1, 0))
+    stores.tasks.insert(
+        [example(name, queue="fifo", priority=priority, created_at=NOW + late * MINUTE) for name, late, priority in waits], [], NOW
+    )
+    assert polled(stores, "fifo") == ["old", "a", "b", "young"]
+
+
+def test_a_change_of_the_order_counts_at_once(stores: Stores) -> None:
+    stores.tasks.insert([example("low", created_at=NOW - MINUTE), example("high", priority=9)], [], NOW)
+    assert stores.tasks.poll("default", "me", NOW, LEASE, ["low", "high"]) == stores.tasks.task("high")
+    stores.tasks.insert([example("higher", priority=99)], [], NOW)
+    stores.groups.change(ResourceGroup("default", queue=CompactionQueue(order=QueueOrder.FIFO)))
+    assert polled(stores, "default") == ["low", "higher"]
+
+
+def test_tables_that_have_a_turn_come_first_in_their_order(stores: Stores) -> None:
+    tasks = [example("a", table=TABLE, priority=5), example("b", table=TABLE, priority=9), example("c", table=OTHER)]
+    stores.tasks.insert(tasks, [], NOW)
+    assert sorted(map(str, stores.tasks.waiting_tables("default"))) == [str(table) for table in sorted((TABLE, OTHER), key=str)]
+    assert polled(stores, "default", OTHER, TABLE) == ["c", "b", "a"]
+    assert list(stores.tasks.waiting_tables("default")) == []
+
+
+def test_a_table_without_a_turn_comes_last(stores: Stores) -> None:
+    stores.tasks.insert([example("a", table=TABLE, priority=5), example("c", table=OTHER)], [], NOW)
+    assert polled(stores, "default", OTHER) == ["c", "a"]
+
+
+def test_the_time_of_attempts_is_measured_in_a_window_and_by_queue(stores: Stores) -> None:
+    make_groups(stores, "heavy")
+    stores.tasks.insert([example("ended"), example("runs", table=OTHER), example("elsewhere", queue="heavy")], [], NOW)
+    ended = stores.tasks.poll("default", "me", NOW, LEASE, ["ended"])
+    assert ended is not None
+    stores.tasks.complete(prepared(ended), NOW + 10 * MINUTE)
+    assert stores.tasks.poll("default", "me", NOW + MINUTE, LEASE, ["runs"])
+    assert stores.tasks.poll("heavy", "me", NOW, LEASE)
+    assert stores.tasks.slot_seconds("default", NOW - MINUTE, NOW + 30 * MINUTE) == {TABLE: 600.0, OTHER: 1740.0}
+    assert stores.tasks.slot_seconds("default", NOW + 9 * MINUTE, NOW + 12 * MINUTE) == {TABLE: 60.0, OTHER: 180.0}
+    assert stores.tasks.slot_seconds("default", NOW + 10 * MINUTE, NOW + 12 * MINUTE) == {OTHER: 120.0}
+    assert stores.tasks.slot_seconds("light", NOW, NOW + MINUTE) == {}
+
+
+def test_waiting_tasks_follow_their_table_to_another_queue_and_no_others(stores: Stores) -> None:
+    make_groups(stores, "heavy")
+    tasks = [example(name) for name in ("pending", "runs", "again", "merged", "for good")]
+    stores.tasks.insert([replace(task, max_attempts=1) if task.task_id == "for good" else task for task in tasks], [], NOW)
+    stores.tasks.insert([example("other", table=OTHER)], [], NOW)
+    for name in ("runs", "again", "merged", "for good"):
+        task = stores.tasks.poll("default", "me", NOW, LEASE, [name])
+        assert task is not None
+        if name == "merged":
+            stores.tasks.complete(prepared(task), NOW)
+        elif name != "runs":
+            stores.tasks.complete(failed(task), NOW, MINUTE)
+    assert stores.tasks.queues_to_merge() == {TABLE: {"default"}, OTHER: {"default"}}
+    assert sorted(stores.tasks.move_to_queue(TABLE, "heavy")) == ["again", "pending"]
+    assert stores.tasks.move_to_queue(TABLE, "heavy") == ()
+    assert stores.tasks.queues_to_merge() == {TABLE: {"heavy"}, OTHER: {"default"}}
+    assert {task.task_id for task in stores.tasks.tasks() if task.queue == "heavy"} == {"again", "pending"}
+    assert stores.tasks.queue_taken("heavy") == 2
+    moved = stores.tasks.poll("heavy", "me", NOW, LEASE)
+    assert moved is not None
+    assert (moved.task_id, moved.queue, moved.waiting_since) == ("pending", "heavy", NOW)
+    assert stores.tasks.retry(["again"]) == ("again",)
+    assert stores.tasks.task("again").status is TaskStatus.PENDING
+
+
+def test_tasks_stay_when_the_other_group_does_not_exist(stores: Stores) -> None:
+    stores.tasks.insert([example("t1")], [], NOW)
+    with pytest.raises(NotFoundError, match="'heavy' does not exist"):
+        stores.tasks.move_to_queue(TABLE, "heavy")
+    assert stores.tasks.task("t1").queue == "default"
