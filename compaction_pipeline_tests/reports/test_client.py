@@ -85,7 +85,7 @@ def test_a_refused_report_is_a_warning_and_is_not_tried_again(house: House, capl
     pauses: list[float] = []
     with serving(house) as port:
         reporter = CommitReporter(f"http://127.0.0.1:{port}", "wrong.token", sleep=noted(pauses))
-        with caplog.at_level(logging.WARNING):
+        with caplog.at_level(logging.WARNING, logger="compaction_pipeline.reports"):
             assert reporter.report_commit("lake.db.t", 1) is None
         assert "401" in caplog.text
         assert "wrong.token" not in caplog.text
