@@ -3,7 +3,7 @@
     python benchmarks/idle.py --tables 1000 --seconds 180
     python benchmarks/idle.py --ticks 5            # without `dagster dev`: the CPU of one tick of each sensor, in this process
 
-The cost of `dagster dev` itself (webserver, daemon, ticks of seven sensors) is printed apart. Sensors tick every 30 s, which is their
+The cost of `dagster dev` itself (webserver, daemon, ticks of eight sensors) is printed apart. Sensors tick every 30 s, which is their
 default, unless `--sensor-seconds` sets another interval. The last line is `share <per cent of one core>`.
 """
 
@@ -40,6 +40,7 @@ SENSORS = (
     "own_assets_sensor",
     "check_sensor",
     "keeper_sensor",
+    "queue_sensor",
     "catalog_sensor",
 )
 
