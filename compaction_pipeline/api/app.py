@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from fastapi import FastAPI
 
 from compaction_pipeline.api.body_limit import BodyLimit
+from compaction_pipeline.api.groups import group_routes
 from compaction_pipeline.api.health import health_routes
 from compaction_pipeline.api.insight import insight_routes
 from compaction_pipeline.api.metrics import metrics_route
@@ -42,6 +43,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(health_routes(services.read_tasks.queue_counts))
     app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, guard))
     app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard), prefix=VERSION_PREFIX)
+    app.include_router(group_routes(services.manage_groups, services.read_queues, guard), prefix=VERSION_PREFIX)
     app.include_router(report_routes(services.take_reports, guard), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_tasks, optimizers, guard), prefix=VERSION_PREFIX

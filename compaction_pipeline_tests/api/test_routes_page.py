@@ -10,6 +10,6 @@ from compaction_pipeline_tests.api.conftest import Served
 
 def test_the_page_lists_every_route_once(served: Served) -> None:
     page = (files("compaction_pipeline") / "api" / "ROUTES.md").read_text()
-    listed = re.findall(r"^\| (GET|POST|PUT|DELETE) (\S+) \|", page, re.MULTILINE)
+    listed = re.findall(r"^\| (GET|POST|PUT|PATCH|DELETE) (\S+) \|", page, re.MULTILINE)
     paths = served.client.get("/openapi.json").json()["paths"]
     assert sorted(listed) == sorted((method.upper(), path) for path, methods in paths.items() for method in methods)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,11 +10,8 @@ from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.key_values import key_values
 from compaction_pipeline.cli.render import groups_table, queues_table
 from compaction_pipeline.cli.session import Session
+from compaction_pipeline.core.insight.group_value import group_value
 from compaction_pipeline.core.queue.group import DEFAULT_CAPACITY, EXTERNAL, MOST_CAPACITY, CompactionQueue, QueueOrder, ResourceGroup
-
-if TYPE_CHECKING:
-    from compaction_pipeline.core.queue.queue_work import QueueWork
-    from compaction_pipeline.services.insight.read_queues import Queues
 
 groups = typer.Typer(
     no_args_is_help=True,
@@ -51,7 +47,7 @@ def list_(context: typer.Context) -> None:
     """
     with Session(context) as session:
         found = session.services.manage_groups.groups()
-        session.output.answer([_group_value(group) for group in found], groups_table(found))
+        session.output.answer([group_value(group) for group in found], groups_table(found))
 
 
 @groups.command(epilog=GLOBAL_HELP)
@@ -135,8 +131,7 @@ def list_queues(context: typer.Context) -> None:
     """
     with Session(context) as session:
         queues = session.services.read_queues.queues()
-        works = [queues.work(name) for name in sorted({*queues.groups, *(work.queue for work in queues.works)})]
-        session.output.answer([queue_value(queues, work) for work in works], queues_table(queues, works))
+        session.output.answer([queues.value(work) for work in queues.all_works], queues_table(queues, queues.all_works))
 
 
 @queues.command("show", epilog=GLOBAL_HELP)
@@ -151,40 +146,8 @@ def show_queue(context: typer.Context, name: str = _NAME) -> None:
         group = session.services.manage_groups.group(name)
         queues = session.services.read_queues.queues()
         work = queues.work(group.name)
-        session.output.answer(queue_value(queues, work), queues_table(queues, [work]))
-
-
-def queue_value(queues: Queues, work: QueueWork) -> dict[str, object]:
-    """The JSON value of a queue. `free` is negative after the capacity was made smaller, or after a table moved to the group.
-
-    `order`, `capacity` and `free` are null for a queue whose group does not exist.
-    """
-    group = queues.groups.get(work.queue)
-    return {
-        "group": work.queue,
-        "order": None if group is None else group.queue.order,
-        "capacity": None if group is None else group.queue.capacity,
-        "free": None if group is None else group.queue.capacity - work.taken,
-        "waiting": work.pending,
-        "merging": work.executing,
-        "failed": work.retrying,
-        "merged": work.prepared,
-        "paused": work.paused,
-        "oldest_wait_seconds": None if work.waiting_since is None else (queues.at - work.waiting_since).total_seconds(),
-        "optimizers": sum(optimizer.group == work.queue for optimizer in queues.serving),
-        "slots": queues.slots(work.queue),
-    }
-
-
-def _group_value(group: ResourceGroup) -> dict[str, object]:
-    return {
-        "group": group.name,
-        "capacity": group.queue.capacity,
-        "order": group.queue.order,
-        "container": group.container,
-        "properties": dict(group.properties),
-    }
+        session.output.answer(queues.value(work), queues_table(queues, [work]))
 
 
 def _answer(session: Session, group: ResourceGroup) -> None:
-    session.output.answer(_group_value(group), groups_table([group]))
+    session.output.answer(group_value(group), groups_table([group]))

@@ -40,6 +40,32 @@ class Queues:
         """The work of a queue, also of one without tasks and optimizers."""
         return next((work for work in self.works if work.queue == queue), QueueWork(queue))
 
+    @property
+    def all_works(self) -> tuple[QueueWork, ...]:
+        """The work of every queue, by name, those of groups without tasks and optimizers included."""
+        return tuple(self.work(name) for name in sorted({*self.groups, *(work.queue for work in self.works)}))
+
+    def value(self, work: QueueWork) -> dict[str, object]:
+        """The JSON value of a queue. `free` is negative after the capacity was made smaller, or after a table moved to the group.
+
+        `order`, `capacity` and `free` are null for a queue whose group does not exist.
+        """
+        group = self.groups.get(work.queue)
+        return {
+            "group": work.queue,
+            "order": None if group is None else group.queue.order,
+            "capacity": None if group is None else group.queue.capacity,
+            "free": None if group is None else group.queue.capacity - work.taken,
+            "waiting": work.pending,
+            "merging": work.executing,
+            "failed": work.retrying,
+            "merged": work.prepared,
+            "paused": work.paused,
+            "oldest_wait_seconds": None if work.waiting_since is None else (self.at - work.waiting_since).total_seconds(),
+            "optimizers": sum(optimizer.group == work.queue for optimizer in self.serving),
+            "slots": self.slots(work.queue),
+        }
+
     def slots(self, queue: str) -> int:
         """How many tasks of a queue its optimizers merge at a time."""
         return sum(optimizer.parallelism for optimizer in self.serving if optimizer.group == queue)

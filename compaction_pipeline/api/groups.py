@@ -1,0 +1,92 @@
+"""Routes of resource groups and their queues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+
+from compaction_pipeline.api.problems import ANSWERS
+from compaction_pipeline.api.security import Guard
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.insight.group_value import group_value
+from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.queue.group import DEFAULT_CAPACITY, EXTERNAL, MOST_CAPACITY, CompactionQueue, QueueOrder, ResourceGroup
+from compaction_pipeline.services.insight.read_queues import ReadQueues
+from compaction_pipeline.services.queue.manage_groups import ManageGroups
+
+_Capacity = Annotated[int, Field(ge=1, le=MOST_CAPACITY)]
+_Container = Annotated[str, Field(min_length=1, max_length=200)]
+_Properties = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[str, Field(max_length=2_000)]], Field(max_length=100)
+]
+
+
+class GroupBody(BaseModel):
+    """A new group."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    group: str = Field(max_length=200)
+    capacity: _Capacity = DEFAULT_CAPACITY
+    order: QueueOrder = QueueOrder.PRIORITY
+    container: _Container = EXTERNAL
+    properties: _Properties = {}
+
+
+class GroupChange(BaseModel):
+    """What is to change. The rest stays. `properties` replace all properties."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    capacity: _Capacity | None = None
+    order: QueueOrder | None = None
+    container: _Container | None = None
+    properties: _Properties | None = None
+
+
+def group_routes(groups: ManageGroups, queues: ReadQueues, guard: Guard) -> APIRouter:
+    """The routes below `/api/v1` about groups."""
+    routes = APIRouter(tags=["groups"], responses=ANSWERS)
+    reader, admin = [Depends(guard.needs(Role.READER))], [Depends(guard.needs())]
+
+    @routes.get("/groups", dependencies=reader)
+    def all_groups() -> list[Any]:
+        """All groups, by name."""
+        return [plain(group_value(group)) for group in groups.groups()]
+
+    @routes.get("/groups/{name}", dependencies=reader)
+    def one_group(name: str) -> Any:
+        """One group."""
+        return plain(group_value(groups.group(name)))
+
+    @routes.post("/groups", status_code=201, dependencies=admin)
+    def add(body: GroupBody) -> Any:
+        """Make a group."""
+        group = ResourceGroup(body.group, body.container, body.properties, CompactionQueue(body.capacity, body.order))
+        return plain(group_value(groups.add(group)))
+
+    @routes.patch("/groups/{name}", dependencies=admin)
+    def change(name: str, body: GroupChange) -> Any:
+        """Change a group. Tasks that are in its queue already stay there."""
+        old = groups.group(name)
+        queue = CompactionQueue(body.capacity or old.queue.capacity, body.order or old.queue.order)
+        properties = old.properties if body.properties is None else body.properties
+        return plain(
+            group_value(groups.change(replace(old, container=body.container or old.container, properties=properties, queue=queue)))
+        )
+
+    @routes.delete("/groups/{name}", status_code=204, dependencies=admin)
+    def delete(name: str) -> None:
+        """Delete a group that no table, catalog, open task or live optimizer belongs to."""
+        groups.delete(name)
+
+    @routes.get("/queues", dependencies=reader)
+    def all_queues() -> list[Any]:
+        """All queues, by name: what waits and runs there, how full they are, and who works on them."""
+        found = queues.queues()
+        return [plain(found.value(work)) for work in found.all_works]
+
+    return routes
