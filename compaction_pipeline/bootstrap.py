@@ -116,6 +116,7 @@ class Services:
     engine_override: MergeEngine | None = field(default=None)
     late: timedelta = LATE_REQUEST
     holder: str = field(default_factory=this_process)
+    spark_name: str = "compaction-pipeline"
 
     def __post_init__(self) -> None:
         self._own_clock = self.clock
@@ -168,7 +169,8 @@ class Services:
 
         settings = self.settings
         home = str(settings.home.expanduser().absolute())
-        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, home, {}, settings.spark_connect_seconds))
+        seconds = settings.spark_connect_seconds
+        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, home, {}, seconds, self.spark_name))
 
     @cached_property
     def _engine(self) -> MergeEngine:

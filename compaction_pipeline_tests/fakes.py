@@ -605,12 +605,17 @@ class FakeTaskStore:
         )
         self._close_attempt(task, end_reason, reason, now)
 
-    def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime) -> Sequence[str]:
+    def cancel(self, task_ids: Sequence[str], end_reason: EndReason, reason: str, now: datetime, *, running: bool = False) -> Sequence[str]:
         canceled = []
         for task_id in task_ids:
             task = self._state.tasks.get(task_id)
             if task is not None and _waits(task):
                 self._move(task, TaskStatus.CANCELED, end_reason=end_reason, reason=reason, ended_at=now, retry_at=None)
+                canceled.append(task_id)
+            elif task is not None and running and task.status is TaskStatus.EXECUTING:
+                left = {"attempt_id": None, "owner": None, "lease_expires_at": None, "ended_at": now}
+                self._move(task, TaskStatus.CANCELED, end_reason=end_reason, reason=reason, **left)
+                self._close_attempt(task, end_reason, reason, now)
                 canceled.append(task_id)
         return tuple(canceled)
 

@@ -40,7 +40,7 @@ _START_NOISE = re.compile(
 @dataclass(frozen=True)
 class SparkSettings:
     """Where Spark runs. `remote` is the address of Spark Connect (sc://…) and takes precedence over `master`. `home` is a folder for files
-    that are written when a session starts.
+    that are written when a session starts. `name` is the name of the application that Spark shows; a server of Spark Connect has its own.
 
     `extra` are Spark properties that take precedence over ours. `connect_seconds` limits the wait for the first answer of a Spark
     on other machines.
@@ -51,6 +51,7 @@ class SparkSettings:
     home: str = ""
     extra: Mapping[str, str] = field(default_factory=dict)
     connect_seconds: float = 20
+    name: str = APP_NAME
 
     @property
     def is_local(self) -> bool:
@@ -138,7 +139,7 @@ class SparkSessions:
         if self.settings.is_local:
             os.environ["PYSPARK_PYTHON"] = sys.executable
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        conf = SparkConf(loadDefaults=False).setMaster(self.settings.master).setAppName(APP_NAME)
+        conf = SparkConf(loadDefaults=False).setMaster(self.settings.master).setAppName(self.settings.name)
         conf.setAll(list((self._properties() | dict(self.settings.extra)).items()))
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_quiet_gateway(conf), conf=conf)

@@ -92,6 +92,17 @@ def cancel_waiting(connection: Connection, row: Row[Any], end_reason: EndReason,
     return move(connection, row, TaskStatus.CANCELED, {"end_reason": end_reason, "reason": reason, "ended_at": now, "retry_at": None})
 
 
+def cancel_running(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str, now: datetime) -> bool:
+    """Cancel an Executing task and end its attempt. False and no change when it is not Executing, or has changed."""
+    if row.status is not TaskStatus.EXECUTING:
+        return False
+    ended = {"attempt_id": None, "owner": None, "lease_expires_at": None, "end_reason": end_reason, "reason": reason, "ended_at": now}
+    if not move(connection, row, TaskStatus.CANCELED, ended):
+        return False
+    write_attempt_end(connection, row, end_reason, reason, now)
+    return True
+
+
 def insert_tasks(
     connection: Connection, tasks: Sequence[CompactionTask], paused: Collection[str], replaced: Mapping[str, datetime]
 ) -> None:

@@ -37,6 +37,7 @@ from compaction_pipeline.storage.task_rows import (
     WAITS,
     Overtaken,
     cancel_replaced,
+    cancel_running,
     cancel_waiting,
     insert_tasks,
     leave_attempt,
@@ -273,11 +274,14 @@ class SqlTaskStore:
             must_move(connection, row, TaskStatus.FAILED, ended)
             write_attempt_end(connection, row, end_reason, reason, now)
 
-    def cancel(self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime) -> Sequence[TaskId]:
+    def cancel(
+        self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime, *, running: bool = False
+    ) -> Sequence[TaskId]:
         canceled = []
         with writing(self._engine) as connection:
             for row in locked_rows(connection, task_ids):
-                if cancel_waiting(connection, row, end_reason, reason, now):
+                cancel = cancel_running if running and row.status is TaskStatus.EXECUTING else cancel_waiting
+                if cancel(connection, row, end_reason, reason, now):
                     canceled.append(row.task_id)
         return tuple(task_id for task_id in task_ids if task_id in canceled)
 

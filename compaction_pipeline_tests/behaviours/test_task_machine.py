@@ -187,13 +187,14 @@ class TaskMachine(RuleBasedStateMachine):
             self.expected[task_id] = replace(self.expected[task_id], status=TaskStatus.PENDING, retry_at=None)
 
     @precondition(lambda self: self.expected)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), running=st.booleans())
+    def cancel(self, data: st.DataObject, running: bool) -> None:
         task_id = data.draw(st.sampled_from(sorted(self.expected)))
         before = self.expected[task_id]
-        assert bool(self.stores.tasks.cancel([task_id], EndReason.GIVEN_UP, "asked", self.now)) is before.waits
-        if before.waits:
-            self.expected[task_id] = replace(before, status=TaskStatus.CANCELED, retry_at=None)
+        may = before.waits or (running and before.status is TaskStatus.EXECUTING)
+        assert bool(self.stores.tasks.cancel([task_id], EndReason.GIVEN_UP, "asked", self.now, running=running)) is may
+        if may:
+            self.expected[task_id] = replace(before, status=TaskStatus.CANCELED, retry_at=None, held=None, expires=None)
 
     @precondition(lambda self: self.expected)
     @rule(data=st.data())

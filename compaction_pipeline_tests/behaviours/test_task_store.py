@@ -409,6 +409,24 @@ def test_a_pending_task_is_canceled_but_never_failed(stores: Stores) -> None:
     assert stores.tasks.counts() == {TaskStatus.EXECUTING: 1, TaskStatus.CANCELED: 1}
 
 
+def test_a_running_task_is_canceled_only_when_that_is_asked_for_and_its_report_is_stale(stores: Stores) -> None:
+    stores.tasks.insert([example("a"), example("b")], [], NOW)
+    task = poll(stores)
+    canceled = stores.tasks.cancel(["a", "b", "unknown"], EndReason.GIVEN_UP, "asked", LATER, running=True)
+    assert canceled == ("a", "b")
+    stored = stores.tasks.task("a")
+    assert (stored.status, stored.attempt_id, stored.owner, stored.ended_at) == (TaskStatus.CANCELED, None, None, LATER)
+    (attempt,) = stores.tasks.attempts("a")
+    assert (attempt.ended_at, attempt.end_reason, attempt.reason) == (LATER, EndReason.GIVEN_UP, "asked")
+    assert stores.tasks.renew([task.current_attempt_id], LATER, LEASE) == ()
+    for report in (prepared(task), failed(task)):
+        with pytest.raises(StaleAttempt):
+            stores.tasks.complete(report, LATER)
+    assert stores.tasks.in_use(TABLE) == InUse()
+    prepare(stores, example("c"))
+    assert stores.tasks.cancel(["a", "c"], EndReason.GIVEN_UP, "asked", LATER, running=True) == ()
+
+
 def test_tasks_are_listed_newest_first_and_filtered(stores: Stores) -> None:
     other = TableIdentifier("lake", ("shop",), "a.b`c")
     stores.tasks.insert([example("a", created_at=NOW - timedelta(1)), example("b"), example("c"), example("d", table=other)], [], NOW)

@@ -98,3 +98,10 @@ def test_waiting_tasks_are_canceled(desk: Desk, stores: Stores) -> None:
         ("pending", "CANCELED", "a person canceled the task"),
     ]
     assert stores.tasks.in_use(TABLE).pending == {}
+
+
+def test_a_running_task_is_canceled_when_that_is_asked_for(desk: Desk, stores: Stores) -> None:
+    canceled = desk.json("task", "cancel", "--running", "executing", "pending")
+    assert [(task["task"], task["status"]) for task in canceled] == [("executing", "CANCELED"), ("pending", "CANCELED")]
+    refused = desk.type("task", "cancel", "--running", "prepared")
+    assert (refused.exit_code, "task prepared is PREPARED: only a task that waits or runs" in refused.stderr) == (2, True)

@@ -72,7 +72,7 @@ def test_an_optimizer_merges_on_a_standalone_cluster(tmp_path: Path, cluster: st
         truth: Counter[int] = Counter()
         processes.serve()
         settings = {"COMPACTION_MERGE_ENGINE": "spark", "SPARK_LOCAL_IP": "127.0.0.1"}
-        optimizer = processes.optimizer("--master", cluster, "--parallelism", "2", **settings)
+        optimizer = processes.optimizer("--master", cluster, "--parallelism", "2", "--resource-id", "pod-7", **settings)
         for number in range(2):
             write(table, Random(number), truth, 14)
             wait_until(lambda number=number: committed(services) > number, "a commit")  # type: ignore[misc]
@@ -82,6 +82,7 @@ def test_an_optimizer_merges_on_a_standalone_cluster(tmp_path: Path, cluster: st
         assert owners == set(processes.live())
         # The executors are processes of the worker, and each merge was a task of theirs.
         assert list((tmp_path / "work").glob("app-*/*/stderr"))
+        assert "Registered app compaction-pipeline pod-7 with ID" in (tmp_path / "master.log").read_text()
         optimizer.send_signal(signal.SIGTERM)
         assert optimizer.wait(PATIENCE_SECONDS) == 0
     finally:

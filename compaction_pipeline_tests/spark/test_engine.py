@@ -135,19 +135,24 @@ def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: Sp
     assert lived.error is None
 
 
-@pytest.mark.spark
-def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tmp_path: Path, sessions: SparkSessions) -> None:
-    table = _table(tmp_path)
-    stuck, other = (replace(table.task(), task_id=name, attempt_id=AttemptId(f"{name}-1")) for name in ("stuck", "other"))
-    # This FileIO says which process called it, and then never returns.
-    began = tmp_path / "began"
-    (tmp_path / "endless_io.py").write_text(
+def _endless_io(folder: Path, began: Path) -> Path:
+    """A module with a FileIO that writes into `began` which process called it, and then never returns."""
+    module = folder / "endless_io.py"
+    module.write_text(
         "import os, pathlib, time\n"
         f"pathlib.Path('{began}.draft').write_text(str(os.getpid()))\n"
         f"os.rename('{began}.draft', '{began}')\n"
         "time.sleep(10**9)\n"
     )
-    sessions.session().sparkContext.addPyFile(str(tmp_path / "endless_io.py"))
+    return module
+
+
+@pytest.mark.spark
+def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tmp_path: Path, sessions: SparkSessions) -> None:
+    table = _table(tmp_path)
+    stuck, other = (replace(table.task(), task_id=name, attempt_id=AttemptId(f"{name}-1")) for name in ("stuck", "other"))
+    began = tmp_path / "began"
+    sessions.session().sparkContext.addPyFile(str(_endless_io(tmp_path, began)))
     engine = SparkMergeEngine(sessions)
     with ThreadPoolExecutor(1) as slot:
         merge = slot.submit(lambda: list(engine.merge([stuck], table.layout(), {"py-io-impl": "endless_io.Endless"})))
@@ -194,6 +199,45 @@ def test_spark_connect_merges_as_this_process_does(tmp_path: Path) -> None:
     assert child.returncode == 0, child.stderr
     local = table.merge()
     assert json.loads(child.stdout.splitlines()[-1]) == [None, local.rows_written, str(local.digest_written)]
+
+
+_CANCELED_ON_CONNECT = """
+import pathlib, pickle, sys
+from concurrent.futures import ThreadPoolExecutor
+from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.spark.engine import SparkMergeEngine
+from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+
+with open(sys.argv[1], "rb") as file:
+    task, layout = pickle.load(file)
+sessions = SparkSessions(SparkSettings(remote="local[2]", home=sys.argv[2]))
+sessions.session().addArtifacts(sys.argv[3], pyfile=True)
+engine = SparkMergeEngine(sessions)
+with ThreadPoolExecutor(1) as slot:
+    merge = slot.submit(lambda: list(engine.merge([task], layout, {"py-io-impl": "endless_io.Endless"})))
+    while not pathlib.Path(sys.argv[4]).exists():
+        assert not merge.done(), merge.result()
+    engine.cancel(AttemptId("another"))
+    assert not merge.done()
+    engine.cancel(task.attempt_id)
+    [ended] = merge.result(timeout=300)
+sessions.stop()
+print(ended.error)
+"""
+
+
+@pytest.mark.spark
+def test_a_merge_on_spark_connect_is_canceled_by_its_attempt(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    given, began = tmp_path / "task.pickle", tmp_path / "began"
+    given.write_bytes(pickle.dumps((replace(table.task(), attempt_id=AttemptId("stuck-1")), table.layout())))
+    arguments = [str(given), str(tmp_path), str(_endless_io(tmp_path, began)), str(began)]
+    environment = {**os.environ, "JAVA_HOME": find_java(os.environ, tmp_path).path, "PYSPARK_PYTHON": sys.executable}
+    child = subprocess.run(
+        [sys.executable, "-c", _CANCELED_ON_CONNECT, *arguments], capture_output=True, text=True, timeout=600, env=environment
+    )
+    assert child.returncode == 0, child.stderr
+    assert child.stdout.splitlines()[-1] == "the merge was canceled"
 
 
 @pytest.mark.spark

@@ -57,7 +57,9 @@ def optimizer(
         help="How much memory it may use in all. This has no effect; the list of optimizers shows it.",
     ),
     resource_id: str = typer.Option(
-        "", "--resource-id", help="A name that the system that starts it chooses, e.g. the id of its pod. The list of optimizers shows it."
+        "",
+        "--resource-id",
+        help="A name that the system that starts it chooses, e.g. the id of its pod. The list of optimizers shows it, and Spark does.",
     ),
     token_file: Path | None = _TOKEN_FILE,
     ca_file: Path | None = typer.Option(None, "--ca-file", help="Trust the certificates in this file, in PEM, too."),
@@ -84,6 +86,8 @@ def optimizer(
     with Session(context, **({} if master is None else {"spark_master": master})) as session:
         log_service(session.output.verbosity)
         services, output = session.services, session.output
+        # Spark shows which optimizer an application belongs to.
+        services.spark_name = f"{services.spark_name} {resource_id}".strip()
         slots = _slots(services, parallelism)
         registration = Registration(
             group, socket.gethostname(), str(os.getpid()), services.version, MERGE_VERSION, slots, memory, resource_id

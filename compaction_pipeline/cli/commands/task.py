@@ -81,8 +81,12 @@ def retry(context: typer.Context, task: list[str] = _IDS) -> None:
 
 
 @tasks.command(epilog=GLOBAL_HELP)
-def cancel(context: typer.Context, task: list[str] = _IDS) -> None:
-    """Cancel tasks that wait. A task that runs is not canceled.
+def cancel(
+    context: typer.Context,
+    task: list[str] = _IDS,
+    running: bool = typer.Option(False, "--running", help="Also tasks that run. Their workers stop the merges within 10 s."),
+) -> None:
+    """Cancel tasks that wait.
 
     The next tick may plan the same files again. `pause` keeps it from that.
 
@@ -91,7 +95,7 @@ def cancel(context: typer.Context, task: list[str] = _IDS) -> None:
       compaction-pipeline task cancel 3f0c2b7a9d1e-00000 3f0c2b7a9d1e-00001
     """
     with Session(context) as session:
-        _answer(session, session.services.steer_tasks.cancel([TaskId(each) for each in task]))
+        _answer(session, session.services.steer_tasks.cancel([TaskId(each) for each in task], running=running))
 
 
 def whole_value(task: CompactionTask) -> dict[str, object]:

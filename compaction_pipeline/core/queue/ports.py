@@ -202,8 +202,13 @@ class TaskStore(Protocol):
     def fail(self, task_id: TaskId, end_reason: EndReason, reason: str, now: datetime) -> None:
         """Set an Executing or Prepared task to FAILED, for example after a conflict or when its table is gone."""
 
-    def cancel(self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime) -> Sequence[TaskId]:
-        """Set those of these tasks to CANCELED that are Pending, or FAILED and wait to be tried again. Return them."""
+    def cancel(
+        self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime, *, running: bool = False
+    ) -> Sequence[TaskId]:
+        """Set those of these tasks to CANCELED that are Pending, or FAILED and wait to be tried again. Return them.
+
+        With `running`, also those that are Executing: their attempts have ended then.
+        """
 
     def claim(self, table: TableIdentifier, record_id: RecordId, task_ids: Sequence[TaskId] | None = None) -> Sequence[CompactionTask]:
         """Put `record_id` on the Prepared tasks that have no record, and return these tasks. `task_ids` limits the choice to these.

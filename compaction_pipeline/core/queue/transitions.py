@@ -19,9 +19,9 @@ ALLOWED: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
         # A Pending task is CANCELED when a newer plan takes its files, when the process that planned it ends, or when a person
         # cancels it.
         TaskStatus.PENDING: frozenset({TaskStatus.EXECUTING, TaskStatus.CANCELED}),
-        # A task becomes PENDING again when its attempt is lost or given back, and FAILED when it fails. A report of that attempt is then
-        # refused as stale.
-        TaskStatus.EXECUTING: frozenset({TaskStatus.PREPARED, TaskStatus.FAILED, TaskStatus.PENDING}),
+        # A task becomes PENDING again when its attempt is lost or given back, FAILED when it fails, and CANCELED when a person cancels it
+        # although it runs. A report of that attempt is then refused as stale.
+        TaskStatus.EXECUTING: frozenset({TaskStatus.PREPARED, TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.CANCELED}),
         # A Prepared task is FAILED when the commit finds a conflict, or when the table is gone.
         TaskStatus.PREPARED: frozenset({TaskStatus.COMMITTED, TaskStatus.FAILED}),
         TaskStatus.COMMITTED: frozenset(),

@@ -27,14 +27,17 @@ class SteerTasks:
         self._tasks.retry(task_ids)
         return tuple(map(self._tasks.task, task_ids))
 
-    def cancel(self, task_ids: Sequence[TaskId]) -> Sequence[CompactionTask]:
+    def cancel(self, task_ids: Sequence[TaskId], *, running: bool = False) -> Sequence[CompactionTask]:
         """Cancel tasks that nobody has begun, or that failed and wait to be tried again. Return all of them as they are now.
 
-        Raises NotFoundError for an unknown task, and ConfigError for one that runs, is merged or has ended.
+        With `running`, tasks that run are canceled too. Their workers learn it at their next heartbeat and stop the merges. Raises
+        NotFoundError for an unknown task, and ConfigError for one that runs (without `running`), is merged or has ended.
         """
-        rule = "only a task that waits can be canceled; `pause` keeps its table from being planned again"
-        self._checked(task_ids, lambda task: task.status is TaskStatus.PENDING or task.waits_for_retry, rule)
-        self._tasks.cancel(task_ids, EndReason.GIVEN_UP, "a person canceled the task", self._clock())
+        rule = "only a task that waits can be canceled; `pause` keeps its table from being planned again, `--running` cancels one that runs"
+        if running:
+            rule = "only a task that waits or runs can be canceled"
+        self._checked(task_ids, lambda task: task.is_to_be_merged and (running or task.status is not TaskStatus.EXECUTING), rule)
+        self._tasks.cancel(task_ids, EndReason.GIVEN_UP, "a person canceled the task", self._clock(), running=running)
         return tuple(map(self._tasks.task, task_ids))
 
     def _checked(self, task_ids: Sequence[TaskId], may: Callable[[CompactionTask], bool], rule: str) -> None:
