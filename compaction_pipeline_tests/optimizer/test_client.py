@@ -171,12 +171,11 @@ def test_a_worker_that_drains_takes_nothing_and_says_goodbye(house: House) -> No
 
 def test_a_running_optimizer_changes_its_log_and_writes_its_stacks_into_it(house: House, caplog: pytest.LogCaptureFixture) -> None:
     ours = logging.getLogger("compaction_pipeline")
-    before = ours.level
-    with serving(house) as port:
+    with caplog.at_level(logging.INFO, logger=ours.name), serving(house) as port:
         queue = queue_at(house, port)
         services = house.services.serve_optimizers
         queue.touch()
-        assert ours.level == before
+        assert ours.level == logging.INFO
         services.set_log_level(queue.optimizer_id, "DEBUG")
         for asked in (1, 2):
             services.ask_for_stacks(queue.optimizer_id)
@@ -187,7 +186,6 @@ def test_a_running_optimizer_changes_its_log_and_writes_its_stacks_into_it(house
             assert "thread MainThread:" in stacks[-1]
             assert "in stacks_text" in stacks[-1]
         assert ours.level == logging.DEBUG
-    ours.setLevel(before)
 
 
 def test_a_failed_attempt_is_reported(house: House) -> None:
