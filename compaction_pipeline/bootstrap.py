@@ -1,34 +1,22 @@
-"""Builds all use cases from the settings. They get the clock, random ids and sleeping from here.
+"""Builds all use cases from the settings, on the parts that `foundations` opens.
 
-Nothing is opened before it is needed: building `Services` touches no database, no catalog and no JVM. Nor is anything imported early.
-PyIceberg, PyArrow and PySpark take seconds to import, and a command that only reads the state database needs none of them. So each
-property imports what it builds. import-linter checks these imports too.
+Nothing is opened or imported before it is needed, as there.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import socket
-import time
-import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
-from compaction_pipeline.core.commit.ports import Committer
-from compaction_pipeline.core.leases.holders import owner_of
-from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import MergeEngine, TaskQueue
-from compaction_pipeline.core.tables.ports import TableScan
+from compaction_pipeline.core.queue.ports import TaskQueue
+from compaction_pipeline.foundations import Foundations, new_id, open_state_database, this_process
 from compaction_pipeline.process import heartbeat, undisturbed
 
 if TYPE_CHECKING:
-    from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
     from compaction_pipeline.services.access.keep_tokens import KeepTokens
     from compaction_pipeline.services.check_tables import CheckTables
     from compaction_pipeline.services.commit.commit_tables import CommitTables
@@ -62,124 +50,18 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.tick_tables import TickTables
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.settings import Settings
-    from compaction_pipeline.spark.java import JavaHome
-    from compaction_pipeline.spark.session import SparkSessions
-    from compaction_pipeline.storage.stores import Stores
-
-
-def utc_now() -> datetime:
-    """The current time in UTC, by the clock of this host."""
-    return datetime.now(timezone.utc)
-
-
-def new_id() -> str:
-    """A random id of 12 hex digits. That is enough for the records and plans of one state database."""
-    return uuid.uuid4().hex[:12]
-
-
-def this_process() -> str:
-    """The name of this process as the holder of a lease, when no better name is known."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def upgrade_state_database(settings: Settings) -> bool:
     """Bring the schema of the state database to this program's version; False if it had it. Raises ConfigError, StorageUnavailable."""
-    stores = _open_state_database(settings, upgrade=True)
+    stores = open_state_database(settings, upgrade=True)
     stores.close()
     return stores.upgraded
 
 
-def _open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
-    """Open the state database that the settings name."""
-    from compaction_pipeline.storage.stores import open_stores
-
-    # Only the folder of the default database is created: if a person misspells a folder, it must not be created.
-    return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url)
-
-
-def no_step(step: str) -> None:
-    """Do nothing. Crash tests put a hook in its place."""
-
-
 @dataclass
-class Services:
-    """Every use case, built on first use. `close` frees everything that was opened.
-
-    `clock` is the clock of the state database, so that processes of different hosts mean the same time. Tests give a clock of their own,
-    which then goes for everything.
-    """
-
-    settings: Settings
-    clock: Clock = utc_now
-    sleep: Callable[[float], None] = time.sleep
-    on_step: Callable[[str], None] = no_step
-    engine_override: MergeEngine | None = field(default=None)
-    late: timedelta = LATE_REQUEST
-    holder: str = field(default_factory=this_process)
-    spark_name: str = "compaction-pipeline"
-
-    def __post_init__(self) -> None:
-        self._own_clock = self.clock
-        if self.clock is utc_now:
-            self.clock = self._state_time
-
-    def _state_time(self) -> datetime:
-        """The time that the processes on one state database share."""
-        return (self._stores.now or utc_now)()
-
-    def new_owner(self) -> str:
-        """The owner of a new lease or attempt. It names the holder for others that wait, and is different each time."""
-        return owner_of(self.holder, new_id())
-
-    @property
-    def version(self) -> str:
-        """The version of this program."""
-        from importlib.metadata import version
-
-        return version("compaction-pipeline")
-
-    @cached_property
-    def _stores(self) -> Stores:
-        return _open_state_database(self.settings)
-
-    @cached_property
-    def _catalogs(self) -> Catalogs:
-        from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-        from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
-
-        settings = self.settings
-        limits = RequestLimits(settings.connect_seconds, settings.read_seconds, settings.commit_seconds)
-        return Catalogs(self._stores.catalogs.entry, limits)
-
-    @cached_property
-    def _scan(self) -> TableScan:
-        from compaction_pipeline.iceberg.scan import IcebergScan
-
-        return IcebergScan(self._catalogs)
-
-    @cached_property
-    def _committer(self) -> Committer:
-        from compaction_pipeline.iceberg.commit import IcebergCommitter
-
-        return IcebergCommitter(self._catalogs, on_step=self.on_step)
-
-    @cached_property
-    def _spark_sessions(self) -> SparkSessions:
-        from compaction_pipeline.spark.session import SparkSessions, SparkSettings
-
-        settings = self.settings
-        home = str(settings.home.expanduser().absolute())
-        seconds = settings.spark_connect_seconds
-        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, home, {}, seconds, self.spark_name))
-
-    @cached_property
-    def _engine(self) -> MergeEngine:
-        if self.engine_override is not None:
-            return self.engine_override
-        from compaction_pipeline.merging.engine import InProcessMergeEngine
-        from compaction_pipeline.spark.engine import SparkMergeEngine
-
-        return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self._spark_sessions)
+class Services(Foundations):
+    """Every use case, built on first use."""
 
     @cached_property
     def explore_catalogs(self) -> ExploreCatalogs:
@@ -325,10 +207,6 @@ class Services:
         # A worker only measures how long something takes, and an optimizer has no state database that could tell the time.
         clock = self._own_clock
         return WorkOnQueue(queue, self._engine, clock, heartbeat, slots, self.on_step, lambda seconds: self.sleep(seconds), in_threads)
-
-    def start_engine(self) -> None:
-        """Start the merge engine, or find it running. Raises ConfigError, StorageUnavailable."""
-        self._engine.ready()
 
     @cached_property
     def commit_tables(self) -> CommitTables:
@@ -488,25 +366,6 @@ class Services:
             ttl,
             self.late,
         )
-
-    def find_java(self) -> JavaHome:
-        """The Java that a local Spark would run on. Raises ConfigError when no Java fits."""
-        from compaction_pipeline.spark.java import find_java
-
-        return find_java(os.environ, self.settings.home.expanduser().absolute())
-
-    def try_spark(self) -> str:
-        """Start Spark, or connect to it, and run one task there. Answers in words what ran."""
-        from compaction_pipeline.spark.trial import run_one_task
-
-        return run_one_task(self._spark_sessions.session(), self.settings.spark_remote or self.settings.spark_master)
-
-    def close(self) -> None:
-        """Stop the Spark session if one was started, and close the connections to the state database."""
-        if "_engine" in self.__dict__:
-            self._engine.close()
-        if "_stores" in self.__dict__:
-            self._stores.close()
 
 
 def open_services(settings: Settings | None = None, holder: str | None = None) -> Services:

@@ -8,11 +8,12 @@ from typing import cast
 import dagster as dg
 import pytest
 
-from compaction_pipeline.bootstrap import Services, open_services, utc_now
+from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake
 

@@ -12,7 +12,7 @@ import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from compaction_pipeline.bootstrap import Services, open_services, utc_now
+from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.core.commit.ports import CommitOutcome
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
@@ -23,6 +23,7 @@ from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
 from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, MACHINE_TAGS, TABLE_HEALTH
 from compaction_pipeline.defs.retire import carried_keys
+from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.settings import Settings

@@ -19,9 +19,9 @@ from unittest import mock
 from sqlalchemy import create_engine, select, update
 from typer.testing import CliRunner
 
-from compaction_pipeline.bootstrap import utc_now
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.file_io.object_io import immutable_files
+from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.catalogs import rest_catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits

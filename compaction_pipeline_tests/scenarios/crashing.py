@@ -19,11 +19,11 @@ from unittest import mock
 import dagster as dg
 from pyiceberg.catalog.sql import SqlCatalog
 
-from compaction_pipeline.bootstrap import utc_now
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
+from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage.stores import Stores, open_stores

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from compaction_pipeline import bootstrap
+from compaction_pipeline import foundations
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.queue.task import EndReason, TaskStatus
 from compaction_pipeline.settings import Settings
@@ -58,8 +58,8 @@ def test_hosts_whose_clocks_are_ten_minutes_apart_keep_each_other_s_leases(
         assert right.stores.leases.acquire("plan t", "right", right.clock(), LEASE)
         assert right.stores.tasks.poll(None, "right", right.clock(), LEASE)
         with monkeypatch.context() as patched:
-            patched.setattr(bootstrap, "datetime", _Ahead)
-            assert bootstrap.utc_now() - datetime.now(timezone.utc) > APART / 2
+            patched.setattr(foundations, "datetime", _Ahead)
+            assert foundations.utc_now() - datetime.now(timezone.utc) > APART / 2
             assert abs(ahead.clock() - right.clock()) < APART / 2
             assert not ahead.stores.leases.acquire("plan t", "ahead", ahead.clock(), LEASE)
             assert ahead.keep_queue.keep().lost == ()

@@ -1,0 +1,163 @@
+"""What use cases are built of: the state database, the catalogs, the merge engine, the clock and random ids.
+
+Nothing is opened before it is needed: building `Foundations` touches no database, no catalog and no JVM. Nor is anything imported early.
+PyIceberg, PyArrow and PySpark take seconds to import, and a command that only reads the state database needs none of them. So each
+property imports what it builds. import-linter checks these imports too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
+from compaction_pipeline.core.commit.ports import Committer
+from compaction_pipeline.core.leases.holders import owner_of
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.tables.ports import TableScan
+
+if TYPE_CHECKING:
+    from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+    from compaction_pipeline.settings import Settings
+    from compaction_pipeline.spark.java import JavaHome
+    from compaction_pipeline.spark.session import SparkSessions
+    from compaction_pipeline.storage.stores import Stores
+
+
+def utc_now() -> datetime:
+    """The current time in UTC, by the clock of this host."""
+    return datetime.now(timezone.utc)
+
+
+def new_id() -> str:
+    """A random id of 12 hex digits. That is enough for the records and plans of one state database."""
+    return uuid.uuid4().hex[:12]
+
+
+def this_process() -> str:
+    """The name of this process as the holder of a lease, when no better name is known."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
+    """Open the state database that the settings name."""
+    from compaction_pipeline.storage.stores import open_stores
+
+    # Only the folder of the default database is created: if a person misspells a folder, it must not be created.
+    return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url)
+
+
+def no_step(step: str) -> None:
+    """Do nothing. Crash tests put a hook in its place."""
+
+
+@dataclass
+class Foundations:
+    """The parts of one process, built on first use. `close` frees everything that was opened.
+
+    `clock` is the clock of the state database, so that processes of different hosts mean the same time. Tests give a clock of their own,
+    which then goes for everything.
+    """
+
+    settings: Settings
+    clock: Clock = utc_now
+    sleep: Callable[[float], None] = time.sleep
+    on_step: Callable[[str], None] = no_step
+    engine_override: MergeEngine | None = field(default=None)
+    late: timedelta = LATE_REQUEST
+    holder: str = field(default_factory=this_process)
+    spark_name: str = "compaction-pipeline"
+
+    def __post_init__(self) -> None:
+        self._own_clock = self.clock
+        if self.clock is utc_now:
+            self.clock = self._state_time
+
+    def _state_time(self) -> datetime:
+        """The time that the processes on one state database share."""
+        return (self._stores.now or utc_now)()
+
+    def new_owner(self) -> str:
+        """The owner of a new lease or attempt. It names the holder for others that wait, and is different each time."""
+        return owner_of(self.holder, new_id())
+
+    @property
+    def version(self) -> str:
+        """The version of this program."""
+        from importlib.metadata import version
+
+        return version("compaction-pipeline")
+
+    @cached_property
+    def _stores(self) -> Stores:
+        return open_state_database(self.settings)
+
+    @cached_property
+    def _catalogs(self) -> Catalogs:
+        from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+        from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
+
+        settings = self.settings
+        limits = RequestLimits(settings.connect_seconds, settings.read_seconds, settings.commit_seconds)
+        return Catalogs(self._stores.catalogs.entry, limits)
+
+    @cached_property
+    def _scan(self) -> TableScan:
+        from compaction_pipeline.iceberg.scan import IcebergScan
+
+        return IcebergScan(self._catalogs)
+
+    @cached_property
+    def _committer(self) -> Committer:
+        from compaction_pipeline.iceberg.commit import IcebergCommitter
+
+        return IcebergCommitter(self._catalogs, on_step=self.on_step)
+
+    @cached_property
+    def _spark_sessions(self) -> SparkSessions:
+        from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+
+        settings = self.settings
+        home = str(settings.home.expanduser().absolute())
+        seconds = settings.spark_connect_seconds
+        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, home, {}, seconds, self.spark_name))
+
+    @cached_property
+    def _engine(self) -> MergeEngine:
+        if self.engine_override is not None:
+            return self.engine_override
+        from compaction_pipeline.merging.engine import InProcessMergeEngine
+        from compaction_pipeline.spark.engine import SparkMergeEngine
+
+        return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self._spark_sessions)
+
+    def start_engine(self) -> None:
+        """Start the merge engine, or find it running. Raises ConfigError, StorageUnavailable."""
+        self._engine.ready()
+
+    def find_java(self) -> JavaHome:
+        """The Java that a local Spark would run on. Raises ConfigError when no Java fits."""
+        from compaction_pipeline.spark.java import find_java
+
+        return find_java(os.environ, self.settings.home.expanduser().absolute())
+
+    def try_spark(self) -> str:
+        """Start Spark, or connect to it, and run one task there. Answers in words what ran."""
+        from compaction_pipeline.spark.trial import run_one_task
+
+        return run_one_task(self._spark_sessions.session(), self.settings.spark_remote or self.settings.spark_master)
+
+    def close(self) -> None:
+        """Stop the Spark session if one was started, and close the connections to the state database."""
+        if "_engine" in self.__dict__:
+            self._engine.close()
+        if "_stores" in self.__dict__:
+            self._stores.close()
