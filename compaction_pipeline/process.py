@@ -26,6 +26,9 @@ def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
                 renew()
             except CompactionError as error:
                 log.warning("leases not renewed: %s", error)
+            except Exception:
+                # Without heartbeats everything that this process does would be taken from it.
+                log.exception("leases not renewed")
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()

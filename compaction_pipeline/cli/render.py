@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
-from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.core.access.token import Token
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
 from compaction_pipeline.core.insight.checks.judgement import Severity
+from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
@@ -97,7 +97,7 @@ def groups_table(groups: Iterable[ResourceGroup]) -> Table:
     """Each group's name, capacity, order, container and properties."""
     table = _table("groups", "group", "capacity", "order", "container", "properties")
     for group in groups:
-        properties = ", ".join(f"{key}={value}" for key, value in sorted(group.properties.items()))
+        properties = ", ".join(f"{key}={value}" for key, value in sorted(masked_properties(group.properties).items()))
         table.add_row(group.name, f"{group.queue.capacity:,}", group.queue.order.value, escape(group.container), escape(properties) or "–")
     return table
 

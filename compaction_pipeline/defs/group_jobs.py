@@ -7,6 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import ADD_GROUP_JOB, CHANGE_GROUP_JOB, DRAIN_GROUP_JOB, GROUP
@@ -94,7 +95,7 @@ def _refused(error: CompactionError) -> dg.Failure:
 
 
 def _in_words(group: ResourceGroup) -> str:
-    properties = "".join(f", {key}={value}" for key, value in sorted(group.properties.items()))
+    properties = "".join(f", {key}={value}" for key, value in sorted(masked_properties(group.properties).items()))
     return f"group {group.name}: capacity {group.queue.capacity}, order {group.queue.order.value}, container {group.container}{properties}"
 
 

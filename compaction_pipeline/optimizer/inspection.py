@@ -22,7 +22,8 @@ class Inspection:
     def heard(self, answer: Mapping[str, Any]) -> None:
         """Change the level of the log, or write the stacks into it. A server of an older version asks for neither."""
         level, stack_request = str(answer.get("log_level", "")), str(answer.get("stack_request", ""))
-        if level != self._level:
+        # A registration anew has a new row, which asks for no level.
+        if level and level != self._level:
             self._level = level
             logging.getLogger("compaction_pipeline").setLevel(level)
             log.warning("the log shows %s and what is worse from now on", level)

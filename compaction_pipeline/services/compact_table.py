@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, StorageUnavailable
+from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.compaction import Compaction
@@ -186,8 +186,11 @@ class CompactTable:
         in_rounds({table: request}, work)
         while done.without_room:
             # The queue had no room for all tasks at once. The tasks of the last round are merged now.
-            rest, done.without_room = replace(request, nodes=done.without_room), frozenset()
-            in_rounds({table: rest}, work)
+            # Nodes whose tasks failed for good would be planned again without end.
+            failed = {task.work.node for task in done.tasks if task.task_id in done.failed}
+            rest, done.without_room = done.without_room - failed, frozenset()
+            if rest:
+                in_rounds({table: replace(request, nodes=rest)}, work)
         assert done.plan is not None
         # No attempt can ever merge these tasks.
         refused = frozenset(task_id for task_id in done.failed if self._is_ended_by(task_id, EndReason.REFUSED))
@@ -362,8 +365,15 @@ class CompactTable:
         """
         left = list(task_ids)[::-1]
 
+        def needs_worker(task_id: TaskId) -> bool:
+            try:
+                return self._needs_worker(self._tasks.task(task_id))
+            except NotFoundError:
+                # The table was forgotten, and its tasks with it.
+                return False
+
         def are_worked_off() -> bool:
-            while left and not self._needs_worker(self._tasks.task(left[-1])):
+            while left and not needs_worker(left[-1]):
                 left.pop()
             return not left
 

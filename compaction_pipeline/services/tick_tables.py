@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
-from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
+from compaction_pipeline.core.errors import CompactionError, NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
@@ -30,6 +30,7 @@ from compaction_pipeline.core.tables.commit_report import ReportedTable, due, mo
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import ReportStore
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
@@ -256,25 +257,37 @@ class TickTables:
                 if task.status is TaskStatus.FAILED and task.is_final and task.record_id is None
             }
             failed.update({task_id: reason for task_id, reason in lost.items() if task_id not in failed})
-            return {} if until() else self._to_plan_again(asked, own, records, left)
+            if until():
+                self._tell_no_room(left, listener)
+                return {}
+            for table, nodes in left.items():
+                mine = [task for task in own if task.table == table]
+                # Nodes whose tasks failed for good would be planned again without end.
+                rest = nodes - {task.work.node for task in mine if task.task_id in failed}
+                if rest and mine:
+                    lacking[table] = replace(requests[table], nodes=rest)
+                else:
+                    self._tell_no_room({table: rest}, listener)
+            return self._to_plan_again(asked, own, records)
 
+        lacking: dict[TableIdentifier, PlanRequest] = {}
         in_rounds(asked, work)
+        while lacking:
+            # The queue had no room for all tasks at once. Those of the last round are merged now.
+            requests = dict(lacking)
+            lacking.clear()
+            in_rounds(requests, work)
         return failed
 
-    def _to_plan_again(
-        self,
-        asked: Requests,
-        own: Sequence[CompactionTask],
-        records: Iterable[CompactionRecord],
-        left: Mapping[TableIdentifier, Collection[TableNode]],
-    ) -> Requests:
-        """Return new requests for the requested nodes whose tasks these commits rejected, or a newer plan replaced, and for those `left`.
+    def _tell_no_room(self, left: Mapping[TableIdentifier, Collection[TableNode]], listener: CompactionListener) -> None:
+        for table, nodes in left.items():
+            if nodes:
+                number = count_text(len(nodes), "requested node")
+                listener.not_planned(table, StorageUnavailable(f"the queue of {table} has no room for {number}; launch it again later"))
 
-        These are the nodes for which the queue had no room.
-        """
+    def _to_plan_again(self, asked: Requests, own: Sequence[CompactionTask], records: Iterable[CompactionRecord]) -> Requests:
+        """Return new requests for the requested nodes whose tasks these commits rejected, or a newer plan replaced."""
         rejected: dict[TableIdentifier, set[TableNode]] = defaultdict(set)
-        for table, nodes_left in left.items():
-            rejected[table].update(nodes_left)
         for record in records:
             rejected[record.table].update(self._tasks.task(task_id).work.node for task_id in record.conflicts)
         for task in own:

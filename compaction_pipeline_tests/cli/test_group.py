@@ -29,6 +29,13 @@ def test_groups_are_made_changed_and_deleted(desk: Desk) -> None:
     assert desk.json("group", "list") == [DEFAULT]
 
 
+def test_a_secret_of_a_group_is_never_shown(desk: Desk) -> None:
+    made = desk.type("group", "add", "heavy", "-p", "spark.hadoop.fs.s3a.secret.key=hunter2")
+    shown = [made, desk.type("group", "list"), desk.type("group", "show", "heavy"), desk.type("group", "list", "--json")]
+    assert [answer.exit_code for answer in shown] == [0, 0, 0, 0]
+    assert not [answer for answer in shown if "hunter2" in answer.stdout + answer.stderr]
+
+
 def test_a_bad_request_changes_nothing_and_says_why(desk: Desk) -> None:
     for arguments, message in (
         (("add", "a b"), "the group name 'a b' must have 1 to 64 letters"),

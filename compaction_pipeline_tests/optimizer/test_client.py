@@ -235,3 +235,22 @@ def test_an_answer_that_comes_after_the_end_was_asked_for_is_not_begun(house: Ho
         house.pass_time(15)
         queue.touch()
         assert house.services.read_tasks.queue_counts().pending == 1
+
+
+def test_an_optimizer_that_registers_anew_goes_on_with_its_heartbeats(house: House) -> None:
+    logger = logging.getLogger("compaction_pipeline")
+    level = logger.level
+    try:
+        with serving(house) as port:
+            queue = queue_at(house, port)
+            first = queue.optimizer_id
+            house.services.serve_optimizers.set_log_level(first, "DEBUG")
+            queue.touch()
+            house.pass_time(3600)
+            house.services.serve_optimizers.lose_silent()
+            queue.touch()
+            queue.touch()
+            assert queue.optimizer_id != first
+            assert logger.level == logging.DEBUG
+    finally:
+        logger.setLevel(level)

@@ -6,10 +6,10 @@ import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.key_values import key_values
-from compaction_pipeline.cli.masking import masked_properties
 from compaction_pipeline.cli.render import catalogs_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import AccessDenied
+from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.tables.table import CatalogEntry, catalog_name
 from compaction_pipeline.core.words import count_text

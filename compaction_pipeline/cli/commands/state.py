@@ -14,10 +14,10 @@ from compaction_pipeline.bootstrap import upgrade_state_database
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.diagnosis import Probe, Probes, diagnose, is_sound, verdict
 from compaction_pipeline.cli.exit_codes import ExitCode
-from compaction_pipeline.cli.masking import masked_text
 from compaction_pipeline.cli.render import findings_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.words import count_text
 
 _SPARK = (4, 1)

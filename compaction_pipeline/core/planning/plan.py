@@ -49,7 +49,8 @@ class CompactionPlan:
     """The tasks of a plan, the reason for them or for having none, a verdict for each node, and a prediction.
 
     `replaces` are Pending tasks that must be canceled in the transaction that inserts the new tasks. The fields `predicted_*` are the
-    data files, the delete files and the bytes of both in the whole table after the plan.
+    data files, the delete files and the bytes of both in the whole table after the plan. `cut` are the nodes of which a part is planned,
+    while the queue has no room for the rest.
     """
 
     tasks: tuple[TaskWork, ...]
@@ -59,6 +60,7 @@ class CompactionPlan:
     predicted_files: int = 0
     predicted_delete_files: int = 0
     predicted_bytes: int = 0
+    cut: frozenset[TableNode] = frozenset()
 
     @property
     def lacks_room(self) -> bool:
@@ -67,8 +69,8 @@ class CompactionPlan:
 
     @property
     def without_room(self) -> frozenset[TableNode]:
-        """The nodes that are due, but wait because the queue is full."""
-        return frozenset(verdict.node for verdict in self.verdicts if verdict.reason.code is PlanReasonCode.QUEUE_FULL)
+        """The nodes of which all work, or a part of it, is due but waits because the queue is full."""
+        return self.cut | {verdict.node for verdict in self.verdicts if verdict.reason.code is PlanReasonCode.QUEUE_FULL}
 
     def judged_again(self, later: CompactionPlan) -> CompactionPlan:
         """This plan with the verdicts of a later one, on the nodes that the later one was asked about."""

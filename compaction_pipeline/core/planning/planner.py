@@ -142,6 +142,7 @@ class Planning:
             predicted_files=data,
             predicted_delete_files=deletes,
             predicted_bytes=size,
+            cut=frozenset() if held else self._cut(tasks, planned),
         )
 
     def _predicted(self, part: PlannedPart | None, planned: tuple[TaskWork, ...]) -> tuple[int, int, int]:
@@ -213,6 +214,16 @@ class Planning:
                 left_out = [work for work in tasks if work.node == node]
                 decision.code, limit = limit_in_words(self._budget, planned, left_out)
                 decision.text += f"; it waits: {limit}"
+
+    def _cut(self, tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> frozenset[TableNode]:
+        """Return the nodes of which a part is planned, while the queue has no room for the rest."""
+        working, taken = {work.node for work in planned}, {id(work) for work in planned}
+        left: dict[TableNode, list[TaskWork]] = {}
+        for work in tasks:
+            if work.node in working and id(work) not in taken:
+                left.setdefault(work.node, []).append(work)
+        full = PlanReasonCode.QUEUE_FULL
+        return frozenset(node for node, rest in left.items() if limit_in_words(self._budget, planned, rest)[0] is full)
 
     def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
         """Return the Pending tasks whose files the planned tasks take, and all Pending tasks of their groups."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.clock import is_judged, may_be_due_from
 from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReason, PlanReasonCode
@@ -31,6 +32,13 @@ def nodes_to_look_at(
     node without changing any.
     """
     return [node for node in nodes if node.node in worked or may_be_due_from([node], properties, global_deletes=global_deletes) is not None]
+
+
+def due_by_time(nodes: Sequence[NodeState], properties: TableProperties, now: datetime, *, global_deletes: bool) -> bool:
+    """Return whether an interval of a node has ended since its verdict said that nothing is due."""
+    settled = [node for node in nodes if node.verdict is not None and node.verdict.type is None]
+    since = may_be_due_from(settled, properties, global_deletes=global_deletes)
+    return since is not None and since <= now
 
 
 def are_told(nodes: Sequence[NodeState], failing: Collection[TableNode]) -> bool:

@@ -71,10 +71,10 @@ class QueueRoom:
     def admits(self, tasks: int) -> bool:
         """Return whether so many tasks, of which none may be planned without the others, may be added.
 
-        More tasks than the queue may ever hold are admitted when the table is the first in line and the queue is open. Otherwise they would
-        wait for ever.
+        For the table that is first in line, more tasks than there is room for are admitted as soon as the queue is open. Otherwise smaller
+        work of other tables would take each free place before there are enough of them.
         """
-        return tasks <= self.free or (self.first and tasks > self.limit and self.is_open)
+        return tasks <= self.free or (self.first and self.is_open)
 
     @property
     def in_words(self) -> str:

@@ -20,7 +20,7 @@ from compaction_pipeline.core.planning.budget import may_refill, most_tasks, tab
 from compaction_pipeline.core.planning.failing import failed_lately, failing_nodes, without_failing
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import Planning
-from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, nodes_to_look_at, what_waits
+from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
@@ -128,8 +128,12 @@ class DecidePlan:
             reached = self._parts.reached_from_elsewhere(table, read.loaded.layout)
             nodes = nodes_to_look_at(nodes, {task.work.node for task in tasks}, properties, global_deletes=reached)
             idle = budget.is_used_up or is_pausing(last_planned_at, properties, now)
-            if not nodes or (idle and are_told(nodes, failing)):
+            told = are_told(nodes, failing) and not due_by_time(nodes, properties, now, global_deletes=reached)
+            if not nodes or (idle and told):
                 reason = what_waits(nodes) or known.planning.reason or UNCHANGED
+                if not nodes and reason.code is PlanReasonCode.QUEUE_FULL:
+                    # Somebody else did the work that waited for room.
+                    reason = UNCHANGED
                 return Decision(CompactionPlan((), reason), admitted)
         worked = {task.work.node for task in tasks if not task.is_final}
         for files, decided in self._parts.parts(table, admitted, nodes, worked, planning, force=request.force):

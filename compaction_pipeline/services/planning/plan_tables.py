@@ -24,7 +24,7 @@ from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.planning.tasks_of_plan import tasks_of_plan
-from compaction_pipeline.core.queue.group import QueueFull
+from compaction_pipeline.core.queue.group import QueueFull, QueueRoom
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask
@@ -97,13 +97,18 @@ class PlanTables:
         nodes = self._reader.nodes_of_tables()
         catalogs = {entry.name: entry.properties for entry in self._catalogs.entries()}
         sources: dict[TableIdentifier, _Worth] = {}
+        in_line: set[TableIdentifier] = set()
         for known in self._reader.states():
             if (whole := known.whole) is not None:
                 layout = whole.loaded.layout
                 reached = self._parts.reached_from_elsewhere(known.table, layout)
+                if known.planning.queue_full_since is not None:
+                    # Somebody else may have done its work. Its next plan takes it out of the line.
+                    in_line.add(known.table)
                 sources[known.table] = (nodes.get(known.table, ()), layout.properties, catalogs.get(known.table.catalog, {}), reached)
         now = self._clock()
-        return [table for table, since in _WORTH.made(sources, _worth_from).items() if since is not None and since <= now]
+        worth = _WORTH.made(sources, _worth_from).items()
+        return [table for table, since in worth if table in in_line or (since is not None and since <= now)]
 
     def in_line(self, tables: Iterable[TableIdentifier]) -> Sequence[TableIdentifier]:
         """Return these tables in the order in which ticks plan them: those that wait for room in their queue go first."""
@@ -182,7 +187,8 @@ class PlanTables:
         if not request.force and request.nodes is None:
             # A plan that was forced, or limited to some nodes, does not tell why the table waits, so its reason is not kept.
             planning = replace(planning, reason=plan.reason)
-            if asker is Asker.TICK:
+            # A plan that was put off says nothing about the work that waits, so the table keeps its place in line.
+            if asker is Asker.TICK and plan.reason.code not in (PlanReasonCode.BEING_READ, PlanReasonCode.MIN_PLAN_INTERVAL):
                 planning = replace(planning, queue_full_since=waits_since(plan, planning.queue_full_since, self._clock()))
         if decision.made_from is None or not plan.tasks:
             self._keep(known, planning, plan.verdicts)
@@ -203,7 +209,7 @@ class PlanTables:
         ahead = FOR_PEOPLE if asker is Asker.PERSON else 0
         tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now, ahead)
         try:
-            if not self._tasks.insert(tasks, plan.replaces, now, decision.room):
+            if not self._tasks.insert(tasks, plan.replaces, now, _for_insert(decision.room, len(tasks))):
                 return _busy("a task that this plan replaces started meanwhile; the table is planned again later")
         except QueueFull as full:
             return _busy(f"other plans were faster: {full}; the table is planned again later")
@@ -244,6 +250,11 @@ def _after(planning: TablePlanning, decision: Decision) -> TablePlanning:
     """
     distrusted = decision.distrusted.read_id if decision.distrusted is not None else planning.distrusted_read_id
     return replace(planning, problem=None, distrusted_read_id=distrusted)
+
+
+def _for_insert(room: QueueRoom | None, tasks: int) -> QueueRoom | None:
+    """The room that an insert of so many tasks needs. Only a plan that counted on more than there was may exceed it."""
+    return None if room is None else replace(room, first=room.first and tasks > room.free)
 
 
 def _is_denied(planning: TablePlanning) -> bool:

@@ -111,7 +111,11 @@ class KeepQueue:
             # A table of a missing group shows that as the reason of its plans.
             if group is None or set(queues) == {group} or self._groups.group(group) is None:
                 continue
-            moved = self._tasks.move_to_queue(table, group)
+            try:
+                moved = self._tasks.move_to_queue(table, group)
+            except NotFoundError:
+                # The group was deleted just now.
+                continue
             if moved:
                 log.info("table=%s moved to group %s with %d waiting task(s)", table, group, len(moved))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
+from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import served_queues
-from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 
 PATIENCE = timedelta(seconds=30)
 """Optimizers get this long to take a task that a person waits for. After that, the person's run merges it."""
@@ -48,7 +50,7 @@ class ShareQueues:
             if not patient or not left:
                 return False
             served = self._served()
-            waiting = [task for task in map(self._tasks.task, left) if task.status is TaskStatus.PENDING] if served else []
+            waiting = self._waiting(left) if served else []
             now = self._clock()
             if len(waiting) < len(left):
                 left, since = [task.task_id for task in waiting], now
@@ -57,6 +59,14 @@ class ShareQueues:
             return patient and bool(waiting) and all(task.queue in served for task in waiting)
 
         return are_left
+
+    def _waiting(self, task_ids: Iterable[TaskId]) -> list[CompactionTask]:
+        """The tasks that are Pending. Those of a table that was forgotten are gone."""
+        found: list[CompactionTask] = []
+        for task_id in task_ids:
+            with suppress(NotFoundError):
+                found.append(self._tasks.task(task_id))
+        return [task for task in found if task.status is TaskStatus.PENDING]
 
     def _served(self) -> frozenset[str]:
         return served_queues(self._optimizers.optimizers(live=True), self._clock())

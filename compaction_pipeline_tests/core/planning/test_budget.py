@@ -86,12 +86,14 @@ def test_work_that_belongs_together_is_not_cut_and_smaller_work_goes_before_it(u
     assert within_budget([*unit, *small], Budget(3, 10**9), {unit[0].node: 9}) == [*unit]
 
 
-def test_work_that_never_fits_into_the_queue_is_taken_by_the_first_in_line_only() -> None:
+def test_work_that_does_not_fit_is_taken_by_the_first_in_line_only() -> None:
     unit = works(11, "conversion")
     assert within_budget(unit, Budget(100, 10**9, room(0)), {}) == []
     assert within_budget(unit, Budget(100, 10**9, room(8, first=True)), {}) == unit
     assert within_budget(unit, Budget(100, 10**9, room(9, first=True)), {}) == []
-    assert within_budget(unit[:9], Budget(100, 10**9, room(8, first=True)), {}) == []
+    # Work that fits into an empty queue has its turn in the same way: smaller work of others would take each free place before.
+    assert within_budget(unit[:9], Budget(100, 10**9, room(8)), {}) == []
+    assert within_budget(unit[:9], Budget(100, 10**9, room(8, first=True)), {}) == unit[:9]
 
 
 def test_a_node_is_held_back_when_it_is_due_and_waits_for_tasks() -> None:

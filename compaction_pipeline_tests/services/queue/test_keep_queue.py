@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -310,3 +311,17 @@ def test_waiting_tasks_follow_their_table_to_its_new_group_once_it_exists(house:
     services.work_on_queue.drain("worker")
     assert services.compact_table.commit_now(table.identifier).record is not None
     assert table.live_ids() == list(range(12))
+
+
+def test_a_group_that_is_deleted_while_tasks_move_to_it_does_not_end_the_round(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = house.services
+    services.manage_groups.add(ResourceGroup("heavy"))
+    table = house.fragmented()
+    services.compact_table.refresh(table.identifier)
+    [task] = services.plan_tables.plan(table.identifier).tasks
+    with table.table.transaction() as transaction:
+        transaction.set_properties({"self-optimizing.group": "heavy"})
+    services.compact_table.refresh(table.identifier)
+    monkeypatch.setattr(services.keep_queue, "_groups", SimpleNamespace(group=lambda name: services.stores.groups.remove(name)))
+    assert services.keep_queue.keep() == keep_queue.KeptQueue()
+    assert services.stores.tasks.task(task.task_id).queue == "default"

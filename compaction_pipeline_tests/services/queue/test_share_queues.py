@@ -193,3 +193,16 @@ def test_a_task_that_a_person_waits_for_goes_before_those_of_machines(house: Hou
     assert by_machine
     assert by_person
     assert services.stores.tasks.first_waiting("default") == mine.identifier
+
+
+def test_a_table_that_is_forgotten_is_no_longer_left_to_optimizers(house: House) -> None:
+    [table] = waiting(house, heavy=1)["heavy"]
+    optimizer_of(house, "heavy")
+    ids = [task.task_id for task in house.services.stores.tasks.tasks(table)]
+    left = house.services.share_queues.left_to_optimizers(ids)
+    worked_off = house.services.compact_table.worked_off(ids)
+    assert left()
+    assert not worked_off()
+    house.services.stores.index.forget(table)
+    assert not left()
+    assert worked_off()

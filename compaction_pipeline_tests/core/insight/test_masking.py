@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_pipeline.cli.masking import MASK, masked_properties, masked_text
+from compaction_pipeline.core.insight.masking import MASK, masked_properties, masked_text
 
 
 @pytest.mark.parametrize(

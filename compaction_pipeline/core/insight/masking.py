@@ -1,4 +1,4 @@
-"""Hides the secrets of catalog properties before anybody sees them. In doubt it hides too much."""
+"""Hides the secrets of the properties of catalogs and groups before anybody sees them. In doubt it hides too much."""
 
 from __future__ import annotations
 
