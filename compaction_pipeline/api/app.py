@@ -12,7 +12,7 @@ from compaction_pipeline.api.groups import group_routes
 from compaction_pipeline.api.health import health_routes
 from compaction_pipeline.api.insight import insight_routes
 from compaction_pipeline.api.metrics import metrics_route
-from compaction_pipeline.api.optimizers import optimizer_routes
+from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
 from compaction_pipeline.api.problems import answer_with_problems
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
@@ -43,6 +43,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(health_routes(services.read_tasks.queue_counts))
     app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, guard))
     app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard), prefix=VERSION_PREFIX)
+    app.include_router(steering_routes(optimizers, guard), prefix=VERSION_PREFIX)
     app.include_router(group_routes(services.manage_groups, services.read_queues, guard), prefix=VERSION_PREFIX)
     app.include_router(report_routes(services.take_reports, guard), prefix=VERSION_PREFIX)
     app.include_router(

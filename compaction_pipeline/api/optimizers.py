@@ -128,21 +128,6 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
         return Registered(optimizer_id=optimizer.optimizer_id, token=own.text, heartbeat_seconds=HEARTBEAT.total_seconds())
 
-    @routes.post("/optimizers/{optimizer_id}/drain", status_code=204, dependencies=[Depends(guard.needs())])
-    def drain(optimizer_id: str) -> None:
-        """Let an optimizer take no more tasks, and end after those that it has."""
-        optimizers.drain(optimizer_id)
-
-    @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202, dependencies=[Depends(guard.needs())])
-    def log_level(optimizer_id: str, body: LogLevelBody) -> None:
-        """Let the log of an optimizer show messages of this level and worse ones. It learns it at its next heartbeat."""
-        optimizers.set_log_level(optimizer_id, body.level)
-
-    @routes.post("/optimizers/{optimizer_id}/stack", status_code=202, dependencies=[Depends(guard.needs())])
-    def stack(optimizer_id: str) -> None:
-        """Let an optimizer write the stacks of its threads into its log. It learns it at its next heartbeat."""
-        optimizers.ask_for_stacks(optimizer_id)
-
     @routes.post("/optimizers/{optimizer_id}/touch")
     def touch(body: TouchBody, optimizer_id: str = Depends(itself)) -> TouchAnswer:
         """Say that the optimizer is there, and renew the leases of its attempts."""
@@ -168,6 +153,28 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
     def leave(failed: bool = False, optimizer_id: str = Depends(itself)) -> None:
         """End an optimizer. Its tasks wait again at once. With `failed`, an error ended it, and its attempts count as failed."""
         optimizers.leave(optimizer_id, failed=failed)
+
+    return routes
+
+
+def steering_routes(optimizers: ServeOptimizers, guard: Guard) -> APIRouter:
+    """The routes below `/api/v1` by which people steer optimizers."""
+    routes = APIRouter(tags=["optimizers"], responses=ANSWERS, dependencies=[Depends(guard.needs())])
+
+    @routes.post("/optimizers/{optimizer_id}/drain", status_code=204)
+    def drain(optimizer_id: str) -> None:
+        """Let an optimizer take no more tasks, and end after those that it has."""
+        optimizers.drain(optimizer_id)
+
+    @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202)
+    def log_level(optimizer_id: str, body: LogLevelBody) -> None:
+        """Let the log of an optimizer show messages of this level and worse ones. It learns it at its next heartbeat."""
+        optimizers.set_log_level(optimizer_id, body.level)
+
+    @routes.post("/optimizers/{optimizer_id}/stack", status_code=202)
+    def stack(optimizer_id: str) -> None:
+        """Let an optimizer write the stacks of its threads into its log. It learns it at its next heartbeat."""
+        optimizers.ask_for_stacks(optimizer_id)
 
     return routes
 

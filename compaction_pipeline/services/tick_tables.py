@@ -229,21 +229,7 @@ class TickTables:
         failed: dict[TaskId, str] = {}
 
         def work(requests: Requests) -> Requests:
-            own: list[CompactionTask] = []
-            left: dict[TableIdentifier, frozenset[TableNode]] = {}
-            for table, request in requests.items():
-                listener.reading(table)
-                try:
-                    planned = self._compact_table.plan_nodes(table, request)
-                except CompactionError as error:
-                    listener.not_planned(table, error)
-                    continue
-                if planned.plan.reason.code in NOT_ADMITTED:
-                    listener.not_planned(table, TableRefused(planned.plan.reason.text))
-                    continue
-                own += planned.tasks
-                left[table] = planned.plan.without_room
-                listener.planned(table, planned.tasks, planned.plan.reason.text)
+            own, left = self._planned(requests, listener)
             records: list[CompactionRecord] = []
             ids = [task.task_id for task in own]
             drained = self._drain(until, linger, run_id, listener, records, ids, in_a_hurry)
@@ -278,6 +264,27 @@ class TickTables:
             lacking.clear()
             in_rounds(requests, work)
         return failed
+
+    def _planned(
+        self, requests: Requests, listener: CompactionListener
+    ) -> tuple[Sequence[CompactionTask], Mapping[TableIdentifier, frozenset[TableNode]]]:
+        """Plan the requested nodes. Return the tasks, and the nodes for which the queues had no room."""
+        own: list[CompactionTask] = []
+        left: dict[TableIdentifier, frozenset[TableNode]] = {}
+        for table, request in requests.items():
+            listener.reading(table)
+            try:
+                planned = self._compact_table.plan_nodes(table, request)
+            except CompactionError as error:
+                listener.not_planned(table, error)
+                continue
+            if planned.plan.reason.code in NOT_ADMITTED:
+                listener.not_planned(table, TableRefused(planned.plan.reason.text))
+                continue
+            own += planned.tasks
+            left[table] = planned.plan.without_room
+            listener.planned(table, planned.tasks, planned.plan.reason.text)
+        return own, left
 
     def _tell_no_room(self, left: Mapping[TableIdentifier, Collection[TableNode]], listener: CompactionListener) -> None:
         for table, nodes in left.items():

@@ -48,18 +48,20 @@ class GroupMachine(RuleBasedStateMachine):
         self.paused: set[TableIdentifier] = set()
         self.numbers = count(1)
 
-    @initialize()
-    def open(self) -> None:
+    @initialize(orders=st.tuples(*(st.sampled_from(QueueOrder) for _ in NAMES)))
+    def open(self, orders: tuple[QueueOrder, ...]) -> None:
         self.stores = self.fresh()
         for table in TABLES:
             self.stores.index.add(table)
+        for name, order in zip(NAMES, orders, strict=True):
+            self.add_or_change(name, 12, order)
 
     def fresh(self) -> Stores:
         raise NotImplementedError
 
     # ---- groups ----
 
-    @rule(name=names, capacity=st.integers(1, 6), order=st.sampled_from(QueueOrder))
+    @rule(name=names, capacity=st.integers(1, 12), order=st.sampled_from(QueueOrder))
     def add_or_change(self, name: str, capacity: int, order: QueueOrder) -> None:
         group = ResourceGroup(name, queue=CompactionQueue(capacity, order))
         assert self.stores.groups.add(group) is (name not in self.groups)
@@ -115,8 +117,11 @@ class GroupMachine(RuleBasedStateMachine):
         assert number <= room.limit - now.taken or first
         self.tasks.update({str(task.task_id): task for task in made})
 
-    @rule(name=names, data=st.data())
-    def poll(self, name: str, data: st.DataObject) -> None:
+    @rule(data=st.data())
+    def poll(self, data: st.DataObject) -> None:
+        # Mostly there is something to take. The other polls must find nothing.
+        busy = sorted({task.queue for task in self.tasks.values() if self._has_turn(task)})
+        name = data.draw(st.sampled_from([*busy, *busy, *busy, *NAMES]))
         turns = data.draw(st.lists(tables, unique=True)) if self._order(name) is QueueOrder.QUOTA else []
         waiting = [task for task in self.tasks.values() if task.queue == name and self._has_turn(task)]
         expected = min(waiting, key=lambda task: self._place(name, turns, task), default=None)
@@ -164,6 +169,10 @@ class GroupMachine(RuleBasedStateMachine):
     def pause(self, table: TableIdentifier, paused: bool) -> None:
         self.stores.switches.pause(table, paused)
         (self.paused.add if paused else self.paused.discard)(table)
+
+    @rule(seconds=st.sampled_from((1, 30)))
+    def time_passes(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
 
     @rule(table=tables, name=names)
     def remap(self, table: TableIdentifier, name: str) -> None:
