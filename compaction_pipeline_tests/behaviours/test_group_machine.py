@@ -129,7 +129,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert (task and task.task_id) == (expected and expected.task_id)
         if task is not None:
             assert task.queue == name
-            self.tasks[task.task_id] = replace(self.tasks[task.task_id], status=TaskStatus.EXECUTING)
+            self.tasks[task.task_id] = replace(self.tasks[task.task_id], status=TaskStatus.EXECUTING, attempt_id=task.attempt_id)
             self.held.append(task)
 
     @precondition(lambda self: self.held)
@@ -139,7 +139,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.held.remove(task)
         result = prepared(task) if works else failed(task)
         expected = self.tasks[task.task_id]
-        if expected.status is not TaskStatus.EXECUTING:
+        if expected.status is not TaskStatus.EXECUTING or expected.attempt_id != task.attempt_id:
             with pytest.raises(StaleAttempt):
                 self.stores.tasks.complete(result, self.now)
             return
