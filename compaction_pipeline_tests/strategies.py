@@ -8,8 +8,9 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.live_files import TableFiles
-from compaction_pipeline.core.tables.node import DataTreeNode, Partition, PartitionValue, TableNode
+from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline_tests import builders
@@ -27,11 +28,16 @@ def table_identifiers(draw: st.DrawFn) -> TableIdentifier:
 
 
 @st.composite
+def tree_nodes(draw: st.DrawFn, deepest: int = 20) -> DataTreeNode:
+    mask = (1 << draw(st.integers(0, deepest))) - 1
+    return DataTreeNode(mask, draw(st.integers(0, mask)))
+
+
+@st.composite
 def table_nodes(draw: st.DrawFn) -> TableNode:
     fields = draw(st.lists(st.tuples(names, values | value_texts), max_size=4))
     partition: Partition = tuple(PartitionValue(name, "string", value) for name, value in fields)
-    tree = draw(st.tuples(st.integers(0, 63), st.integers(0, 63)))
-    return TableNode(draw(st.integers(0, 5)), partition, DataTreeNode(*tree))
+    return TableNode(draw(st.integers(0, 5)), partition, draw(tree_nodes(6)))
 
 
 @st.composite

@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.stores import refusal_of_store
 from compaction_pipeline.core.tables.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
@@ -24,8 +25,6 @@ from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.manifests.partitions import is_unpartitioned
 
 _ANCESTORS = 100
-_KEYED_STORE = "mixed-format.table-store"
-_TABLE_FORMAT = "table-format"
 _ENCRYPTION_KEY = "encryption.key-id"
 
 
@@ -130,12 +129,9 @@ def unpartitioned_spec_ids(metadata: TableMetadata) -> frozenset[int]:
 def refusal_of(metadata: TableMetadata) -> str | None:
     """Why we do not compact this table, as far as its metadata tells. Avro, ORC and encrypted files are found in the manifests."""
     properties: Mapping[str, str] = metadata.properties
-    if properties.get(_TABLE_FORMAT, "").upper() == "MIXED_ICEBERG" or _KEYED_STORE in properties:
-        key = _KEYED_STORE if _KEYED_STORE in properties else _TABLE_FORMAT
-        return (
-            f"'{key}' is {properties[key]!r}: a store of a keyed (Mixed-Iceberg) table, which would lose deletes if it were "
-            "compacted as a plain table"
-        )
+    store = refusal_of_store(properties)
+    if store is not None:
+        return store
     if metadata.format_version > 2:
         return f"format version is {metadata.format_version} but must be 1 or 2: this version does not write newer formats"
     if _ENCRYPTION_KEY in properties:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compaction_pipeline.core.tables.keyed.tree import ROOT, DataTreeNode
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionValue:
@@ -41,20 +43,12 @@ Partition = tuple[PartitionValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DataTreeNode:
-    """The tree part of a node in a keyed table: the rows whose key has `hash & mask == index`. The root is (0, 0)."""
-
-    mask: int = 0
-    index: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class TableNode:
     """One partition of one table; in a keyed table one tree node of a partition."""
 
     spec_id: int
     partition: Partition = ()
-    tree: DataTreeNode = DataTreeNode()
+    tree: DataTreeNode = ROOT
 
     def __str__(self) -> str:
         values = "/".join(str(value) for value in self.partition)

@@ -23,7 +23,8 @@ from compaction_pipeline.core.queue.task import (
     TaskWork,
 )
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.tables.node import DataTreeNode, Partition, PartitionValue, TableNode
+from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
+from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline_tests import builders
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.tables.node import DataTreeNode, PartitionValue, TableNode
+from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
+from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 from compaction_pipeline.core.tables.node_keys import MAX_KEY_BYTES, long_key, may_be_key_of, new_keys, short_key, table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline_tests.builders import TABLE, node

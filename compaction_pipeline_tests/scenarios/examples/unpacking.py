@@ -1,4 +1,4 @@
-"""Unpacks example tables that Flink and Spark wrote into any folder.
+"""Unpacks example tables that Flink, Spark and Amoro wrote into any folder.
 
 Their metadata names the folder `/warehouse/NAME`. Unpacking rewrites every path, in JSON, in Avro, in the catalog and in
 position-delete files. Data files stay as they are, byte for byte.
@@ -21,6 +21,8 @@ from compaction_pipeline_tests.reference_reader import Row, canonical
 
 HERE = Path(__file__).parent
 PLAIN_EXAMPLES = ("flink_v2_unpart_cdc", "spark_v2_addfiles")
+KEYED_EXAMPLES = ("amoro_keyed_change_only", "amoro_keyed_unpart")
+"""Keyed tables: `db.t` is the base store and `db.t_change_` the change store."""
 CATALOG_NAME = "examples"
 """The catalog's name in the rows of the SQL catalog. The table is `db.t`."""
 

@@ -1,0 +1,81 @@
+"""Which changes of each partition are already in the base store: the optimized sequence.
+
+Changes with a data sequence number up to it were merged into the base store. Their files may stay in the change store for a while, and
+readers must skip them, or else their rows appear twice. Amoro keeps the numbers in a statistics file of a base snapshot (`MixedTableUtil`,
+`StatisticsFileUtil`), and before its version 0.6 in a property of the base store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, PathField, key_of, key_of_path, path_of
+from compaction_pipeline.core.tables.node import Partition
+
+SEQUENCE_BLOB = "optimized-sequence"
+"""The type of the blob in the statistics file."""
+SEQUENCE_FLAG = "optimized-sequence.exist"
+"""This key in the summary of a snapshot says that the snapshot has the statistics file."""
+_LEGACY_KEY = "table.partition-properties"
+_LEGACY_SEQUENCE = "max-txId"
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizedSequences:
+    """The optimized sequence of each partition. A partition that is not there has none: all its changes count."""
+
+    fields: tuple[PathField, ...] = ()
+    by_partition: Mapping[PartitionKey, int] = field(default_factory=dict)
+
+    def of(self, partition: Partition) -> int | None:
+        """The highest data sequence number whose changes are in the base store; None when no change is."""
+        return self.by_partition.get(key_of(partition, self.fields))
+
+
+def sequences_of_blob(payload: bytes, fields: Sequence[PathField]) -> OptimizedSequences:
+    """Read the payload of the statistics file's blob. Raises TableRefused when it is not what it should be."""
+    try:
+        numbers = json.loads(payload.decode())
+    except ValueError as error:
+        raise _unreadable(f"it is not JSON ({error})") from error
+    if not isinstance(numbers, dict) or not all(type(number) is int for number in numbers.values()):
+        raise _unreadable("it is not a map of partitions to whole numbers")
+    return _by_partition(numbers, fields)
+
+
+def blob_of(numbers: Mapping[Partition, int], fields: Sequence[PathField]) -> bytes:
+    """The payload of a blob that holds one number for each partition."""
+    return json.dumps({path_of(partition, fields): number for partition, number in numbers.items()}, separators=(",", ":")).encode()
+
+
+def sequences_of_properties(properties: Mapping[str, str], fields: Sequence[PathField]) -> OptimizedSequences:
+    """Read the property of the base store in which old versions of Amoro kept the numbers. Without it, no partition has one."""
+    text = properties.get(_LEGACY_KEY)
+    if text is None:
+        return OptimizedSequences(tuple(fields))
+    try:
+        by_path = json.loads(text)
+        numbers = {path: int(values[_LEGACY_SEQUENCE]) for path, values in by_path.items() if values.get(_LEGACY_SEQUENCE) is not None}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TableRefused(
+            f"'{_LEGACY_KEY}' of the base store cannot be read ({error}): which changes are already in it is unknown"
+        ) from error
+    return _by_partition(numbers, fields)
+
+
+def _by_partition(numbers: Mapping[str, int], fields: Sequence[PathField]) -> OptimizedSequences:
+    found: dict[PartitionKey, int] = {}
+    for path, number in numbers.items():
+        key = key_of_path(path, fields)
+        if found.setdefault(key, number) != number:
+            raise _unreadable(f"it has two numbers for the partition {path!r}: {found[key]} and {number}")
+    return OptimizedSequences(tuple(fields), found)
+
+
+def _unreadable(why: str) -> TableRefused:
+    return TableRefused(
+        f"the blob {SEQUENCE_BLOB!r} of the base store cannot be read: {why}; which changes are already in the base store is unknown"
+    )

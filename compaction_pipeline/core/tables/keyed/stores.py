@@ -1,0 +1,84 @@
+"""What the properties of an Iceberg table say about its part in a keyed table.
+
+A keyed (Mixed-Iceberg) table is two Iceberg tables: the base store, which has the keyed table's name, and the change store, which the base
+store names. To a catalog they are two tables that have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compaction_pipeline.core.errors import TableRefused
+
+FORMAT_KEY = "table-format"
+STORE_KEY = "mixed-format.table-store"
+PRIMARY_KEY = "mixed-format.primary-key-fields"
+CHANGE_STORE_KEY = "mixed-format.change.identifier"
+MIXED_ICEBERG = "MIXED_ICEBERG"
+_BASE, _CHANGE = "base", "change"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseStore:
+    """The base store of a keyed table: the columns of the primary key in their order, and the levels of the change store's name.
+
+    The levels are a namespace and a name, without the catalog.
+    """
+
+    primary_key: tuple[str, ...]
+    change_store: tuple[str, ...]
+
+
+def is_store(properties: Mapping[str, str]) -> bool:
+    """Whether an Iceberg table with these properties belongs to a Mixed-format table, so that it is no plain table."""
+    return properties.get(FORMAT_KEY, "").upper().startswith("MIXED_") or STORE_KEY in properties
+
+
+def is_change_store(properties: Mapping[str, str]) -> bool:
+    """Whether an Iceberg table with these properties is the change store of a keyed table."""
+    return properties.get(STORE_KEY, "").lower() == _CHANGE
+
+
+def base_store(name: str, properties: Mapping[str, str]) -> BaseStore:
+    """The base store that a table's properties describe. `name` is the table's name, for messages.
+
+    Raises TableRefused when the table is a change store, a plain Iceberg table, or one without a primary key or a change store.
+    """
+    if is_change_store(properties):
+        raise TableRefused(
+            f"table {name} is the change store of a keyed table ('{STORE_KEY}' is 'change'): its files hold inserts and deletes, which "
+            "only make sense together with the base store; name the base store instead"
+        )
+    kind, store = properties.get(FORMAT_KEY), properties.get(STORE_KEY)
+    if (kind or "").upper() != MIXED_ICEBERG or (store or "").lower() != _BASE:
+        raise TableRefused(
+            f"table {name} is not a keyed table: its '{FORMAT_KEY}' is {kind!r} and its '{STORE_KEY}' is {store!r}, but a keyed table has "
+            f"{MIXED_ICEBERG!r} and 'base'"
+        )
+    columns = tuple(column.strip() for column in properties.get(PRIMARY_KEY, "").split(",") if column.strip())
+    if not columns:
+        raise TableRefused(f"table {name} has no primary key: its property '{PRIMARY_KEY}' is missing, so it has no change store to read")
+    levels = tuple(properties.get(CHANGE_STORE_KEY, "").split("."))
+    if len(levels) < 2 or not all(levels):
+        raise TableRefused(
+            f"table {name} names no change store: '{CHANGE_STORE_KEY}' is {properties.get(CHANGE_STORE_KEY)!r} but must be namespace.name; "
+            "without it the changes cannot be found"
+        )
+    return BaseStore(columns, levels)
+
+
+def refusal_of_store(properties: Mapping[str, str]) -> str | None:
+    """Why a store of a Mixed-format table is not compacted as a plain table; None for a table that is no store of one."""
+    if not is_store(properties):
+        return None
+    if is_change_store(properties):
+        return (
+            f"'{STORE_KEY}' is 'change': the change store of a keyed (Mixed-Iceberg) table. Its delete files look like data to Iceberg, so "
+            "deleted rows would come back if it were compacted as a plain table"
+        )
+    key = STORE_KEY if STORE_KEY in properties else FORMAT_KEY
+    return (
+        f"'{key}' is {properties[key]!r}: a store of a keyed (Mixed-Iceberg) table, which would lose deletes if it were "
+        "compacted as a plain table"
+    )

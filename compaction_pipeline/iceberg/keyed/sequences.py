@@ -1,0 +1,81 @@
+"""Reads the optimized sequence of each partition from the metadata of a base store (Amoro: `MixedTableUtil.readOptimizedSequence`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.statistics import StatisticsFile
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.tables.keyed.optimized_sequence import (
+    SEQUENCE_BLOB,
+    SEQUENCE_FLAG,
+    OptimizedSequences,
+    sequences_of_blob,
+    sequences_of_properties,
+)
+from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_fields
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.keyed.puffin import blobs_of
+from compaction_pipeline.iceberg.manifests.partitions import partition_struct, partition_types
+from compaction_pipeline.iceberg.second_look import looked_at_twice
+
+
+def fields_of_spec(metadata: TableMetadata) -> tuple[PathField, ...]:
+    """The fields of a table's default partition spec, as paths of partitions name them."""
+    spec_id = metadata.default_spec_id
+    types = [str(kind) for kind in partition_types(partition_struct(metadata, spec_id))]
+    return path_fields(metadata.specs()[spec_id].model_dump_json(), types)
+
+
+def read_sequences(name: str, metadata: TableMetadata, io: FileIO) -> OptimizedSequences:
+    """The optimized sequences at the head of a base store. `name` is the table's name, for messages.
+
+    They stand in the statistics file of the newest snapshot that says so. Without such a snapshot, a property of old versions counts.
+    Raises TableRefused when a snapshot says that it has them, and they cannot be found or read.
+    """
+    fields = fields_of_spec(metadata)
+    for snapshot in _ancestors(metadata):
+        if snapshot.summary is not None and SEQUENCE_FLAG in snapshot.summary.additional_properties:
+            return sequences_of_blob(_payload(name, snapshot, metadata.statistics, io), fields)
+    return sequences_of_properties(metadata.properties, fields)
+
+
+def _ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = metadata.snapshot_by_name(MAIN_BRANCH)
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+
+
+def _payload(name: str, snapshot: Snapshot, statistics: Sequence[StatisticsFile], io: FileIO) -> bytes:
+    files = [
+        file
+        for file in statistics
+        if file.snapshot_id == snapshot.snapshot_id and any(str(blob.type) == SEQUENCE_BLOB for blob in file.blob_metadata)
+    ]
+    if len(files) != 1:
+        raise _lost(name, snapshot, f"{len(files)} statistics files of the snapshot have a blob {SEQUENCE_BLOB!r}, but one must")
+    path = files[0].statistics_path
+    payloads = blobs_of(_content(io, path), SEQUENCE_BLOB, path)
+    if len(payloads) != 1:
+        raise _lost(name, snapshot, f"its statistics file {path} has {len(payloads)} such blobs, but must have one")
+    return payloads[0]
+
+
+def _lost(name: str, snapshot: Snapshot, why: str) -> TableRefused:
+    return TableRefused(
+        f"table {name}: snapshot {snapshot.snapshot_id} of the base store says '{SEQUENCE_FLAG}', but {why}; "
+        "which changes are already in the base store is unknown. Roll the table back to a snapshot with its statistics file"
+    )
+
+
+@looked_at_twice
+def _content(io: FileIO, path: str) -> bytes:
+    with translated(f"statistics file {path}", is_file=True), io.new_input(path).open() as stream:
+        return bytes(stream.read())

@@ -1,0 +1,54 @@
+"""The optimized sequence of each partition, as Amoro writes it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.tables.keyed.optimized_sequence import blob_of, sequences_of_blob, sequences_of_properties
+from compaction_pipeline.core.tables.keyed.partition_paths import PathField
+from compaction_pipeline.core.tables.node import Partition, PartitionValue
+
+REGION = (PathField("region", "identity", "string"),)
+
+
+def region(value: str | None) -> Partition:
+    return (PartitionValue("region", "string", value),)
+
+
+def test_the_blob_of_amoro_is_read() -> None:
+    assert sequences_of_blob(b'{"":10}', ()).of(()) == 10
+    found = sequences_of_blob(b'{"region=l%27%C3%A9t%C3%A9":7,"region=null":0}', REGION)
+    assert (found.of(region("l'été")), found.of(region(None)), found.of(region("eu"))) == (7, 0, None)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers(0, 2**63 - 1), max_size=6))
+def test_what_is_written_is_read_again(numbers: dict[str, int]) -> None:
+    found = sequences_of_blob(blob_of({region(name): number for name, number in numbers.items()}, REGION), REGION)
+    assert {name: found.of(region(name)) for name in numbers} == numbers
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b"[1]", b'{"region=eu":"7"}', b'{"region=eu":1.5}', b'{"region=eu":true}', b"\xff"])
+def test_a_blob_that_cannot_be_read_is_refused(payload: bytes) -> None:
+    with pytest.raises(TableRefused, match="which changes are already in the base store is unknown"):
+        sequences_of_blob(payload, REGION)
+
+
+def test_two_numbers_for_one_partition_are_refused() -> None:
+    with pytest.raises(TableRefused, match="two numbers for the partition"):
+        sequences_of_blob(b'{"region=a~b":1,"region=a%7Eb":2}', REGION)
+
+
+def test_the_property_of_old_versions_is_read() -> None:
+    text = '{"region=eu":{"max-txId":"12","base-op-time":"1700"},"region=us":{"base-op-time":"1700"}}'
+    found = sequences_of_properties({"table.partition-properties": text}, REGION)
+    assert (found.of(region("eu")), found.of(region("us"))) == (12, None)
+    assert sequences_of_properties({}, REGION).of(region("eu")) is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"region=eu":7}', '{"region=eu":{"max-txId":"x"}}'])
+def test_a_property_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(TableRefused, match=r"'table\.partition-properties' of the base store cannot be read"):
+        sequences_of_properties({"table.partition-properties": text}, REGION)
