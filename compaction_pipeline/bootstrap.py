@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.read_tables import ReadTables
     from compaction_pipeline.services.insight.read_tasks import ReadTasks
     from compaction_pipeline.services.insight.watch_files import WatchFiles
+    from compaction_pipeline.services.keep_watch import KeepWatch
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.planning.queue_rooms import QueueRooms
     from compaction_pipeline.services.queue.keep_queue import KeepQueue
+    from compaction_pipeline.services.queue.lost_attempts import LostAttempts
     from compaction_pipeline.services.queue.manage_groups import ManageGroups
     from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
@@ -149,8 +151,21 @@ class Services(Foundations):
 
         stores, retry_after = self._stores, timedelta(seconds=self.settings.retry_interval_seconds)
         return ServeTasks(
-            stores.tables, stores.tasks, self._committer, self.plan_tables.note_denied, self.clock, retry_after, self._turns.of
+            stores.tables,
+            stores.tasks,
+            self._lost_attempts,
+            self._committer,
+            self.plan_tables.note_denied,
+            self.clock,
+            retry_after,
+            self._turns.of,
         )
+
+    @cached_property
+    def _lost_attempts(self) -> LostAttempts:
+        from compaction_pipeline.services.queue.lost_attempts import LostAttempts
+
+        return LostAttempts(self._stores.tasks, self._stores.optimizers, self._stores.watchers)
 
     @cached_property
     def keep_queue(self) -> KeepQueue:
@@ -158,14 +173,26 @@ class Services(Foundations):
 
         stores, settings = self._stores, self.settings
         timeout, retry_after = timedelta(seconds=settings.task_timeout_seconds), timedelta(seconds=settings.retry_interval_seconds)
-        return KeepQueue(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.groups, self.clock, timeout, retry_after)
+        return KeepQueue(
+            stores.catalogs,
+            stores.tables,
+            stores.files,
+            stores.tasks,
+            stores.groups,
+            self._lost_attempts,
+            self.clock,
+            timeout,
+            retry_after,
+        )
 
     @cached_property
     def serve_optimizers(self) -> ServeOptimizers:
         from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
         stores = self._stores
-        return ServeOptimizers(stores.optimizers, stores.tables, stores.tasks, self.serve_tasks, self.clock, new_id, self.version)
+        return ServeOptimizers(
+            stores.optimizers, stores.tables, stores.tasks, self.serve_tasks, stores.watchers, self.clock, new_id, self.version
+        )
 
     @cached_property
     def manage_groups(self) -> ManageGroups:
@@ -269,11 +296,18 @@ class Services(Foundations):
         )
 
     @cached_property
+    def keep_watch(self) -> KeepWatch:
+        from compaction_pipeline.services.keep_watch import KeepWatch
+
+        return KeepWatch(self._stores.watchers, self.serve_optimizers, self.tick_tables, self.clock)
+
+    @cached_property
     def run_ticks(self) -> RunTicks:
         from compaction_pipeline.services.run_ticks import RunTicks
 
         return RunTicks(
             self.tick_tables,
+            self.keep_watch,
             self.plan_tables,
             self.explore_catalogs,
             self.serve_optimizers,

@@ -1,14 +1,18 @@
-"""Fakes of the stores of groups, optimizers and tokens, for tests that need speed. They pass the behaviour suites of the real stores."""
+"""Fakes of the stores of groups, optimizers, watchers and tokens, for tests that need speed.
+
+They pass the behaviour suites of the real stores.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.access.token import Token
 from compaction_pipeline.core.queue.group import GroupHolders, ResourceGroup, unknown_group
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.watchers import FORGOTTEN_AFTER, Watcher, WatcherKind, renewed
 
 
 class FakeOptimizerStore:
@@ -66,6 +70,21 @@ class FakeOptimizerStore:
         for optimizer_id in gone:
             del self._optimizers[optimizer_id]
         return len(gone)
+
+
+class FakeWatcherStore:
+    def __init__(self) -> None:
+        self._watchers: dict[str, Watcher] = {}
+
+    def renew(self, name: str, kind: WatcherKind, now: datetime, gap: timedelta) -> None:
+        if name not in self._watchers:
+            forgotten = [each.name for each in self._watchers.values() if each.renewed_at < now - FORGOTTEN_AFTER]
+            for each in forgotten:
+                del self._watchers[each]
+        self._watchers[name] = renewed(self._watchers.get(name), name, kind, now, gap)
+
+    def watchers(self) -> Sequence[Watcher]:
+        return tuple(self._watchers[name] for name in sorted(self._watchers))
 
 
 class FakeGroupStore:

@@ -40,7 +40,7 @@ from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.fake_queues import FakeQueueReader
-from compaction_pipeline_tests.fake_workers import FakeGroupStore, FakeOptimizerStore, FakeTokenStore
+from compaction_pipeline_tests.fake_workers import FakeGroupStore, FakeOptimizerStore, FakeTokenStore, FakeWatcherStore
 
 
 @dataclass
@@ -114,6 +114,7 @@ def fake_stores() -> Stores:
         FakeTokenStore(),
         FakeQueueReader(FakeTaskStore(state), FakeTaskStore(state)._is_paused),
         FakeReportStore(state),
+        FakeWatcherStore(),
     )
 
 
@@ -554,9 +555,10 @@ class FakeTaskStore:
     def _after(self, task: CompactionTask, end_reason: EndReason, now: datetime, retry_after: timedelta) -> AfterAttempt:
         return after_attempt(Tries(task.failures, task.losses), task.max_attempts, end_reason, now, retry_after)
 
-    def release_expired(self, now: datetime) -> Sequence[str]:
+    def release_expired(self, now: datetime, ended_by: datetime | None = None, spared: Collection[str] = ()) -> Sequence[str]:
         with self._state.lock:
-            expired = [task for task in self._executing() if task.lease_expires_at is None or task.lease_expires_at <= now]
+            ended = [task for task in self._executing() if task.lease_expires_at is None or task.lease_expires_at <= (ended_by or now)]
+            expired = [task for task in ended if task.owner not in spared]
             for task in expired:
                 after = self._after(task, EndReason.LOST, now, timedelta(0))
                 self._leave_attempt(task, after, EndReason.LOST, lost_text(task.attempt, task.owner, after), now)

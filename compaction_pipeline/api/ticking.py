@@ -23,6 +23,7 @@ def ticking(run_ticks: RunTicks, *, tables: bool) -> Iterator[None]:
     stopped, leads = threading.Event(), {part: threading.Event() for part in parts}
 
     def lead() -> None:
+        run_ticks.note_presence()
         for part in parts:
             if run_ticks.lead(part):
                 leads[part].set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
@@ -16,14 +18,16 @@ from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
 @ticking(
     "keeper_sensor",
     every=SETTINGS.keeper_interval_seconds,
-    description="Returns tasks to the queue when their run is gone or their retry is due, and reads the tables of commits that were cut "
-    "off, to settle them.",
+    description="Marks silent optimizers as lost, returns tasks to the queue when their run is gone or their retry is due, and reads the "
+    "tables of commits that were cut off, to settle them.",
 )
 def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
-    kept = services.tick_tables.keep()
+    watched = services.keep_watch.keep(timedelta(seconds=SETTINGS.keeper_interval_seconds))
+    kept = watched.kept
     returned, settled = count_text(len(kept.returned), "lost attempt"), count_text(len(kept.settled), "commit")
     retried = f", {count_text(len(kept.retried), 'failed task')} put back" if kept.retried else ""
-    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}")
+    lost = f", {count_text(len(watched.lost), 'silent optimizer')} lost" if watched.lost else ""
+    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}{lost}")
 
 
 @ticking(

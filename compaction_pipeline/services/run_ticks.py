@@ -15,6 +15,7 @@ from enum import Enum
 
 from compaction_pipeline.core.leases.ports import Clock, LeaseStore
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
+from compaction_pipeline.services.keep_watch import KeepWatch
 from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
@@ -47,11 +48,14 @@ class Part(str, Enum):
 
 
 class RunTicks:
-    """Six verbs: lead and resign for a part of the work; keep for the keeper; tick, look_at_reported and clean_up for the tables."""
+    """Seven verbs: note_presence; lead and resign for a part of the work; keep for the keeper; tick, look_at_reported and clean_up for
+    the tables.
+    """
 
     def __init__(
         self,
         tick_tables: TickTables,
+        keep_watch: KeepWatch,
         plan_tables: PlanTables,
         explore_catalogs: ExploreCatalogs,
         serve_optimizers: ServeOptimizers,
@@ -65,6 +69,7 @@ class RunTicks:
     ) -> None:
         """`remember` is how long optimizers that have ended are remembered, with their tokens."""
         self._tick_tables = tick_tables
+        self._keep_watch = keep_watch
         self._plan_tables = plan_tables
         self._explore_catalogs = explore_catalogs
         self._serve_optimizers = serve_optimizers
@@ -78,6 +83,13 @@ class RunTicks:
         self._explored_at: datetime | None = None
         self._forgot_at: datetime | None = None
         self._cursor: str | None = None
+
+    def note_presence(self) -> None:
+        """Note that this server is there, so that the optimizers that it serves are not called lost for the silence of a server.
+
+        Every server does this every `KEEP_EVERY`, whether it leads or not.
+        """
+        self._serve_optimizers.note_server(self._owner)
 
     def lead(self, part: Part) -> bool:
         """Renew the lease of a part, or take it when nobody holds it. Return whether this server does this part now."""
@@ -95,8 +107,7 @@ class RunTicks:
         Only the holder of the lease KEEPER does this.
         """
         now = self._clock()
-        self._serve_optimizers.lose_silent()
-        self._tick_tables.keep()
+        self._keep_watch.keep(KEEP_EVERY)
         if self._forgot_at is None or now - self._forgot_at >= self._explore_every:
             self._forget(now - self._remember)
             self._forgot_at = now

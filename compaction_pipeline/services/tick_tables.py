@@ -1,9 +1,9 @@
 """Works on all tables, tick by tick. A tick is one call of a Dagster sensor, one run of a Dagster job, or one round of `run_ticks`.
 
 The verbs, in the order of the work: `keep` frees what dead processes held, `sweep` refreshes tables, first those whose commits were
-reported, `plan_due` plans them, `drain`
-merges tasks of the queue, and `commit_due` commits. The sensors, `compact_job`, `commit_job` and `run_ticks` use them. This service,
-`compact_table`, `check_tables` and `run_ticks` are the only ones that call others. This one also calls `compact_table`, never the reverse.
+reported, `plan_due` plans them, `drain` merges tasks of the queue, and `commit_due` commits. The sensors, `compact_job`, `commit_job` and
+`run_ticks` use them. This service, `compact_table`, `check_tables`, `keep_watch` and `run_ticks` are the only ones that call others. This
+one also calls `compact_table`, never the reverse.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReas
 from compaction_pipeline.core.queue.group import QueueOrder
 from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.watchers import WatcherKind
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
@@ -352,6 +353,15 @@ optimizer = Table(
     Column("stack_request", String, nullable=False, server_default=""),
     # The keeper asks every few seconds for the live ones that are silent.
     Index("compaction_optimizer_state", "state", "touched_at"),
+)
+
+watcher = Table(
+    "compaction_watcher",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("kind", Member(WatcherKind), nullable=False),
+    Column("since", Moment, nullable=False),
+    Column("renewed_at", Moment, nullable=False),
 )
 
 token = Table(

@@ -11,7 +11,7 @@ from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.planning.ports import PlanningStore
-from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore
+from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore, WatcherStore
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, ReportStore, SwitchStore
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.clock import DatabaseClock
@@ -33,6 +33,7 @@ from compaction_pipeline.storage.switches import SqlSwitchStore
 from compaction_pipeline.storage.tables import SqlTableReader
 from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline.storage.tokens import SqlTokenStore
+from compaction_pipeline.storage.watchers import SqlWatcherStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Stores:
     tokens: TokenStore
     queues: QueueReader
     reports: ReportStore
+    watchers: WatcherStore
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
     now: Callable[[], datetime] | None = None
@@ -92,6 +94,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlTokenStore(engine),
         SqlQueueReader(engine),
         SqlReportStore(engine),
+        SqlWatcherStore(engine),
         engine.dispose,
         upgraded,
         DatabaseClock(engine).now if engine.dialect.name == "postgresql" else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,6 +29,7 @@ from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import locked_group
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
 from compaction_pipeline.storage.queue_moves import move_waiting, other_queues
+from compaction_pipeline.storage.silent_workers import lease_ended, take_from_workers
 from compaction_pipeline.storage.switches import paused_among
 from compaction_pipeline.storage.task_rows import (
     HAS_TURN,
@@ -203,30 +204,19 @@ class SqlTaskStore:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
             return after.status
 
-    def release_expired(self, now: datetime) -> Sequence[TaskId]:
+    def release_expired(self, now: datetime, ended_by: datetime | None = None, spared: Collection[str] = ()) -> Sequence[TaskId]:
         def leave(connection: Connection, row: Row[Any]) -> bool:
             after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, EndReason.LOST, now, timedelta(0))
             return leave_attempt(connection, row, after, EndReason.LOST, lost_text(row.attempt, row.owner, after), now)
 
-        return self._taken_from_workers((_task.lease_expires_at <= now) | _task.lease_expires_at.is_(None), leave)
+        return take_from_workers(self._engine, lease_ended(ended_by or now, spared), leave)
 
     def end_overdue(self, now: datetime, timeout: timedelta, retry_after: timedelta) -> Sequence[TaskId]:
         def leave(connection: Connection, row: Row[Any]) -> bool:
             after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, EndReason.TIMED_OUT, now, retry_after)
             return leave_attempt(connection, row, after, EndReason.TIMED_OUT, timed_out_text(row.attempt, row.owner, timeout), now)
 
-        return self._taken_from_workers(_task.started_at <= now - timeout, leave)
-
-    def _taken_from_workers(self, late: ColumnElement[bool], leave: Callable[[Connection, Row[Any]], bool]) -> Sequence[TaskId]:
-        """Take Executing tasks from their attempts by `leave`, and return the ids of those that it took."""
-        found = select(schema.task).where(_task.status == TaskStatus.EXECUTING, late)
-        with reading(self._engine) as connection:
-            # Mostly there is none. Then the write lock is left to others.
-            if connection.execute(found.limit(1)).first() is None:
-                return ()
-        with writing(self._engine) as connection:
-            rows = connection.execute(found.order_by(_task.task_id).with_for_update(skip_locked=True)).all()
-            return tuple(row.task_id for row in rows if leave(connection, row))
+        return take_from_workers(self._engine, _task.started_at <= now - timeout, leave)
 
     def waiting_for_retry(self, due: datetime, limit: int, without: Collection[TableIdentifier] = ()) -> Sequence[CompactionTask]:
         query = select(schema.task).where(_task.retry_at <= due, _task.retry_at.is_not(None), _task.status == TaskStatus.FAILED)

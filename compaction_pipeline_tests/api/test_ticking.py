@@ -11,6 +11,7 @@ import pytest
 from compaction_pipeline.api.ticking import ticking
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import SILENCE, Registration
+from compaction_pipeline.core.queue.watchers import WatcherKind
 from compaction_pipeline.services.run_ticks import Part
 from compaction_pipeline_tests.services.house import House
 
@@ -31,8 +32,13 @@ def test_a_server_marks_silent_optimizers_as_lost_also_when_it_leaves_the_tables
     house.fragmented()
     services = house.services
     services.serve_optimizers.register(Registration("default", "host", "1", services.version, MERGE_VERSION, 1))
-    house.now += SILENCE
     with ticking(services.run_ticks, tables=tables):
+        wait_until(lambda: {each.kind for each in services.stores.watchers.watchers()} == set(WatcherKind), "the server is there")
+        for _ in range(3):
+            # The server has just started, so it waits for a whole lease. The test notes for it that it has had no break meanwhile.
+            house.now += SILENCE / 3
+            for watcher in services.stores.watchers.watchers():
+                services.stores.watchers.renew(watcher.name, watcher.kind, house.now, SILENCE)
         wait_until(lambda: services.serve_optimizers.optimizers(live=True) == (), "the optimizer is lost")
         if tables:
             wait_until(lambda: services.read_tasks.queue_counts().pending == 1, "the table is planned")

@@ -17,6 +17,7 @@ from compaction_pipeline.core.queue.ports import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example, failed, make_groups, prepared
@@ -82,6 +83,7 @@ class Served:
         self.service = ServeTasks(
             self.stores.tables,
             self.stores.tasks,
+            LostAttempts(self.stores.tasks, self.stores.optimizers, self.stores.watchers),
             self.catalog,  # type: ignore[arg-type]
             self.note_denied,
             lambda: self.now,

@@ -10,6 +10,7 @@ import pytest
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.markdown import is_shown_at_once
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.tables.commit_report import CommitReport
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_FIGURES, TABLE_HEALTH
@@ -212,6 +213,15 @@ def test_the_keeper_returns_lost_attempts(lake: Lake, services: OpenedServices, 
     services.stores.tasks.poll(None, "gone", services.clock() - timedelta(hours=1), timedelta(seconds=60))
     assert reason(tick("keeper_sensor")) == "1 lost attempt returned, 0 commits settled"
     assert services.read_tasks.queue_counts().pending == 2
+
+
+def test_the_keeper_marks_silent_optimizers_as_lost(lake: Lake, services: OpenedServices, tick: Tick) -> None:
+    then = services.clock() - timedelta(hours=1)
+    services.stores.optimizers.add(Optimizer("silent", "default", "host", "1", "1.0", 1, then, then))
+    assert reason(tick("keeper_sensor")) == "0 lost attempts returned, 0 commits settled, 1 silent optimizer lost"
+    silent = services.stores.optimizers.optimizer("silent")
+    assert silent is not None
+    assert silent.state is OptimizerState.LOST
 
 
 def test_cursors_are_small_texts(lake: Lake, tick: Tick) -> None:

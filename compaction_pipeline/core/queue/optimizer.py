@@ -9,7 +9,7 @@ from enum import Enum
 from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 
 SILENCE = LEASE
-"""The server that ticks calls an optimizer LOST that it has not heard of for this long. The leases of its attempts end then too."""
+"""The keeper calls an optimizer LOST that was not heard of for this long. The leases of its attempts end then too."""
 HEARTBEAT = RENEWAL_INTERVAL
 """An optimizer says this often that it is there."""
 NOT_ARRIVED = timedelta(seconds=15)

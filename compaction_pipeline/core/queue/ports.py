@@ -13,6 +13,7 @@ from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWo
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
+from compaction_pipeline.core.queue.watchers import Watcher, WatcherKind
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 
@@ -178,10 +179,10 @@ class TaskStore(Protocol):
         A task that failed is tried again after `retry_after`. Raises StaleAttempt when the attempt no longer holds its task.
         """
 
-    def release_expired(self, now: datetime) -> Sequence[TaskId]:
-        """End the attempts whose lease has ended, and return the ids of their tasks.
+    def release_expired(self, now: datetime, ended_by: datetime | None = None, spared: Collection[str] = ()) -> Sequence[TaskId]:
+        """End the attempts whose lease had ended by `ended_by`, and return the ids of their tasks. None means `now`.
 
-        Such a task becomes PENDING again, or FAILED when it was lost too often in a row.
+        Attempts of the owners `spared` go on. Such a task becomes PENDING again, or FAILED when it was lost too often in a row.
         """
 
     def end_overdue(self, now: datetime, timeout: timedelta, retry_after: timedelta) -> Sequence[TaskId]:
@@ -304,6 +305,19 @@ class OptimizerStore(Protocol):
 
     def expire(self, before: datetime) -> int:
         """Remove the optimizers that are no longer live and were last heard of before this time. Return how many they were."""
+
+
+class WatcherStore(Protocol):
+    """The servers and keepers that note that they are there."""
+
+    def renew(self, name: str, kind: WatcherKind, now: datetime, gap: timedelta) -> None:
+        """Note that a watcher is there. It begins anew when it is new, or when it noted nothing for longer than `gap`.
+
+        A new one also makes the store forget the watchers that were silent for `FORGOTTEN_AFTER`.
+        """
+
+    def watchers(self) -> Sequence[Watcher]:
+        """Return all watchers that are remembered, sorted by name."""
 
 
 class GroupStore(Protocol):

@@ -23,6 +23,7 @@ from compaction_pipeline.core.tables.index import Refused
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
 from compaction_pipeline.core.tables.properties import group_of
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class KeepQueue:
         files: FileStore,
         tasks: TaskStore,
         groups: GroupStore,
+        lost_attempts: LostAttempts,
         clock: Clock,
         task_timeout: timedelta,
         retry_after: timedelta,
@@ -64,6 +66,7 @@ class KeepQueue:
         self._files = files
         self._tasks = tasks
         self._groups = groups
+        self._lost_attempts = lost_attempts
         self._clock = clock
         self._task_timeout = task_timeout
         self._retry_after = retry_after
@@ -74,7 +77,7 @@ class KeepQueue:
         Raises StorageUnavailable.
         """
         now = self._clock()
-        lost = self._tasks.release_expired(now)
+        lost = self._lost_attempts.release(now)
         timed_out = self._tasks.end_overdue(now, self._task_timeout, self._retry_after)
         put_back: list[TaskId] = []
         outdated: dict[TaskId, TableIdentifier] = {}

@@ -19,9 +19,10 @@ from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.group import group_name
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
-from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore
+from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore, WatcherStore
 from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.core.words import duration_text
 
@@ -78,6 +79,7 @@ class ServeOptimizers:
         tables: TableReader,
         tasks: TaskStore,
         queue: ServedQueue,
+        watchers: WatcherStore,
         clock: Clock,
         new_id: Callable[[], str],
         version: str,
@@ -87,6 +89,7 @@ class ServeOptimizers:
         self._tables = tables
         self._tasks = tasks
         self._queue = queue
+        self._watchers = watchers
         self._clock = clock
         self._new_id = new_id
         self._version = version
@@ -143,6 +146,10 @@ class ServeOptimizers:
         lost = tuple(attempt for attempt in running if attempt not in renewed)
         drains = optimizer.state is OptimizerState.DRAINING
         return Touched(lost, drains, optimizer.why, optimizer.log_level, optimizer.stack_request)
+
+    def note_server(self, name: str) -> None:
+        """Note that this server is there to hear of its optimizers. `name` is one life of one process. Raises StorageUnavailable."""
+        self._watchers.renew(name, WatcherKind.SERVER, self._clock(), LONGEST_GAP)
 
     def waits(self, group: str) -> bool:
         """Return whether a task of this group waits."""
@@ -229,9 +236,13 @@ class ServeOptimizers:
         self._queue.give_back(optimizer_id, EndReason.FAILED if failed else EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
 
     def lose_silent(self) -> Sequence[str]:
-        """Mark as LOST the optimizers that were silent for a minute, and return their ids. Their leases end by themselves."""
+        """Mark as LOST the optimizers that were silent for a minute, and return their ids. Their leases end by themselves.
+
+        Those that no server could have heard get more time, as `core.queue.watchers` decides.
+        """
         why = f"it was silent for {duration_text(SILENCE)}"
-        lost = self._optimizers.lose_silent(self._clock() - SILENCE, why)
+        ended_by = lost_leases(self._watchers.watchers(), self._clock()).ended_by_of_optimizers
+        lost = self._optimizers.lose_silent(ended_by - SILENCE, why)
         for optimizer_id in lost:
             log.warning("optimizer=%s lost: %s", optimizer_id, why)
         return lost

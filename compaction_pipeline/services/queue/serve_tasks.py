@@ -23,6 +23,7 @@ from compaction_pipeline.core.queue.credentials import credentials_end, last_lon
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class ServeTasks:
         self,
         tables: TableReader,
         tasks: TaskStore,
+        lost_attempts: LostAttempts,
         committer: Committer,
         note_denied: Callable[[TableIdentifier, str], bool],
         clock: Clock,
@@ -63,6 +65,7 @@ class ServeTasks:
         """
         self._tables = tables
         self._tasks = tasks
+        self._lost_attempts = lost_attempts
         self._committer = committer
         self._note_denied = note_denied
         self._clock = clock
@@ -75,8 +78,8 @@ class ServeTasks:
         self._claiming = Lock()
 
     def release_expired(self) -> Sequence[TaskId]:
-        """Take tasks from workers that stopped renewing their leases, and return the ids of these tasks."""
-        return self._tasks.release_expired(self._clock())
+        """Take tasks from workers that are lost because they stopped renewing their leases, and return the ids of these tasks."""
+        return self._lost_attempts.release(self._clock())
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
         return self._tasks.first_waiting(queue, task_ids) is not None
