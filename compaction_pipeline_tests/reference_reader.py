@@ -82,10 +82,14 @@ def reference_rows(table: Any, snapshot_id: int | None = None) -> list[Row]:
     return [located.row for located in located_rows(table, snapshot_id)]
 
 
-def located_rows(table: Any, snapshot_id: int | None = None) -> list[LocatedRow]:
-    """The rows of `reference_rows`, each with the entry of its data file and its position in that file."""
+def located_rows(table: Any, snapshot_id: int | None = None, extra_fields: Sequence[Mapping[str, Any]] = ()) -> list[LocatedRow]:
+    """The rows of `reference_rows`, each with the entry of its data file and its position in that file.
+
+    `extra_fields` are fields that files may have and the schema lacks, as JSON of the schema.
+    """
     metadata = metadata_of(table)
     schema = _schema(metadata, metadata["current-schema-id"]) if "schemas" in metadata else metadata["schema"]
+    schema = {**schema, "fields": [*schema["fields"], *extra_fields]}
     entries = live_entries(metadata, snapshot_id)
     deletes = _Deletes(metadata, entries)
     return [located for entry in entries if entry.content == DATA for located in _rows_of_file(metadata, schema, entry, deletes)]

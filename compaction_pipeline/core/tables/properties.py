@@ -341,7 +341,7 @@ AMORO_KEYS_NOT_HONOURED = frozenset(
         "self-optimizing.refresh-table.adaptive.enabled",
     }
 )
-# These keys are about keyed tables (see `core/tables/node.py`), which are not supported yet.
+# These keys are about keyed tables (see `core/tables/node.py`), which are not compacted yet.
 _KEYED_KEYS = frozenset({"compaction.delta-rewrite.enabled"})
 _PREFIXES = ("self-optimizing.", "compaction.")
 _CATALOG_PREFIX = "table."

@@ -1,0 +1,6 @@
+"""Keyed tables: Amoro's Mixed-Iceberg tables with a primary key, for programs that read them."""
+
+from compaction_pipeline.keyed.scan import KeyedScan
+from compaction_pipeline.keyed.table import KeyedTable
+
+__all__ = ["KeyedScan", "KeyedTable"]
