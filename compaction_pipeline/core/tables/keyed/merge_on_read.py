@@ -51,6 +51,7 @@ def nodes_to_read(base: Iterable[LiveFile], changes: Iterable[LiveFile], sequenc
     """
     base, changes = list(base), list(changes)
     _refuse_several_specs(*base, *changes)
+    sequences.refuse_shared_numbers(file.partition for file in (*base, *changes))
     files = _Files()
     for file in base:
         files.add_base(file)

@@ -8,7 +8,7 @@ readers must skip them, or else their rows appear twice. Amoro keeps the numbers
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import TableRefused
@@ -29,6 +29,19 @@ class OptimizedSequences:
 
     fields: tuple[PathField, ...] = ()
     by_partition: Mapping[PartitionKey, int] = field(default_factory=dict)
+
+    def refuse_shared_numbers(self, partitions: Iterable[Partition]) -> None:
+        """Raise TableRefused when one number stands for several of these partitions: it is unknown which of them it is about."""
+        by_key: dict[PartitionKey, set[Partition]] = {}
+        for partition in partitions:
+            by_key.setdefault(key_of(partition, self.fields), set()).add(partition)
+        for key, same in by_key.items():
+            if len(same) > 1 and key in self.by_partition:
+                raise TableRefused(
+                    f"{path_of(min(same, key=str), self.fields)!r} is the path of {len(same)} partitions of the keyed table, NULL and a "
+                    f"text, and the base store keeps one optimized sequence for it ({self.by_partition[key]}): it is unknown which of the "
+                    "partitions has its changes in the base store; give the rows of one of them another partition value"
+                )
 
     def of(self, partition: Partition) -> int | None:
         """The highest data sequence number whose changes are in the base store; None when no change is."""
