@@ -445,6 +445,9 @@ class FakeTaskStore:
         pending = self._pending(queue, task_ids, turns)
         return pending[0].table if pending else None
 
+    def next_tables(self, queue: str, most: int, turns: Sequence[TableIdentifier] = ()) -> Sequence[TableIdentifier]:
+        return tuple(dict.fromkeys(task.table for task in self._pending(queue, None, turns)[:most]))
+
     def waiting_tables(self, queue: str) -> Sequence[TableIdentifier]:
         return sorted({task.table for task in self._pending(queue, None)}, key=str)
 
@@ -527,6 +530,13 @@ class FakeTaskStore:
             attempt = TaskAttempt(str(task.attempt_id), task.task_id, task.attempt, owner, now)
             self._state.attempts.setdefault(task.task_id, []).append(attempt)
             return task
+
+    def poll_many(
+        self, queue: str, owner: str, now: datetime, lease: timedelta, most: int, turns: Sequence[TableIdentifier] = ()
+    ) -> Sequence[CompactionTask]:
+        with self._state.lock:
+            polled = (self.poll(queue, owner, now, lease, None, turns) for _ in range(most))
+            return tuple(task for task in polled if task is not None)
 
     def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
         with self._state.lock:

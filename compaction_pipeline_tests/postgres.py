@@ -86,14 +86,24 @@ def _binaries() -> Path | None:
 
 
 @contextmanager
-def _server(binaries: Path) -> Iterator[str]:
+def lasting_postgres() -> Iterator[str]:
+    """The URL of an empty database on a server of its own. The server writes each transaction to the disk, as a user's server does."""
+    binaries = _binaries()
+    if binaries is None:
+        raise SystemExit("no PostgreSQL: initdb is neither on PATH nor under /usr/lib/postgresql")
+    with _server(binaries, fsync=True) as url:
+        yield url
+
+
+@contextmanager
+def _server(binaries: Path, *, fsync: bool = False) -> Iterator[str]:
     # The folder's path must be short, because the path of a socket may have only about 100 characters.
     home = Path(tempfile.mkdtemp(prefix="cpg-"))
     user = _unprivileged(home)
     data = home / "data"
     try:
         _run([binaries / "initdb", "-D", data, "-U", "compaction", "-A", "trust", "-E", "UTF8", "--no-sync"], user, home)
-        options = f"-c listen_addresses='' -c unix_socket_directories='{home}' -c fsync=off -c max_connections=50"
+        options = f"-c listen_addresses='' -c unix_socket_directories='{home}' -c fsync={'on' if fsync else 'off'} -c max_connections=50"
         start = [binaries / "pg_ctl", "-D", data, "-l", home / "log", "-o", options, "-w", "-t", str(_START_SECONDS), "start"]
         _run(start, user, home)
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -16,12 +17,18 @@ def strictly(kind: type[T], value: object) -> T:
 
     pydantic itself ignores unknown fields of dataclasses.
     """
-    adapter: TypeAdapter[T] = TypeAdapter(kind)
+    adapter: TypeAdapter[T] = _adapter(cast(Any, kind))
     read = adapter.validate_json(to_json(value))
     unknown = _unknown(value, from_json(adapter.dump_json(read)))
     if unknown is not None:
         raise ValueError(f"field {unknown} is not known; sender and server must have the same version")
     return read
+
+
+@lru_cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """The reader of a type. Building one takes longer than all the rest of a request."""
+    return TypeAdapter(kind)
 
 
 def _unknown(given: Any, written: Any, path: str = "") -> str | None:

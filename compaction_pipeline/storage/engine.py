@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, select
@@ -37,6 +38,7 @@ VERSION_TABLE = "compaction_version"
 """The table of the schema's version. Dagster uses alembic's usual name, possibly in the same PostgreSQL database, so ours differs."""
 
 _WRITES = "compaction_writes"
+_WRITE_LOCK = "compaction_write_lock"
 _FORMS = "sqlite:///path/to/state.db or postgresql://user:password@host/database"
 
 T = TypeVar("T")
@@ -68,10 +70,27 @@ def reading(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes. It is applied whole, or not at all."""
-    with _reachable(engine), engine.connect() as connection:
+    with _reachable(engine), _one_writer(engine), engine.connect() as connection:
         connection = connection.execution_options(**{_WRITES: True})
         with connection.begin():
             yield connection
+
+
+@contextmanager
+def _one_writer(engine: Engine) -> Iterator[None]:
+    """Let the threads of this process write to SQLite one after the other.
+
+    SQLite has one write lock. A thread that finds it taken sleeps for up to a tenth of a second before it looks again, so many threads
+    would mostly sleep. Writers of other processes still meet at SQLite's own lock.
+    """
+    mutex: Lock | None = engine.get_execution_options().get(_WRITE_LOCK)
+    # When this thread does not get its turn in time, SQLite decides whether it may write.
+    held = mutex is not None and mutex.acquire(timeout=BUSY_TIMEOUT_SECONDS)
+    try:
+        yield
+    finally:
+        if mutex is not None and held:
+            mutex.release()
 
 
 def lock(connection: Connection, name: str) -> None:
@@ -128,7 +147,9 @@ def _open_sqlite(url: URL, make_folder: bool) -> Engine:
             f"COMPACTION_STATE_URL names {str(path)!r} but there is no folder {str(path.parent)!r}: correct it, or make the folder"
         )
     make_private_file(path)
-    engine = create_engine(url.set(database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+    engine = create_engine(
+        url.set(database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_SECONDS}, execution_options={_WRITE_LOCK: Lock()}
+    )
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

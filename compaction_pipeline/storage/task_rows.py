@@ -12,11 +12,9 @@ from sqlalchemy import Connection, Row, Select, false, insert, select, update
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.attempts import AfterAttempt
-from compaction_pipeline.core.queue.group import QueueOrder
 from compaction_pipeline.core.queue.order import in_place_of, rank
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN, allowed
-from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches
 
@@ -173,44 +171,6 @@ def open_inputs(identifier: str) -> Select[Any]:
         .join(schema.task, _task.task_id == schema.task_input.c.task_id)
         .where(_task.identifier == identifier, IS_OPEN)
     )
-
-
-def next_pending(
-    connection: Connection,
-    queue: str | None,
-    task_ids: Sequence[TaskId] | None,
-    turns: Sequence[TableIdentifier] = (),
-    locked: bool = False,
-) -> Row[Any] | None:
-    """The next Pending task by the order of its queue, or None. `task_ids` limits the choice to these.
-
-    The tables `turns` come first, in their order. Tasks of paused tables have no turn.
-    """
-    fifo = queue is not None and _order_of(connection, queue) is QueueOrder.FIFO
-    order = (_task.waiting_since, _task.task_id) if fifo else (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
-
-    def first(table: TableIdentifier | None, batch: Sequence[TaskId] | None) -> Row[Any] | None:
-        wanted = HAS_TURN
-        if queue is not None:
-            wanted &= _task.queue == queue
-        if table is not None:
-            wanted &= _task.identifier == str(table)
-        if batch is not None:
-            wanted &= _task.task_id.in_(batch)
-        found = select(*order, _task.identifier, _task.status, _task.attempt, _task.attempt_id).where(wanted).order_by(*order).limit(1)
-        return connection.execute(found.with_for_update(skip_locked=True) if locked else found).first()
-
-    slices: list[Sequence[TaskId] | None] = [None] if task_ids is None else list(batches(task_ids))
-    for table in (*turns, None):
-        rows = [row for batch in slices if (row := first(table, batch)) is not None]
-        if rows:
-            return min(rows, key=lambda row: tuple(row[: len(order)]))
-    return None
-
-
-def _order_of(connection: Connection, queue: str) -> QueueOrder | None:
-    columns = schema.group.c
-    return connection.execute(select(columns.task_order).where(columns.name == queue)).scalar()
 
 
 def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:

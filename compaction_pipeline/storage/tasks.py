@@ -1,4 +1,4 @@
-"""The TaskStore: tasks and their attempts. Only this module and its helper `task_rows` write a task's status.
+"""The TaskStore: tasks and their attempts. Only this module and its helpers `task_rows` and `claims` write a task's status.
 
 Each change is one transaction with a compare-and-set. `core/queue/transitions.py` allows the change from the status that was
 read, and the UPDATE repeats that status and the attempt in its WHERE. So a caller that is too late changes nothing.
@@ -6,14 +6,13 @@ read, and the UPDATE repeats that status and the attempt in its WHERE. So a call
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, delete, func, insert, select, true, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, delete, func, select, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
@@ -25,6 +24,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, EndReason, Merge
 from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.claims import claim, next_pending
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import locked_group
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
@@ -46,7 +46,6 @@ from compaction_pipeline.storage.task_rows import (
     locked_rows,
     move,
     must_move,
-    next_pending,
     open_inputs,
     row_of,
     status_of,
@@ -55,8 +54,6 @@ from compaction_pipeline.storage.task_rows import (
     unknown_task,
     write_attempt_end,
 )
-
-_ATTEMPT_ID_DIGITS = 12
 
 _task = schema.task.c
 
@@ -129,39 +126,43 @@ class SqlTaskStore:
         task_ids: Sequence[TaskId] | None = None,
         turns: Sequence[TableIdentifier] = (),
     ) -> CompactionTask | None:
+        found = self._polled(queue, owner, now, lease, 1, task_ids, turns)
+        return found[0] if found else None
+
+    def poll_many(
+        self, queue: str, owner: str, now: datetime, lease: timedelta, most: int, turns: Sequence[TableIdentifier] = ()
+    ) -> Sequence[CompactionTask]:
+        return self._polled(queue, owner, now, lease, most, None, turns)
+
+    def _polled(
+        self,
+        queue: str | None,
+        owner: str,
+        now: datetime,
+        lease: timedelta,
+        most: int,
+        task_ids: Sequence[TaskId] | None,
+        turns: Sequence[TableIdentifier],
+    ) -> Sequence[CompactionTask]:
         with reading(self._engine) as connection:
             # Most polls find nothing. They must not wait for the write lock, of which SQLite has only one.
-            if next_pending(connection, queue, task_ids) is None:
-                return None
+            if not next_pending(connection, queue, task_ids):
+                return ()
         with writing(self._engine) as connection:
-            row = next_pending(connection, queue, task_ids, turns, locked=True)
-            if row is None:
-                return None
-            attempt_id = uuid.uuid4().hex[:_ATTEMPT_ID_DIGITS]
-            values = {
-                "attempt": row.attempt + 1,
-                "attempt_id": attempt_id,
-                "owner": owner,
-                "lease_expires_at": expires_at(now, lease),
-                "started_at": now,
-                "end_reason": None,
-                "reason": None,
-            }
-            if not move(connection, row, TaskStatus.EXECUTING, values):
-                return None
-            connection.execute(
-                insert(schema.attempt).values(
-                    task_id=row.task_id, number=row.attempt + 1, attempt_id=attempt_id, owner=owner, started_at=now
-                )
-            )
-            return task_of_row(row_of(connection, row.task_id))
+            rows = next_pending(connection, queue, task_ids, turns, most, locked=True)
+            return tuple(claim(connection, rows, owner, now, lease))
 
     def first_waiting(
         self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()
     ) -> TableIdentifier | None:
         with reading(self._engine) as connection:
-            row = next_pending(connection, queue, task_ids, turns)
-        return TableIdentifier.parse(row.identifier) if row is not None else None
+            rows = next_pending(connection, queue, task_ids, turns)
+        return TableIdentifier.parse(rows[0].identifier) if rows else None
+
+    def next_tables(self, queue: str, most: int, turns: Sequence[TableIdentifier] = ()) -> Sequence[TableIdentifier]:
+        with reading(self._engine) as connection:
+            rows = next_pending(connection, queue, None, turns, most)
+        return tuple(TableIdentifier.parse(identifier) for identifier in dict.fromkeys(row.identifier for row in rows))
 
     def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
         held: list[AttemptId] = []

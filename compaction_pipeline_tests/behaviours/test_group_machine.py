@@ -7,6 +7,7 @@ waiting tasks follow their table and no others do, and each poll takes the task 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -117,20 +118,25 @@ class GroupMachine(RuleBasedStateMachine):
         assert number <= room.limit - now.taken or first
         self.tasks.update({str(task.task_id): task for task in made})
 
-    @rule(data=st.data())
-    def poll(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), most=st.integers(1, 3))
+    def poll(self, data: st.DataObject, most: int) -> None:
         # Mostly there is something to take. The other polls must find nothing.
         busy = sorted({task.queue for task in self.tasks.values() if self._has_turn(task)})
         name = data.draw(st.sampled_from([*busy, *busy, *busy, *NAMES]))
         turns = data.draw(st.lists(tables, unique=True)) if self._order(name) is QueueOrder.QUOTA else []
         waiting = [task for task in self.tasks.values() if task.queue == name and self._has_turn(task)]
-        expected = min(waiting, key=lambda task: self._place(name, turns, task), default=None)
-        task = self.stores.tasks.poll(name, "me", self.now, LEASE, None, turns)
-        assert (task and task.task_id) == (expected and expected.task_id)
-        if task is not None:
+        expected = sorted(waiting, key=lambda task: self._place(name, turns, task))[:most]
+        assert set(self.stores.tasks.next_tables(name, most, turns)) == {task.table for task in expected}
+        polled = self.stores.tasks.poll_many(name, "me", self.now, LEASE, most, turns) if most > 1 else self._polled(name, turns)
+        assert [task.task_id for task in polled] == [task.task_id for task in expected]
+        for task in polled:
             assert task.queue == name
             self.tasks[task.task_id] = replace(self.tasks[task.task_id], status=TaskStatus.EXECUTING, attempt_id=task.attempt_id)
             self.held.append(task)
+
+    def _polled(self, name: str, turns: Sequence[TableIdentifier]) -> Sequence[CompactionTask]:
+        task = self.stores.tasks.poll(name, "me", self.now, LEASE, None, turns)
+        return [] if task is None else [task]
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), works=st.booleans(), later=st.booleans())

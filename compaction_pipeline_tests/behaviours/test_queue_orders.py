@@ -55,6 +55,18 @@ def test_tables_that_have_a_turn_come_first_in_their_order(stores: Stores) -> No
     assert list(stores.tasks.waiting_tables("default")) == []
 
 
+def test_one_poll_of_many_claims_what_as_many_polls_would(stores: Stores) -> None:
+    tasks = [example(f"t{number}", table=OTHER if number % 3 else TABLE, priority=number % 2) for number in range(7)]
+    stores.tasks.insert(tasks, [], NOW)
+    assert stores.tasks.next_tables("default", 2) == (OTHER, TABLE)
+    taken = [stores.tasks.poll_many("default", "me", NOW, LEASE, 3, turns) for turns in ((), (TABLE,), (OTHER,), ())]
+    assert [[task.task_id for task in each] for each in taken] == [["t1", "t3", "t5"], ["t0", "t6", "t2"], ["t4"], []]
+    first = taken[0][0]
+    assert (first, first.status, first.owner, first.attempt) == (stores.tasks.task("t1"), TaskStatus.EXECUTING, "me", 1)
+    assert [attempt.attempt_id for attempt in stores.tasks.attempts("t1")] == [first.attempt_id]
+    assert stores.tasks.next_tables("default", 2) == ()
+
+
 def test_a_table_without_a_turn_comes_last(stores: Stores) -> None:
     stores.tasks.insert([example("a", table=TABLE, priority=5), example("c", table=OTHER)], [], NOW)
     assert polled(stores, "default", OTHER) == ["c", "a"]

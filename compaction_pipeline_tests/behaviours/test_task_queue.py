@@ -130,6 +130,25 @@ def test_a_poll_hands_out_all_that_a_merge_needs(served: Served) -> None:
     assert served.queue.poll("me", None) is None
 
 
+def test_a_poll_of_many_opens_each_table_before_it_claims(served: Served) -> None:
+    served.wait(*(example(f"t{number}", table=OTHER if number == 1 else TABLE, priority=-number) for number in range(4)))
+    unclaimed = []
+    served.catalog.before = lambda: unclaimed.append(served.stores.tasks.counts()[TaskStatus.PENDING])
+    polled = served.service.poll_many("me", "default", 3)
+    assert [(each.task.task_id, each.task.owner) for each in polled] == [("t0", "me"), ("t1", "me"), ("t2", "me")]
+    assert all(isinstance(each, Assignment) and each.file_io["table"] == str(each.task.table) for each in polled)
+    assert unclaimed == [4, 4]
+    assert [each.task.task_id for each in served.service.poll_many("me", "default", 3)] == ["t3"]
+    assert served.service.poll_many("me", "default", 3) == ()
+
+
+def test_a_worker_that_left_is_given_no_tasks(served: Served) -> None:
+    served.wait(example("t1"))
+    served.queue.give_back("me", EndReason.INTERRUPTED, "interrupted")
+    assert served.service.poll_many("me", "default", 3) == ()
+    assert served.status("t1") is TaskStatus.PENDING
+
+
 def test_the_properties_that_open_files_are_in_no_text(served: Served) -> None:
     served.wait(example("t1"))
     assert "secret" not in repr(served.taken())

@@ -90,7 +90,13 @@ class TaskQueue(Protocol):
 
 
 class ServedQueue(TaskQueue, Protocol):
-    """The server's side of a `TaskQueue`. It also tells what a worker holds."""
+    """The server's side of a `TaskQueue`. It also hands out several tasks at once, and tells what a worker holds."""
+
+    def poll_many(self, owner: str, queue: str, most: int) -> Sequence[Assignment | EndedAttempt]:
+        """Claim up to `most` Pending tasks for `owner`, as so many polls would one after the other.
+
+        Returns none when no task waits, or when `owner` has given its attempts back. Raises StorageUnavailable.
+        """
 
     def held(self, owner: str) -> Sequence[CompactionTask]:
         """Return the Executing tasks that this worker holds."""
@@ -150,10 +156,18 @@ class TaskStore(Protocol):
         tasks of paused tables have no turn.
         """
 
+    def poll_many(
+        self, queue: str, owner: str, now: datetime, lease: timedelta, most: int, turns: Sequence[TableIdentifier] = ()
+    ) -> Sequence[CompactionTask]:
+        """Claim up to `most` tasks of a queue in one transaction, as so many polls would one after the other."""
+
     def first_waiting(
         self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()
     ) -> TableIdentifier | None:
         """Return the table of the task that such a poll would claim now; None when it would claim none."""
+
+    def next_tables(self, queue: str, most: int, turns: Sequence[TableIdentifier] = ()) -> Sequence[TableIdentifier]:
+        """Return the tables of the tasks that such a `poll_many` would claim now, each once."""
 
     def waiting_tables(self, queue: str) -> Sequence[TableIdentifier]:
         """Return the tables with Pending tasks in a queue that a worker may take."""

@@ -173,13 +173,10 @@ class ServeOptimizers:
             return tuple(assignment for assignment in again if isinstance(assignment, Assignment))
         if optimizer.state is not OptimizerState.RUNNING:
             return ()
+        most = min(slots, optimizer.parallelism)
         taken: list[Assignment] = []
-        while len(taken) < min(slots, optimizer.parallelism):
-            polled = self._queue.poll(optimizer_id, optimizer.group)
-            if polled is None:
-                break
-            if isinstance(polled, Assignment):
-                taken.append(polled)
+        while len(taken) < most and (polled := self._queue.poll_many(optimizer_id, optimizer.group, most - len(taken))):
+            taken += [each for each in polled if isinstance(each, Assignment)]
         if taken:
             self._optimizers.note_poll(optimizer_id, poll_id, [assignment.attempt_id for assignment in taken])
         return tuple(taken)

@@ -86,16 +86,39 @@ class ServeTasks:
 
     def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
         while (table := self._tasks.first_waiting(queue, task_ids, self._turns(queue))) is not None:
-            access = self._access(owner, table)
-            task = self._claimed(owner, queue, task_ids)
-            if task is None:
+            access = {table: self._access(owner, table)}
+            claimed = self._claimed(owner, lambda: self._claimed_one(owner, queue, task_ids))
+            if not claimed:
                 return None
+            handed_out = self._handed_out(owner, claimed, access)
+            if handed_out:
+                return handed_out[0]
+        return None
+
+    def poll_many(self, owner: str, queue: str, most: int) -> Sequence[Assignment | EndedAttempt]:
+        while tables := self._tasks.next_tables(queue, most, self._turns(queue)):
+            access = {table: self._access(owner, table) for table in tables}
+            claimed = self._claimed(owner, lambda: self._tasks.poll_many(queue, owner, self._clock(), LEASE, most, self._turns(queue)))
+            if not claimed:
+                return ()
+            handed_out = self._handed_out(owner, claimed, access)
+            if handed_out:
+                return handed_out
+        return ()
+
+    def _handed_out(
+        self, owner: str, claimed: Sequence[CompactionTask], access: Mapping[TableIdentifier, _Access]
+    ) -> Sequence[Assignment | EndedAttempt]:
+        """Hand out claimed tasks. `access` opens the tables that came first before the claim. Raises StateFull."""
+        handed_out = []
+        for task in claimed:
             try:
-                if task.table != table:
+                known = access.get(task.table)
+                if known is None:
                     # Another task came first meanwhile. Its lease runs while its table is opened.
-                    access = self._access(owner, task.table)
+                    known = self._access(owner, task.table)
                     self._renew(task)
-                return self._assigned(task, access)
+                handed_out.append(self._assigned(task, known))
             except StateFull:
                 # Nothing else can be stored either, so the worker must end.
                 raise
@@ -103,7 +126,7 @@ class ServeTasks:
                 # The table was forgotten, or it took longer than the lease to open it. If the state database did not answer, the lease
                 # ends by itself. Other tasks wait, so neither ends the worker.
                 log.warning("table=%s task=%s attempt=%s not handed out: %s", task.table, task.task_id, task.attempt_id, error)
-        return None
+        return handed_out
 
     def held(self, owner: str) -> Sequence[CompactionTask]:
         return tuple(task for task in self._tasks.tasks(statuses=(TaskStatus.EXECUTING,)) if task.owner == owner)
@@ -147,9 +170,13 @@ class ServeTasks:
             except CompactionError as failure:
                 log.warning("table=%s task=%s attempt=%s not given back: %s", task.table, task.task_id, task.attempt_id, failure)
 
-    def _claimed(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None) -> CompactionTask | None:
+    def _claimed(self, owner: str, claim: Callable[[], Sequence[CompactionTask]]) -> Sequence[CompactionTask]:
         with self._claiming:
-            return None if owner in self._gone else self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids, self._turns(queue))
+            return () if owner in self._gone else claim()
+
+    def _claimed_one(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None) -> Sequence[CompactionTask]:
+        task = self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids, self._turns(queue))
+        return () if task is None else (task,)
 
     def _renew(self, task: CompactionTask) -> None:
         if not self._tasks.renew([task.current_attempt_id], self._clock(), LEASE):

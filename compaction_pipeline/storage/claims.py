@@ -1,0 +1,90 @@
+"""Finds the tasks of a queue that are next, and claims them for a worker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select
+
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.leases.timeouts import expires_at
+from compaction_pipeline.core.queue.group import QueueOrder
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import batches
+from compaction_pipeline.storage.task_rows import HAS_TURN, move, task_of_row
+
+_ATTEMPT_ID_DIGITS = 12
+
+_task = schema.task.c
+
+
+def next_pending(
+    connection: Connection,
+    queue: str | None,
+    task_ids: Sequence[TaskId] | None,
+    turns: Sequence[TableIdentifier] = (),
+    most: int = 1,
+    locked: bool = False,
+) -> list[Row[Any]]:
+    """The next Pending tasks by the order of their queue, at most `most` of them. `task_ids` limits the choice to these.
+
+    The tables `turns` come first, in their order. Tasks of paused tables have no turn.
+    """
+    fifo = queue is not None and _order_of(connection, queue) is QueueOrder.FIFO
+    order = (_task.waiting_since, _task.task_id) if fifo else (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
+
+    def first(table: TableIdentifier | None, batch: Sequence[TaskId] | None) -> Sequence[Row[Any]]:
+        wanted = HAS_TURN
+        if queue is not None:
+            wanted &= _task.queue == queue
+        if table is not None:
+            wanted &= _task.identifier == str(table)
+        if batch is not None:
+            wanted &= _task.task_id.in_(batch)
+        found = select(*order, _task.identifier, _task.status, _task.attempt, _task.attempt_id).where(wanted).order_by(*order).limit(most)
+        return connection.execute(found.with_for_update(skip_locked=True) if locked else found).all()
+
+    slices: list[Sequence[TaskId] | None] = [None] if task_ids is None else list(batches(task_ids))
+    taken: dict[TaskId, Row[Any]] = {}
+    for table in (*turns, None):
+        rows = sorted((row for batch in slices for row in first(table, batch)), key=lambda row: tuple(row[: len(order)]))
+        for row in rows[:most]:
+            # The tasks of tables that have a turn come again when all tables are asked.
+            taken.setdefault(row.task_id, row)
+        if len(taken) >= most:
+            break
+    return list(taken.values())[:most]
+
+
+def claim(connection: Connection, rows: Sequence[Row[Any]], owner: str, now: datetime, lease: timedelta) -> list[CompactionTask]:
+    """Begin an attempt of each of these Pending tasks for `owner`, and return those that were still Pending. They keep their order."""
+    begun = []
+    for row in rows:
+        attempt_id = uuid.uuid4().hex[:_ATTEMPT_ID_DIGITS]
+        values = {
+            "attempt": row.attempt + 1,
+            "attempt_id": attempt_id,
+            "owner": owner,
+            "lease_expires_at": expires_at(now, lease),
+            "started_at": now,
+            "end_reason": None,
+            "reason": None,
+        }
+        if move(connection, row, TaskStatus.EXECUTING, values):
+            begun.append({"task_id": row.task_id, "number": row.attempt + 1, "attempt_id": attempt_id, "owner": owner, "started_at": now})
+    if not begun:
+        return []
+    connection.execute(insert(schema.attempt), begun)
+    ids = [each["task_id"] for each in begun]
+    tasks = {row.task_id: task_of_row(row) for row in connection.execute(select(schema.task).where(_task.task_id.in_(ids)))}
+    return [tasks[task_id] for task_id in ids]
+
+
+def _order_of(connection: Connection, queue: str) -> QueueOrder | None:
+    columns = schema.group.c
+    return connection.execute(select(columns.task_order).where(columns.name == queue)).scalar()
