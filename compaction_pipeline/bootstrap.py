@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.planning.queue_rooms import QueueRooms
     from compaction_pipeline.services.queue.keep_queue import KeepQueue
     from compaction_pipeline.services.queue.lost_attempts import LostAttempts
+    from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
     from compaction_pipeline.services.queue.manage_groups import ManageGroups
+    from compaction_pipeline.services.queue.read_containers import ReadContainers
     from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
     from compaction_pipeline.services.queue.share_queues import ShareQueues
@@ -201,6 +203,19 @@ class Services(Foundations):
         return ManageGroups(self._stores.groups, self._stores.catalogs, self._stores.tables)
 
     @cached_property
+    def maintain_optimizers(self) -> MaintainOptimizers:
+        from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
+
+        stores = self._stores
+        return MaintainOptimizers(stores.groups, stores.optimizers, stores.queues, self._containers, self.clock, new_id)
+
+    @cached_property
+    def read_containers(self) -> ReadContainers:
+        from compaction_pipeline.services.queue.read_containers import ReadContainers
+
+        return ReadContainers(self._stores.groups, self._containers)
+
+    @cached_property
     def keep_tokens(self) -> KeepTokens:
         from compaction_pipeline.services.access.keep_tokens import KeepTokens
 
@@ -311,6 +326,7 @@ class Services(Foundations):
             self.plan_tables,
             self.explore_catalogs,
             self.serve_optimizers,
+            self.maintain_optimizers,
             self.keep_tokens,
             self.maintain_tables,
             self._stores.leases,
@@ -318,6 +334,7 @@ class Services(Foundations):
             self.new_owner,
             timedelta(seconds=self.settings.catalog_interval_seconds),
             timedelta(days=self.settings.record_ttl_days),
+            timedelta(seconds=self.settings.maintainer_interval_seconds),
         )
 
     @cached_property

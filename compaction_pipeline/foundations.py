@@ -21,7 +21,7 @@ from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.queue.ports import Containers, MergeEngine
 from compaction_pipeline.core.tables.ports import TableScan
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Foundations:
     late: timedelta = LATE_REQUEST
     holder: str = field(default_factory=this_process)
     spark_name: str = "compaction-pipeline"
+    server_url: str = ""
+    """The URL that optimizers on this host reach this server by; "" when this process is no server."""
 
     def __post_init__(self) -> None:
         self._own_clock = self.clock
@@ -138,6 +140,14 @@ class Foundations:
         from compaction_pipeline.spark.engine import SparkMergeEngine
 
         return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self._spark_sessions)
+
+    @cached_property
+    def _containers(self) -> Containers:
+        from compaction_pipeline.containers.host_containers import HostContainers
+
+        file = self.settings.containers_file
+        home = self.settings.home.expanduser().absolute()
+        return HostContainers(file and file.expanduser(), home, lambda: self.server_url, lambda: self.find_java().path)
 
     def start_engine(self) -> None:
         """Start the merge engine, or find it running. Raises ConfigError, StorageUnavailable."""

@@ -114,6 +114,17 @@ class Settings(BaseSettings):
         description="A catalog must answer a commit within this many seconds. After that the commit's outcome is unknown, "
         "and the next command or tick finds it out from the table.",
     )
+    containers_file: Path | None = Field(
+        default=None,
+        description="A YAML file with the containers that `serve` starts optimizers in. It is read anew every half minute.",
+    )
+    maintainer_interval_seconds: float = Field(
+        default=60,
+        ge=1,
+        le=86_400,
+        description="Seconds between two rounds of `serve` that start optimizers for groups that want more, and drain those that are not "
+        "wanted.",
+    )
     asset_prefix: str = Field(
         default="",
         pattern=r"^([A-Za-z0-9_]+(/[A-Za-z0-9_]+)*)?$",

@@ -25,6 +25,27 @@ class FakeOptimizerStore:
             raise unknown_group(optimizer.group)
         self._optimizers[optimizer.optimizer_id] = optimizer
 
+    def begin(self, optimizer: Optimizer, most: int) -> bool:
+        live = sum(each.is_managed and each.group == optimizer.group for each in self.optimizers(live=True))
+        if optimizer.group in self._groups and live >= most:
+            return False
+        self.add(optimizer)
+        return True
+
+    def register(self, optimizer: Optimizer) -> Optimizer:
+        same = [
+            each
+            for each in reversed(self.optimizers())
+            if optimizer.resource_id and (each.group, each.resource_id) == (optimizer.group, optimizer.resource_id)
+        ]
+        before = next((each for each in same if each.state is OptimizerState.STARTING), same[0] if same else None)
+        if before is not None:
+            optimizer = replace(optimizer, container=before.container, settings=before.settings)
+        if before is not None and before.state is OptimizerState.STARTING:
+            optimizer = replace(optimizer, optimizer_id=before.optimizer_id, started_at=before.started_at)
+        self.add(optimizer)
+        return optimizer
+
     def optimizer(self, optimizer_id: str) -> Optimizer | None:
         return self._optimizers.get(optimizer_id)
 
@@ -34,7 +55,7 @@ class FakeOptimizerStore:
 
     def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
         found = self._optimizers.get(optimizer_id)
-        if found is None or not found.state.is_live:
+        if found is None or not found.state.is_heard:
             return None
         self._optimizers[optimizer_id] = replace(found, touched_at=now)
         return self._optimizers[optimizer_id]
@@ -52,7 +73,7 @@ class FakeOptimizerStore:
 
     def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
         found = self._optimizers.get(optimizer_id)
-        if found is None or not found.state.is_live:
+        if found is None or not found.state.is_heard:
             return False
         level = found.log_level if log_level is None else log_level
         request = found.stack_request if stack_request is None else stack_request
@@ -60,7 +81,8 @@ class FakeOptimizerStore:
         return True
 
     def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
-        lost = [each.optimizer_id for each in self.optimizers(live=True) if each.touched_at <= touched_before]
+        silent = [each for each in self.optimizers(live=True) if each.state.is_heard and each.touched_at <= touched_before]
+        lost = [each.optimizer_id for each in silent]
         for optimizer_id in lost:
             self._optimizers[optimizer_id] = replace(self._optimizers[optimizer_id], state=OptimizerState.LOST, why=why)
         return tuple(lost)

@@ -22,6 +22,7 @@ DEFAULTS: Mapping[str, str] = {
 }
 RULES: Mapping[str, str] = {
     "home": "a folder",
+    "containers_file": "a file",
     "state_url": "a URL",
     "spark_master": "an address that Spark can parse",
     "spark_remote": "`sc://host:port`",

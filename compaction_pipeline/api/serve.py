@@ -27,6 +27,12 @@ class Listening:
     tls_key: Path | None = None
     behind_proxy: bool = False
 
+    @property
+    def url(self) -> str:
+        """The URL by which processes of this host reach the service."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"{'https' if self.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
 
 def check_listening(listening: Listening) -> None:
     """Raise ConfigError when secrets would leave this host in the clear, or when a file of TLS is missing."""
@@ -48,6 +54,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     Raises ConfigError.
     """
     check_listening(listening)
+    services.server_url = listening.url
     app = http_app(services, ticking(services.run_ticks, tables=ticks))
     server = uvicorn.Server(server_config(app, listening))
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, TICK_EVERY, Part, RunTicks
+from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, TICK_EVERY, WATCH_EVERY, Part, RunTicks
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def ticking(run_ticks: RunTicks, *, tables: bool) -> Iterator[None]:
-    """Keep the queue until the block ends. With `tables`, also tick, look at reported tables, and clean up.
+    """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, and clean up.
 
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
@@ -36,6 +36,8 @@ def ticking(run_ticks: RunTicks, *, tables: bool) -> Iterator[None]:
     works: list[tuple[str, Callable[[], None], timedelta]] = [
         ("leases", lead, KEEP_EVERY),
         ("keeper", of(Part.KEEPER, run_ticks.keep), KEEP_EVERY),
+        ("maintainer", of(Part.KEEPER, run_ticks.maintain), run_ticks.maintain_every),
+        ("watcher", of(Part.KEEPER, run_ticks.watch), WATCH_EVERY),
     ]
     if tables:
         works += [

@@ -134,7 +134,7 @@ def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
     columns = (
         ("optimizer", "string", "id of the optimizer, which its tasks name as their owner"),
         ("group", "string", "the group whose tasks it takes"),
-        ("state", "string", "RUNNING, DRAINING, LOST or ENDED"),
+        ("state", "string", "STARTING, RUNNING, DRAINING, LOST or ENDED"),
         ("slots", "int", "tasks that it merges at a time"),
         ("running", "int", "tasks that it merges now"),
         ("host", "string", "host and process"),
@@ -153,9 +153,8 @@ def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
 def _optimizer_in_words(optimizer: Optimizer, queues: Queues) -> str:
     running = queues.running.get(optimizer.optimizer_id, 0)
     where = f"{optimizer.host}, {optimizer.resource_id or f'process {optimizer.process}'}"
-    doing = (
-        f"merges {count_text(running, 'task')} on {count_text(optimizer.parallelism, 'slot')}" if optimizer.state.is_live else optimizer.why
-    )
+    merges = f"merges {count_text(running, 'task')} on {count_text(optimizer.parallelism, 'slot')}"
+    doing = merges if optimizer.state.is_heard else optimizer.why
     text = f"{optimizer.state.value}: {doing}; group {optimizer.group}, {where}"
     return f"**{plain(optimizer.optimizer_id)}**\\\n{wrapped(text)}"
 

@@ -17,6 +17,7 @@ from compaction_pipeline.core.leases.ports import Clock, LeaseStore
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.keep_watch import KeepWatch
 from compaction_pipeline.services.planning.plan_tables import PlanTables
+from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tick_tables import TickTables
@@ -34,6 +35,8 @@ LOOK_EVERY = timedelta(seconds=1)
 """The leader looks for reports of commits this often, also for those that other servers took."""
 CLEAN_UP_EVERY = timedelta(days=1)
 """Leftover files, old records and ended tasks are removed this often, whichever server does it."""
+WATCH_EVERY = timedelta(seconds=30)
+"""The keeper looks this often whether a group or a container has changed."""
 LOOK_FOR_CLEAN_UP_EVERY = timedelta(minutes=1)
 """A server finds out this often whether it is time to clean up."""
 _BUDGET = timedelta(seconds=20)
@@ -48,8 +51,10 @@ class Part(str, Enum):
 
 
 class RunTicks:
-    """Seven verbs: note_presence; lead and resign for a part of the work; keep for the keeper; tick, look_at_reported and clean_up for
-    the tables.
+    """Verbs of the parts of the work.
+
+    A server notes its presence. It may lead a part, and resign. The keeper has the verbs keep, maintain and watch. The tables have tick,
+    look_at_reported and clean_up.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class RunTicks:
         plan_tables: PlanTables,
         explore_catalogs: ExploreCatalogs,
         serve_optimizers: ServeOptimizers,
+        maintain_optimizers: MaintainOptimizers,
         keep_tokens: KeepTokens,
         maintain_tables: MaintainTables,
         leases: LeaseStore,
@@ -66,13 +72,18 @@ class RunTicks:
         new_owner: Callable[[], str],
         explore_every: timedelta,
         remember: timedelta,
+        maintain_every: timedelta,
     ) -> None:
-        """`remember` is how long optimizers that have ended are remembered, with their tokens."""
+        """`remember` is how long optimizers that have ended are remembered, with their tokens.
+
+        `maintain_every` is how often the keeper is to maintain the optimizers of all groups.
+        """
         self._tick_tables = tick_tables
         self._keep_watch = keep_watch
         self._plan_tables = plan_tables
         self._explore_catalogs = explore_catalogs
         self._serve_optimizers = serve_optimizers
+        self._maintain_optimizers = maintain_optimizers
         self._keep_tokens = keep_tokens
         self._maintain_tables = maintain_tables
         self._leases = leases
@@ -80,6 +91,7 @@ class RunTicks:
         self._owner = new_owner()
         self._explore_every = explore_every
         self._remember = remember
+        self.maintain_every = maintain_every
         self._explored_at: datetime | None = None
         self._forgot_at: datetime | None = None
         self._cursor: str | None = None
@@ -111,6 +123,14 @@ class RunTicks:
         if self._forgot_at is None or now - self._forgot_at >= self._explore_every:
             self._forget(now - self._remember)
             self._forgot_at = now
+
+    def maintain(self) -> None:
+        """Start and drain optimizers, so that each group has those that it wants. Only the holder of the lease KEEPER does this."""
+        self._maintain_optimizers.maintain()
+
+    def watch(self) -> None:
+        """Do the same at once when a group or a container has changed. Only the holder of the lease KEEPER does this."""
+        self._maintain_optimizers.watch()
 
     def tick(self) -> None:
         """Discover, refresh, plan and commit what is due. When one catalog or table fails, the others go on.

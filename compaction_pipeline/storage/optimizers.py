@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Engine, Row, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
 
+from compaction_pipeline.core.queue.group import EXTERNAL
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import reading, writing
 from compaction_pipeline.storage.groups import locked_group
 
 _LIVE = tuple(state for state in OptimizerState if state.is_live)
+_HEARD = tuple(state for state in OptimizerState if state.is_heard)
 _optimizer = schema.optimizer.c
 
 
@@ -23,10 +26,32 @@ class SqlOptimizerStore:
         self._engine = engine
 
     def add(self, optimizer: Optimizer) -> None:
-        values = {column.name: getattr(optimizer, column.name) for column in schema.optimizer.columns}
         with writing(self._engine) as connection:
             locked_group(connection, optimizer.group)
-            connection.execute(insert(schema.optimizer).values(values))
+            connection.execute(insert(schema.optimizer).values(_values(optimizer)))
+
+    def begin(self, optimizer: Optimizer, most: int) -> bool:
+        managed = (_optimizer.group == optimizer.group, _optimizer.container != EXTERNAL, _optimizer.state.in_(_LIVE))
+        with writing(self._engine) as connection:
+            locked_group(connection, optimizer.group)
+            if int(connection.execute(select(func.count()).where(*managed)).scalar_one()) >= most:
+                return False
+            connection.execute(insert(schema.optimizer).values(_values(optimizer)))
+        return True
+
+    def register(self, optimizer: Optimizer) -> Optimizer:
+        with writing(self._engine) as connection:
+            locked_group(connection, optimizer.group)
+            before = _newest_of(connection, optimizer)
+            if before is not None:
+                optimizer = replace(optimizer, container=before.container, settings=before.settings)
+            if before is not None and before.state is OptimizerState.STARTING:
+                optimizer = replace(optimizer, optimizer_id=before.optimizer_id, started_at=before.started_at)
+                mine = _optimizer.optimizer_id == before.optimizer_id
+                connection.execute(update(schema.optimizer).where(mine).values(_values(optimizer)))
+            else:
+                connection.execute(insert(schema.optimizer).values(_values(optimizer)))
+        return optimizer
 
     def optimizer(self, optimizer_id: str) -> Optimizer | None:
         with reading(self._engine) as connection:
@@ -41,7 +66,7 @@ class SqlOptimizerStore:
             return tuple(map(_of, connection.execute(query)))
 
     def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
-        mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_LIVE))
+        mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_HEARD))
         with writing(self._engine) as connection:
             connection.execute(update(schema.optimizer).where(*mine).values(touched_at=now))
             row = connection.execute(select(schema.optimizer).where(*mine)).first()
@@ -60,12 +85,12 @@ class SqlOptimizerStore:
     def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
         given = {"log_level": log_level, "stack_request": stack_request}
         values = {name: value for name, value in given.items() if value is not None}
-        mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_LIVE))
+        mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_HEARD))
         with writing(self._engine) as connection:
             return connection.execute(update(schema.optimizer).where(*mine).values(values)).rowcount == 1
 
     def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
-        silent = (_optimizer.state.in_(_LIVE), _optimizer.touched_at <= touched_before)
+        silent = (_optimizer.state.in_(_HEARD), _optimizer.touched_at <= touched_before)
         with writing(self._engine) as connection:
             lost = tuple(connection.execute(select(_optimizer.optimizer_id).where(*silent)).scalars())
             if lost:
@@ -78,6 +103,20 @@ class SqlOptimizerStore:
         with writing(self._engine) as connection:
             gone = (_optimizer.state.not_in(_LIVE), _optimizer.touched_at < before)
             return connection.execute(delete(schema.optimizer).where(*gone)).rowcount
+
+
+def _newest_of(connection: Connection, optimizer: Optimizer) -> Optimizer | None:
+    """The optimizer of the same group that has this resource id: the one that is on its way, or else the newest one."""
+    if not optimizer.resource_id:
+        return None
+    same = (_optimizer.group == optimizer.group, _optimizer.resource_id == optimizer.resource_id)
+    query = select(schema.optimizer).where(*same).order_by(_optimizer.started_at.desc(), _optimizer.optimizer_id.desc())
+    found = [_of(row) for row in connection.execute(query)]
+    return next((each for each in found if each.state is OptimizerState.STARTING), found[0] if found else None)
+
+
+def _values(optimizer: Optimizer) -> dict[str, object]:
+    return {column.name: getattr(optimizer, column.name) for column in schema.optimizer.columns}
 
 
 def _of(row: Row[tuple[object, ...]]) -> Optimizer:

@@ -346,6 +346,8 @@ optimizer = Table(
     Column("state", Member(OptimizerState), nullable=False),
     Column("memory_bytes", BigInteger, nullable=False),
     Column("resource_id", String, nullable=False),
+    Column("container", String, nullable=False, server_default="external"),
+    Column("settings", String(16), nullable=False, server_default=""),
     Column("why", Text, nullable=False),
     Column("poll_id", String, nullable=False),
     Column("polled", Json(tuple[str, ...]), nullable=False),

@@ -3,6 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.builders import NOW
@@ -74,3 +78,57 @@ def test_silent_live_optimizers_are_lost_and_those_that_are_not_live_expire(stor
     assert stores.optimizers.expire(NOW) == 0
     assert stores.optimizers.expire(touched) == 3
     assert [each.optimizer_id for each in stores.optimizers.optimizers()] == ["heard"]
+
+
+STARTING = replace(
+    ONE, state=OptimizerState.STARTING, process="", version="", memory_bytes=0, container="workers", settings="a1b2", why="it starts"
+)
+
+
+def test_containers_start_no_more_optimizers_than_a_group_may_have(stores: Stores) -> None:
+    assert stores.optimizers.begin(STARTING, 2)
+    # One that a person started does not count, and neither does one that has ended.
+    stores.optimizers.add(replace(ONE, optimizer_id="by-hand"))
+    stores.optimizers.add(replace(STARTING, optimizer_id="lost", state=OptimizerState.LOST))
+    assert not stores.optimizers.begin(replace(STARTING, optimizer_id="o2"), 1)
+    assert stores.optimizers.begin(replace(STARTING, optimizer_id="o2"), 2)
+    assert not stores.optimizers.begin(replace(STARTING, optimizer_id="o3"), 2)
+    assert [each.optimizer_id for each in stores.optimizers.optimizers(live=True)] == ["by-hand", "o1", "o2"]
+    with pytest.raises(NotFoundError, match="'heavy' does not exist"):
+        stores.optimizers.begin(replace(STARTING, optimizer_id="o4", group="heavy"), 9)
+
+
+def test_an_optimizer_that_registers_takes_the_place_that_waits_for_its_resource_id(stores: Stores) -> None:
+    assert stores.optimizers.begin(STARTING, 1)
+    later = NOW + timedelta(seconds=30)
+    registers = Optimizer("new", "default", "there", "77", "1.0", 4, later, later, memory_bytes=8, resource_id="r")
+    stored = replace(registers, optimizer_id="o1", started_at=NOW, container="workers", settings="a1b2")
+    assert stores.optimizers.register(registers) == stored
+    assert stores.optimizers.optimizers() == (stored,)
+    # It was called lost, but its process goes on and registers anew.
+    assert stores.optimizers.move("o1", [OptimizerState.RUNNING], OptimizerState.LOST, "silent")
+    again = replace(registers, container="workers", settings="a1b2")
+    assert stores.optimizers.register(registers) == again
+    assert [each.optimizer_id for each in stores.optimizers.optimizers(live=True)] == ["new"]
+
+
+def test_a_resource_id_of_another_group_or_none_gets_no_place(stores: Stores) -> None:
+    stores.groups.add(ResourceGroup("heavy"))
+    assert stores.optimizers.begin(STARTING, 1)
+    for name, group, resource_id in (("a", "heavy", "r"), ("b", "default", "s"), ("c", "default", "")):
+        registers = replace(ONE, optimizer_id=name, group=group, resource_id=resource_id)
+        assert stores.optimizers.register(registers) == registers
+    assert stores.optimizers.optimizer("o1") == STARTING
+    with pytest.raises(NotFoundError, match="'light' does not exist"):
+        stores.optimizers.register(replace(ONE, optimizer_id="d", group="light"))
+
+
+def test_an_optimizer_that_has_not_registered_is_live_but_not_heard_of(stores: Stores) -> None:
+    assert stores.optimizers.begin(STARTING, 1)
+    later = NOW + timedelta(hours=1)
+    assert stores.optimizers.touch("o1", later) is None
+    assert not stores.optimizers.ask("o1", log_level="DEBUG")
+    assert stores.optimizers.lose_silent(later, "silent") == ()
+    assert stores.optimizers.expire(later) == 0
+    assert stores.optimizers.optimizers(live=True) == (STARTING,)
+    assert stores.groups.remove("default").optimizers == ("o1",)

@@ -43,8 +43,8 @@ class Processes:
         self._started.append(process)
         return process
 
-    def serve(self) -> subprocess.Popen[bytes]:
-        server = self.start("serve", "--port", str(self.port))
+    def serve(self, **settings: str) -> subprocess.Popen[bytes]:
+        server = self.start("serve", "--port", str(self.port), **settings)
         wait_until(lambda: self.ready(server), "the server is ready")
         return server
 

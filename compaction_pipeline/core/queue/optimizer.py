@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
+from compaction_pipeline.core.queue.group import EXTERNAL
 
 SILENCE = LEASE
 """The keeper calls an optimizer LOST that was not heard of for this long. The leases of its attempts end then too."""
@@ -17,8 +18,12 @@ NOT_ARRIVED = timedelta(seconds=15)
 
 
 class OptimizerState(str, Enum):
-    """RUNNING takes tasks. DRAINING finishes those that it has. LOST was silent for too long. ENDED has said goodbye."""
+    """STARTING was asked of a container, and has not registered yet. RUNNING takes tasks. DRAINING finishes those that it has.
 
+    LOST was silent for too long, or never registered. ENDED has said goodbye.
+    """
+
+    STARTING = "STARTING"
     RUNNING = "RUNNING"
     DRAINING = "DRAINING"
     LOST = "LOST"
@@ -26,16 +31,24 @@ class OptimizerState(str, Enum):
 
     @property
     def is_live(self) -> bool:
+        """Whether it holds a place in its group: a process works, or is on its way."""
+        return self is OptimizerState.STARTING or self.is_heard
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether a registered process speaks for it."""
         return self in (OptimizerState.RUNNING, OptimizerState.DRAINING)
 
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """A registered optimizer. A process that starts again registers anew, so an id is one life of one process.
+    """A registered optimizer, or one that is on its way. A process that starts again registers anew, so an id is one life of one process.
 
     `parallelism` is how many tasks it merges at a time. `memory_bytes` is the memory of all its processes together, 0 when unknown.
-    `resource_id` is a name that the system that started it chose; it is "" for an optimizer that was started by hand. `why` is a sentence
-    about the state. `poll_id` and `polled` are the id of its last poll that got tasks, and the ids of the attempts that this poll got.
+    `resource_id` is a name that the system that started it chose; it is "" for an optimizer that was started by hand. `container` names
+    the container that started it, and `settings` is the `settings_digest` of what it was started with. They are `external` and "" for an
+    optimizer that no container started. `process` is "" until it registers. `why` is a sentence about the state. `poll_id` and `polled`
+    are the id of its last poll that got tasks, and the ids of the attempts that this poll got.
 
     By its heartbeats a person asks it for another `log_level` and for the stacks of its threads. Each new `stack_request` asks once. Both
     are "" while nobody has asked.
@@ -52,11 +65,23 @@ class Optimizer:
     state: OptimizerState = OptimizerState.RUNNING
     memory_bytes: int = 0
     resource_id: str = ""
+    container: str = EXTERNAL
+    settings: str = ""
     why: str = ""
     poll_id: str = ""
     polled: tuple[str, ...] = ()
     log_level: str = ""
     stack_request: str = ""
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a container started it. The others are left alone: who started them ends them."""
+        return self.container != EXTERNAL
+
+    @property
+    def never_came(self) -> bool:
+        """Whether it was started, and is LOST because it never registered."""
+        return self.is_managed and self.state is OptimizerState.LOST and not self.process
 
 
 @dataclass(frozen=True, slots=True)

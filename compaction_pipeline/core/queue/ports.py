@@ -8,6 +8,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import GroupHolders, QueueRoom, ResourceGroup
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
@@ -296,6 +297,20 @@ class OptimizerStore(Protocol):
     def add(self, optimizer: Optimizer) -> None:
         """Store a new optimizer. Raises NotFoundError when its group does not exist."""
 
+    def begin(self, optimizer: Optimizer, most: int) -> bool:
+        """Store a STARTING optimizer, unless containers have started `most` live ones of its group already. Return whether it was stored.
+
+        Raises NotFoundError when its group does not exist.
+        """
+
+    def register(self, optimizer: Optimizer) -> Optimizer:
+        """Store an optimizer that registers, and return it as it is stored.
+
+        When a STARTING one of its group has its resource id, this one becomes RUNNING, and keeps its id, container and settings. When
+        another one of its group has it, the process was taken for lost: it gets a row of its own, with the same container and settings.
+        Raises NotFoundError when its group does not exist.
+        """
+
     def optimizer(self, optimizer_id: str) -> Optimizer | None:
         """Return an optimizer; None when none has this id."""
 
@@ -303,7 +318,7 @@ class OptimizerStore(Protocol):
         """Return all optimizers, or those that are live, the oldest first."""
 
     def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
-        """Note that a live optimizer is there, and return it. Return None when it is not live or not known."""
+        """Note that a registered optimizer is there, and return it. Return None when it is neither RUNNING nor DRAINING, or not known."""
 
     def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
         """Note which attempts the last poll of an optimizer got."""
@@ -312,10 +327,13 @@ class OptimizerStore(Protocol):
         """Set the state of an optimizer that is in one of `states`. Return False when it is in none of them, or not known."""
 
     def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
-        """Note what a live optimizer is asked for; None leaves a request as it is. Return False when it is not live or not known."""
+        """Note what a registered optimizer is asked for; None leaves a request as it is.
+
+        Return False when it is neither RUNNING nor DRAINING, or not known.
+        """
 
     def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
-        """Set the live optimizers that were last heard of at this time or before to LOST, and return their ids."""
+        """Set the registered optimizers that were last heard of at this time or before to LOST, and return their ids."""
 
     def expire(self, before: datetime) -> int:
         """Remove the optimizers that are no longer live and were last heard of before this time. Return how many they were."""
@@ -332,6 +350,39 @@ class WatcherStore(Protocol):
 
     def watchers(self) -> Sequence[Watcher]:
         """Return all watchers that are remembered, sorted by name."""
+
+
+class Containers(Protocol):
+    """Starts and ends optimizers, in the containers that a file on this host describes.
+
+    `host` is the name of this host. The processes of optimizers outlive the process that started them.
+    """
+
+    host: str
+
+    def containers(self) -> Mapping[str, Container]:
+        """Return the containers as the file describes them now, by name. Raises ConfigError when the file cannot be read."""
+
+    def container(self, name: str) -> Container:
+        """Return one container. Raises ConfigError when there is none of this name, or when the file cannot be read."""
+
+    def arguments(self, container: Container, group: ResourceGroup, resource_id: str = "") -> Sequence[str]:
+        """Return the arguments of `compaction-pipeline` that run an optimizer of a group."""
+
+    def start(self, container: Container, group: ResourceGroup, resource_id: str) -> None:
+        """Start an optimizer of a group. It registers later, with this resource id.
+
+        Raises ConfigError or StorageUnavailable when it cannot be started; nothing of it is left then.
+        """
+
+    def running(self) -> Collection[str]:
+        """Return the resource ids of the optimizers that have a process on this host."""
+
+    def last_words(self, resource_id: str) -> str:
+        """Return the last line that an optimizer, which was started on this host, wrote into its log; "" when there is none."""
+
+    def stop(self, resource_id: str) -> None:
+        """End at once what an optimizer has on this host. Nothing happens when it has nothing there."""
 
 
 class GroupStore(Protocol):

@@ -28,7 +28,7 @@ from compaction_pipeline.core.words import duration_text
 
 log = logging.getLogger(__name__)
 
-_LIVE = (OptimizerState.RUNNING, OptimizerState.DRAINING)
+_HEARD = tuple(state for state in OptimizerState if state.is_heard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class ServeOptimizers:
         self._polling = OneAtATime()
 
     def register(self, registration: Registration) -> Optimizer:
-        """Store a new optimizer.
+        """Store a new optimizer. One that a container has started takes the place that waits for its resource id.
 
         Raises ConfigError when a value breaks its rule, or when it merges by other rules than this server, and NotFoundError when its group
         does not exist.
@@ -125,7 +125,7 @@ class ServeOptimizers:
             memory_bytes=registration.memory_bytes,
             resource_id=registration.resource_id,
         )
-        self._optimizers.add(optimizer)
+        optimizer = self._optimizers.register(optimizer)
         log.info("optimizer=%s group=%s host=%s registered", optimizer.optimizer_id, optimizer.group, optimizer.host)
         return optimizer
 
@@ -206,7 +206,7 @@ class ServeOptimizers:
 
     def drain(self, optimizer_id: str) -> None:
         """Let an optimizer take no more tasks and end after those that it has. Raises NotFoundError when it is not live."""
-        if not self._optimizers.move(optimizer_id, _LIVE, OptimizerState.DRAINING, "it was asked to end after its running tasks"):
+        if not self._optimizers.move(optimizer_id, _HEARD, OptimizerState.DRAINING, "it was asked to end after its running tasks"):
             raise _gone(optimizer_id)
 
     def set_log_level(self, optimizer_id: str, level: str) -> None:
@@ -228,7 +228,7 @@ class ServeOptimizers:
         Raises NotFoundError when it is not live.
         """
         why = "an error ended it" if failed else "it was told to end"
-        if not self._optimizers.move(optimizer_id, _LIVE, OptimizerState.ENDED, why):
+        if not self._optimizers.move(optimizer_id, _HEARD, OptimizerState.ENDED, why):
             raise _gone(optimizer_id)
         self._queue.give_back(optimizer_id, EndReason.FAILED if failed else EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
 
@@ -254,7 +254,7 @@ class ServeOptimizers:
 
     def _live(self, optimizer_id: str) -> Optimizer:
         optimizer = self._optimizers.optimizer(optimizer_id)
-        if optimizer is None or not optimizer.state.is_live:
+        if optimizer is None or not optimizer.state.is_heard:
             raise _gone(optimizer_id)
         return optimizer
 
@@ -280,4 +280,7 @@ class ServeOptimizers:
 
 
 def _gone(optimizer_id: str) -> NotFoundError:
-    return NotFoundError(f"no live optimizer has the id {optimizer_id!r}: it ended or was silent for too long; register again")
+    return NotFoundError(
+        f"optimizer {optimizer_id!r} does not run: it ended, was silent for too long, or has not registered yet; one that runs must "
+        "register again"
+    )

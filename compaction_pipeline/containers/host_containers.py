@@ -1,0 +1,117 @@
+"""The containers that a file on this host describes. `Containers` in `core/queue/ports.py` says what each method does."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from compaction_pipeline.containers.processes import OptimizerProcesses
+from compaction_pipeline.containers.spark_submit import submit_command
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.queue.container import (
+    BY_HAND,
+    TOKEN_FILE,
+    Container,
+    ContainerKind,
+    check_group_keys,
+    containers_of,
+    optimizer_arguments,
+    spark_properties,
+)
+from compaction_pipeline.core.queue.group import ResourceGroup
+
+_SETTING = "COMPACTION_CONTAINERS_FILE"
+_NOT_INHERITED = ("COMPACTION_STATE_URL", "COMPACTION_CONTAINERS_FILE")
+"""An optimizer needs no state database, so it does not get the password of one."""
+_UNKNOWN_SERVER = "https://SERVER:8787"
+
+
+class HostContainers:
+    """Reads the file anew for each question, so that a change needs no restart."""
+
+    def __init__(self, file: Path | None, home: Path, server: Callable[[], str], java_home: Callable[[], str]) -> None:
+        """`server` returns the URL of the server, "" when this process is none. `java_home` returns a JAVA_HOME that Spark can use."""
+        self.host = socket.gethostname()
+        self._file = file
+        self._home = home
+        self._server = server
+        self._java_home = java_home
+        self._processes = OptimizerProcesses(home / "optimizers")
+
+    def containers(self) -> Mapping[str, Container]:
+        if self._file is None:
+            return {BY_HAND.name: BY_HAND}
+        try:
+            read = yaml.safe_load(self._file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{_SETTING} is {str(self._file)!r}, which cannot be read: {error.strerror}; correct it") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            words = " ".join(str(error).split())
+            raise ConfigError(f"{_SETTING} is {str(self._file)!r}, which is no YAML: {words}") from error
+        return containers_of(read, str(self._file))
+
+    def container(self, name: str) -> Container:
+        found = self.containers()
+        if name not in found:
+            where = f"the file of {_SETTING}, {self._file}, has only" if self._file else f"{_SETTING} is not set, so there is only"
+            raise ConfigError(f"host {self.host} has no container {name!r}: {where} {', '.join(sorted(found))}")
+        return found[name]
+
+    def arguments(self, container: Container, group: ResourceGroup, resource_id: str = "") -> Sequence[str]:
+        return optimizer_arguments(container, group, self._server() or _UNKNOWN_SERVER, str(self._token_file), resource_id)
+
+    def start(self, container: Container, group: ResourceGroup, resource_id: str) -> None:
+        check_group_keys(container, group)
+        self._check_token(container)
+        arguments = self.arguments(container, group, resource_id)
+        environment = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
+        if container.kind is ContainerKind.LOCAL:
+            command = [sys.executable, "-c", "from compaction_pipeline.cli.main import run; run()", *arguments]
+        elif container.kind is ContainerKind.SPARK:
+            environment.pop("COMPACTION_SPARK_REMOTE", None)
+            environment |= {
+                "COMPACTION_MERGE_ENGINE": "spark",
+                "JAVA_HOME": self._java_home(),
+                "PYSPARK_PYTHON": environment.get("PYSPARK_PYTHON", sys.executable),
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+            }
+            command = self._submit(container, group, resource_id, arguments)
+        else:
+            raise ConfigError(f"container {container.name} starts nothing: people start its optimizers")
+        self._processes.start(resource_id, command, {**environment, **container.environment})
+
+    def running(self) -> Collection[str]:
+        return self._processes.running()
+
+    def last_words(self, resource_id: str) -> str:
+        return self._processes.last_words(resource_id)
+
+    def stop(self, resource_id: str) -> None:
+        self._processes.stop(resource_id)
+
+    def _submit(self, container: Container, group: ResourceGroup, resource_id: str, arguments: Sequence[str]) -> list[str]:
+        try:
+            self._processes.make_folder()
+            return submit_command(container, resource_id, arguments, spark_properties(container, group), self._processes.folder)
+        except OSError as error:
+            raise StorageUnavailable(f"optimizer {resource_id} cannot be submitted: {error}") from error
+
+    @property
+    def _token_file(self) -> Path:
+        return self._home / "optimizer.token"
+
+    def _check_token(self, container: Container) -> None:
+        """Raise ConfigError when an optimizer on this host could not read its token."""
+        if container.runs_driver_elsewhere:
+            return
+        path = Path(container.properties.get(TOKEN_FILE) or self._token_file)
+        if not os.access(path, os.R_OK):
+            raise ConfigError(
+                f"the token file {path} of container {container.name} cannot be read: write a token there that "
+                "`compaction-pipeline token add --role optimizer` issues, or name another file in 'token-file'"
+            )

@@ -1,0 +1,136 @@
+"""How many optimizers a group gets: which are started, which are drained, and which will never register.
+
+Rows are counted, not processes: a row exists before the process that it stands for. Optimizers that people started are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from compaction_pipeline.core.queue.group import INSTANCES, MIN_INSTANCES, ResourceGroup
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.words import count_text, duration_text
+
+REGISTERS_WITHIN = timedelta(minutes=5)
+"""An optimizer that has not registered this long after its start never will. A start of Spark takes seconds, a full cluster minutes."""
+RESTS_AFTER = timedelta(minutes=5)
+"""A group that has merged nothing for so long, and has nothing to merge, needs only its `min-instances`. Before, writers may soon commit
+again, and a start of Spark costs more than a few idle minutes."""
+ORPHANED_AFTER = timedelta(minutes=5)
+"""A process whose optimizer was LOST or ENDED is killed this long after it was last heard of. Before, it may only be cut off, or ending."""
+SHOWN_FAILURES = 3
+"""So many failed starts in a row are a problem of the group that people see. From then on the starts are made more and more rarely."""
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What is to be done for one group now. `lost` and `drain` map ids of optimizers to the reason; `start` counts those to start."""
+
+    start: int = 0
+    drain: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
+
+
+def wanted_instances(group: ResourceGroup, work: QueueWork) -> int:
+    """Return how many optimizers a group needs. `work` counts what was merged in the time `RESTS_AFTER`."""
+    has_work = work.taken > 0 or work.merged > 0
+    return group.number(INSTANCES if has_work else MIN_INSTANCES) or 0
+
+
+def round_of(
+    group: ResourceGroup, optimizers: Iterable[Optimizer], wanted: int, settings: str | None, dead: Mapping[str, str], now: datetime
+) -> Round:
+    """Return what is to be done so that a group has `wanted` optimizers.
+
+    `settings` is the digest of the present settings; None when the container is not known, and then no optimizer counts as outdated.
+    `dead` maps ids of STARTING optimizers whose process has ended to the reason.
+
+    An optimizer that drains keeps its place until it ends, so a host never holds more of them than the group may have.
+    """
+    mine = [each for each in optimizers if each.group == group.name and each.is_managed]
+    late = f"it did not register within {duration_text(REGISTERS_WITHIN)}"
+    starting = [each for each in mine if each.state is OptimizerState.STARTING]
+    lost = {each.optimizer_id: dead.get(each.optimizer_id, late) for each in starting if _is_lost(each, dead, now)}
+    coming = [each for each in starting if each.optimizer_id not in lost]
+    running = [each for each in mine if each.state is OptimizerState.RUNNING]
+    outdated = [each for each in running if settings is not None and each.settings != settings]
+    drain = dict.fromkeys((each.optimizer_id for each in outdated), _changed(group))
+    # The oldest stay. The newest ones had the least time to be useful, and their ids break ties.
+    current = sorted((each for each in running if each not in outdated), key=lambda each: (each.started_at, each.optimizer_id))
+    surplus = min(len(current), max(0, len(current) + len(coming) - wanted))
+    drain |= dict.fromkeys((each.optimizer_id for each in current[len(current) - surplus :]), _surplus(group, wanted))
+    draining = sum(each.state is OptimizerState.DRAINING for each in mine)
+    missing = max(0, wanted - len(coming) - len(running) - draining)
+    known = [replace(each, state=OptimizerState.LOST) if each.optimizer_id in lost else each for each in mine]
+    return Round(_allowed(missing, bool(coming), failed_starts(group, known, settings or ""), now), drain, lost)
+
+
+def _is_lost(optimizer: Optimizer, dead: Mapping[str, str], now: datetime) -> bool:
+    return optimizer.optimizer_id in dead or now - optimizer.started_at >= REGISTERS_WITHIN
+
+
+def _allowed(missing: int, one_comes: bool, failed: Sequence[Optimizer], now: datetime) -> int:
+    """How many of the missing optimizers may be started now. After a failure they are tried one at a time."""
+    if not failed:
+        return missing
+    if one_comes or now < next_start(failed):
+        return 0
+    return min(missing, 1)
+
+
+def orphans(optimizers: Iterable[Optimizer], now: datetime) -> frozenset[str]:
+    """Return the resource ids that containers gave out, and that no live optimizer has had for a while."""
+    managed = [each for each in optimizers if each.is_managed]
+    needed = {each.resource_id for each in managed if each.state.is_live or now - each.touched_at < ORPHANED_AFTER}
+    return frozenset(each.resource_id for each in managed) - needed
+
+
+def failed_starts(group: ResourceGroup, optimizers: Iterable[Optimizer], settings: str | None = None) -> Sequence[Optimizer]:
+    """Return the starts of the group's container that failed since the last one that did not, the newest first.
+
+    With `settings`, only starts with these settings count, because others say nothing about them.
+    """
+    tried = [
+        each
+        for each in optimizers
+        if each.group == group.name
+        and each.container == group.container
+        and each.is_managed
+        and each.state is not OptimizerState.STARTING
+        and (settings is None or each.settings == settings)
+    ]
+    newest_first = sorted(tried, key=lambda each: (each.started_at, each.optimizer_id), reverse=True)
+    return tuple(takewhile(lambda each: each.never_came, newest_first))
+
+
+def next_start(failed: Sequence[Optimizer]) -> datetime:
+    """Return from when on a container that failed to start is tried again. `failed` are its failed starts, the newest first."""
+    pause = timedelta(0)
+    if len(failed) >= SHOWN_FAILURES:
+        # The exponent is limited, because the number of failures is not.
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(len(failed) - SHOWN_FAILURES, 10))
+    return failed[0].started_at + pause
+
+
+def start_problem(group: ResourceGroup, optimizers: Iterable[Optimizer]) -> str | None:
+    """Say why a group gets no optimizers, when its container failed several times in a row. None when all is well."""
+    failed = failed_starts(group, optimizers)
+    if len(failed) < SHOWN_FAILURES:
+        return None
+    return (
+        f"container {group.container} failed to start {count_text(len(failed), 'optimizer')} in a row; the last time: {failed[0].why}; "
+        f"the next start is at {next_start(failed):%H:%M:%S} UTC, or as soon as the settings of the group or the container change"
+    )
+
+
+def _changed(group: ResourceGroup) -> str:
+    return f"the settings of group {group.name} or of its container have changed, so another optimizer takes its place"
+
+
+def _surplus(group: ResourceGroup, wanted: int) -> str:
+    return f"group {group.name} needs {count_text(wanted, 'optimizer')} now"

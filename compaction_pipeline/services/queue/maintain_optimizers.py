@@ -1,0 +1,175 @@
+"""Keeps as many optimizers as each group wants, in the containers that start them.
+
+The row of an optimizer is written before its process is started. So a crash between the two, or a process that never registers, leaves a
+row that a later round finds. Several servers may do this at once by mistake: no group ever gets more rows than it wants.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.container import Container, ContainerKind, memory_of, settings_digest
+from compaction_pipeline.core.queue.group import EXTERNAL, PARALLELISM, ResourceGroup
+from compaction_pipeline.core.queue.instances import RESTS_AFTER, orphans, round_of, wanted_instances
+from compaction_pipeline.core.queue.optimizer import HEARTBEAT, Optimizer, OptimizerState
+from compaction_pipeline.core.queue.ports import Containers, GroupStore, OptimizerStore, QueueReader
+from compaction_pipeline.core.queue.queue_work import QueueWork
+
+log = logging.getLogger(__name__)
+
+SETTLES_WITHIN = HEARTBEAT + timedelta(seconds=5)
+"""A server that comes back starts nothing before this time has passed. The optimizers that outlived it are heard of again meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a group wants now. `container` and `settings` are None when the container is not known on this host."""
+
+    group: ResourceGroup
+    wanted: int
+    container: Container | None
+    settings: str | None
+    problem: str
+
+
+class MaintainOptimizers:
+    """Two verbs: maintain, watch. One process does both, while it holds the lease of the keeper."""
+
+    def __init__(
+        self,
+        groups: GroupStore,
+        optimizers: OptimizerStore,
+        queues: QueueReader,
+        containers: Containers,
+        clock: Clock,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._groups = groups
+        self._optimizers = optimizers
+        self._queues = queues
+        self._containers = containers
+        self._clock = clock
+        self._new_id = new_id
+        self._since: datetime | None = None
+        self._seen: Mapping[str, tuple[ResourceGroup, str]] | None = None
+
+    def maintain(self) -> None:
+        """Do one round: start, drain and give up optimizers, and end processes that nobody needs. Raises StorageUnavailable."""
+        now = self._clock()
+        self._since = self._since or now
+        if now - self._since < SETTLES_WITHIN:
+            return
+        try:
+            self._rounds(now)
+        except StorageUnavailable:
+            # While the state database was away, no heartbeat was noted.
+            self._since = None
+            raise
+
+    def _rounds(self, now: datetime) -> None:
+        targets = self._targets(now)
+        optimizers = self._optimizers.optimizers()
+        running = self._containers.running() if any(each.is_managed for each in optimizers) else ()
+        for resource_id in sorted(orphans(optimizers, now).intersection(running)):
+            log.warning("resource=%s its optimizer is no longer registered: its process is ended", resource_id)
+            self._containers.stop(resource_id)
+        for target in targets:
+            try:
+                self._round(target, optimizers, running, now)
+            except NotFoundError as error:
+                # The group was deleted just now.
+                log.info("group=%s its optimizers are not maintained: %s", target.group.name, error)
+        self._seen = _seen(targets)
+
+    def watch(self) -> None:
+        """Do a round at once when a group or a container has changed since the last one. Raises StorageUnavailable.
+
+        When a change is missed, the next round sees it.
+        """
+        if _seen(self._targets(self._clock())) != self._seen:
+            self.maintain()
+
+    def _targets(self, now: datetime) -> Sequence[_Target]:
+        works = self._queues.works(now - RESTS_AFTER)
+        return [self._target(group, works.get(group.name, QueueWork(group.name))) for group in self._groups.groups()]
+
+    def _target(self, group: ResourceGroup, work: QueueWork) -> _Target:
+        wanted = wanted_instances(group, work)
+        try:
+            container = self._containers.container(group.container)
+        except ConfigError as error:
+            return _Target(group, 0 if group.container == EXTERNAL else wanted, None, None, str(error))
+        if container.kind is ContainerKind.EXTERNAL:
+            wanted = 0
+        return _Target(group, wanted, container, settings_digest(container, group), "")
+
+    def _round(self, target: _Target, optimizers: Sequence[Optimizer], running: Collection[str], now: datetime) -> None:
+        group = target.group
+        mine = {each.optimizer_id: each for each in optimizers if each.group == group.name}
+        decided = round_of(group, mine.values(), target.wanted, target.settings, self._dead(mine.values(), running), now)
+        for optimizer_id, why in decided.lost.items():
+            lost = mine[optimizer_id]
+            if lost.host == self._containers.host:
+                # The process is ended first. After a crash between the two steps the next round repeats both.
+                self._containers.stop(lost.resource_id)
+            self._give_up(lost, why)
+        for optimizer_id, why in decided.drain.items():
+            if self._optimizers.move(optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
+                log.info("optimizer=%s group=%s drains: %s", optimizer_id, group.name, why)
+        for _ in range(decided.start):
+            if not self._start(target, now):
+                break
+
+    def _dead(self, optimizers: Collection[Optimizer], running: Collection[str]) -> Mapping[str, str]:
+        """The STARTING optimizers of this host whose process has ended, and why."""
+        dead = {}
+        for each in optimizers:
+            is_here = each.state is OptimizerState.STARTING and each.host == self._containers.host
+            if is_here and each.resource_id not in running:
+                words = self._containers.last_words(each.resource_id)
+                dead[each.optimizer_id] = f"its process ended before it registered{': ' * bool(words)}{words}"
+        return dead
+
+    def _start(self, target: _Target, now: datetime) -> bool:
+        """Write the row of an optimizer, and start it. Return whether the next one may be started too."""
+        group, container = target.group, target.container
+        optimizer = Optimizer(
+            f"optimizer-{self._new_id()}",
+            group.name,
+            self._containers.host,
+            process="",
+            version="",
+            parallelism=group.number(PARALLELISM) or 1,
+            started_at=now,
+            touched_at=now,
+            state=OptimizerState.STARTING,
+            memory_bytes=0 if container is None else memory_of(container, group),
+            resource_id=f"{group.name}-{self._new_id()}",
+            container=group.container,
+            settings=target.settings or "",
+            why=f"container {group.container} has been asked for it, and it has not registered yet",
+        )
+        if not self._optimizers.begin(optimizer, target.wanted):
+            return False
+        log.info("optimizer=%s group=%s resource=%s is started", optimizer.optimizer_id, group.name, optimizer.resource_id)
+        try:
+            if container is None:
+                raise ConfigError(target.problem)
+            self._containers.start(container, group, optimizer.resource_id)
+        except CompactionError as error:
+            self._give_up(optimizer, str(error))
+            return False
+        return True
+
+    def _give_up(self, optimizer: Optimizer, why: str) -> None:
+        if self._optimizers.move(optimizer.optimizer_id, (OptimizerState.STARTING,), OptimizerState.LOST, why):
+            log.warning("optimizer=%s group=%s was not started: %s", optimizer.optimizer_id, optimizer.group, why)
+
+
+def _seen(targets: Sequence[_Target]) -> Mapping[str, tuple[ResourceGroup, str]]:
+    return {target.group.name: (target.group, target.settings or target.problem) for target in targets}

@@ -1,0 +1,220 @@
+"""How many optimizers of a group are started, drained and given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.queue.group import EXTERNAL, ResourceGroup
+from compaction_pipeline.core.queue.instances import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    ORPHANED_AFTER,
+    REGISTERS_WITHIN,
+    failed_starts,
+    next_start,
+    orphans,
+    round_of,
+    start_problem,
+    wanted_instances,
+)
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline_tests.builders import NOW
+
+HEAVY = ResourceGroup("heavy", "workers", {"instances": "3", "min-instances": "1"})
+STARTING, RUNNING, DRAINING, LOST, ENDED = (
+    OptimizerState.STARTING,
+    OptimizerState.RUNNING,
+    OptimizerState.DRAINING,
+    OptimizerState.LOST,
+    OptimizerState.ENDED,
+)
+MINUTE = timedelta(minutes=1)
+
+
+def one(name: str, state: OptimizerState, age: timedelta = MINUTE, *, settings: str = "now", container: str = "workers") -> Optimizer:
+    """An optimizer of the group. One that is LOST never registered."""
+    process = "" if state in (STARTING, LOST) else "7"
+    started = NOW - age
+    return Optimizer(
+        name, "heavy", "host", process, "1", 2, started, started, state, resource_id=f"r-{name}", container=container, settings=settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("work", "wanted"),
+    [
+        (QueueWork("heavy"), 1),
+        (QueueWork("heavy", pending=1), 3),
+        (QueueWork("heavy", executing=1), 3),
+        (QueueWork("heavy", retrying=1), 3),
+        (QueueWork("heavy", merged=1), 3),
+        (QueueWork("heavy", prepared=5, paused=5, failed=5), 1),
+    ],
+)
+def test_a_group_wants_all_instances_while_there_is_something_to_merge(work: QueueWork, wanted: int) -> None:
+    assert wanted_instances(HEAVY, work) == wanted
+
+
+def test_a_group_that_says_nothing_wants_no_optimizer() -> None:
+    assert wanted_instances(ResourceGroup("heavy", "workers"), QueueWork("heavy", pending=9)) == 0
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "wanted", "started", "drained"),
+    [
+        ([], 2, 2, []),
+        ([one("a", RUNNING)], 2, 1, []),
+        ([one("a", RUNNING), one("b", STARTING)], 2, 0, []),
+        # One that drains keeps its place until it ends.
+        ([one("a", RUNNING), one("b", DRAINING)], 2, 0, []),
+        ([one("a", RUNNING), one("b", ENDED)], 2, 1, []),
+        # The newest go first, and one that is on its way is not drained.
+        ([one("a", RUNNING, 3 * MINUTE), one("b", RUNNING, 2 * MINUTE), one("c", STARTING)], 1, 0, ["a", "b"]),
+        ([one("a", RUNNING, 3 * MINUTE), one("b", RUNNING, 2 * MINUTE)], 1, 0, ["b"]),
+        ([one("a", RUNNING), one("b", RUNNING)], 0, 0, ["a", "b"]),
+        # Those with other settings are drained, and replaced when they have ended.
+        ([one("a", RUNNING, settings="before"), one("b", RUNNING)], 2, 0, ["a"]),
+        ([one("a", DRAINING, settings="before"), one("b", RUNNING)], 2, 0, []),
+        ([one("a", ENDED, settings="before"), one("b", RUNNING)], 2, 1, []),
+        ([one("a", RUNNING, settings="before"), one("b", RUNNING)], 1, 0, ["a"]),
+        # People start and end these.
+        ([one("a", RUNNING, container=EXTERNAL)], 1, 1, []),
+        ([one("a", RUNNING, container=EXTERNAL, settings="")], 0, 0, []),
+        ([replace(one("a", RUNNING), group="other")], 0, 0, []),
+    ],
+)
+def test_a_round_brings_a_group_nearer_to_what_it_wants(optimizers: list[Optimizer], wanted: int, started: int, drained: list[str]) -> None:
+    decided = round_of(HEAVY, optimizers, wanted, "now", {}, NOW)
+    assert (decided.start, sorted(decided.drain), decided.lost) == (started, drained, {})
+
+
+def test_an_optimizer_says_why_it_drains() -> None:
+    decided = round_of(HEAVY, [one("a", RUNNING, settings="before"), one("b", RUNNING)], 0, "now", {}, NOW)
+    assert decided.drain == {
+        "a": "the settings of group heavy or of its container have changed, so another optimizer takes its place",
+        "b": "group heavy needs 0 optimizers now",
+    }
+
+
+def test_no_optimizer_is_outdated_while_the_container_is_unknown() -> None:
+    assert round_of(HEAVY, [one("a", RUNNING, settings="before")], 1, None, {}, NOW).drain == {}
+
+
+def test_an_optimizer_that_does_not_register_is_given_up_and_replaced() -> None:
+    young, old = one("a", STARTING, REGISTERS_WITHIN - timedelta(seconds=1)), one("b", STARTING, REGISTERS_WITHIN)
+    decided = round_of(HEAVY, [one("c", RUNNING, timedelta(0)), young, old], 3, "now", {}, NOW)
+    assert (decided.lost, decided.start) == ({"b": "it did not register within 5 min"}, 1)
+    # After a failure, nothing is started while another one is on its way, and then one at a time.
+    assert round_of(HEAVY, [young, old], 2, "now", {}, NOW).start == 0
+    decided = round_of(HEAVY, [young, old], 2, "now", {"a": "its process ended"}, NOW)
+    assert (decided.lost, decided.start) == ({"a": "its process ended", "b": "it did not register within 5 min"}, 1)
+
+
+def failures(count: int, newest: timedelta = MINUTE, *, settings: str = "now") -> list[Optimizer]:
+    return [replace(one(f"f{number}", LOST, newest + number * MINUTE, settings=settings), why=f"no {number}") for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "started"),
+    [
+        # After a failure they are tried one at a time.
+        (failures(1), 1),
+        ([*failures(1), one("a", STARTING, timedelta(0))], 0),
+        ([*failures(2), one("a", RUNNING, timedelta(0))], 2),
+        ([*failures(2), one("a", RUNNING, timedelta(hours=1))], 1),
+        # After three there are pauses, which grow.
+        (failures(3, FIRST_PAUSE - timedelta(seconds=1)), 0),
+        (failures(3, FIRST_PAUSE), 1),
+        (failures(4, FIRST_PAUSE), 0),
+        (failures(4, 2 * FIRST_PAUSE), 1),
+        (failures(90, LONGEST_PAUSE - timedelta(seconds=1)), 0),
+        (failures(90, LONGEST_PAUSE), 1),
+        # Failures with other settings do not count.
+        (failures(9, settings="before"), 3),
+    ],
+)
+def test_a_container_that_fails_is_tried_more_and_more_rarely(optimizers: list[Optimizer], started: int) -> None:
+    assert round_of(HEAVY, optimizers, 3, "now", {}, NOW).start == started
+
+
+def test_three_failed_starts_in_a_row_are_a_problem_of_the_group() -> None:
+    assert start_problem(HEAVY, failures(2)) is None
+    assert start_problem(HEAVY, [*failures(3), one("a", RUNNING, timedelta(0))]) is None
+    assert start_problem(replace(HEAVY, container="others"), failures(3)) is None
+    # A start that is on its way does not hide it.
+    problem = start_problem(HEAVY, [*failures(3), one("a", STARTING, timedelta(0))])
+    assert problem is not None
+    assert problem.startswith("container workers failed to start 3 optimizers in a row; the last time: no 0; the next start is at ")
+    assert f"{next_start(failed_starts(HEAVY, failures(3))):%H:%M:%S} UTC" in problem
+
+
+def test_a_process_is_an_orphan_when_no_live_optimizer_has_its_resource_id_for_a_while() -> None:
+    rows = [
+        one("runs", RUNNING, timedelta(days=1)),
+        one("starts", STARTING, ORPHANED_AFTER),
+        one("lately", ENDED, ORPHANED_AFTER - timedelta(seconds=1)),
+        one("lost", LOST, ORPHANED_AFTER),
+        one("by-hand", LOST, timedelta(days=1), container=EXTERNAL),
+        # It was lost, and registered anew.
+        replace(one("before", LOST, timedelta(days=1)), resource_id="r-runs"),
+    ]
+    assert orphans(rows, NOW) == {"r-lost"}
+
+
+states = st.sampled_from([*OptimizerState])
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Optimizer]:
+    def row(number: int) -> Optimizer:
+        made = one(
+            f"o{number}",
+            draw(states),
+            draw(st.integers(0, 10)) * MINUTE,
+            settings=draw(st.sampled_from(["now", "before"])),
+            container=draw(st.sampled_from(["workers", "workers", EXTERNAL])),
+        )
+        return replace(made, process=draw(st.sampled_from(["", "7"])) if made.state is LOST else made.process)
+
+    return [row(number) for number in range(draw(st.integers(0, 9)))]
+
+
+def held(optimizers: Iterable[Optimizer]) -> int:
+    return sum(each.is_managed and each.state.is_live for each in optimizers)
+
+
+@given(rows(), st.integers(0, 6), st.sampled_from(["now", None]), st.sampled_from([timedelta(0), timedelta(hours=3)]))
+def test_rounds_never_exceed_what_is_wanted_and_come_to_rest(
+    before: list[Optimizer], wanted: int, settings: str | None, later: timedelta
+) -> None:
+    now = NOW + later
+    decided = round_of(HEAVY, before, wanted, settings, {}, now)
+    by_id = {each.optimizer_id: each for each in before}
+    assert all(by_id[name].is_managed and by_id[name].state is RUNNING for name in decided.drain)
+    assert all(by_id[name].is_managed and by_id[name].state is STARTING for name in decided.lost)
+    states = {**dict.fromkeys(decided.drain, DRAINING), **dict.fromkeys(decided.lost, LOST)}
+    after = [replace(each, state=states.get(each.optimizer_id, each.state)) for each in before]
+    started = [
+        replace(one(f"new{number}", STARTING, settings=settings or ""), started_at=now, touched_at=now) for number in range(decided.start)
+    ]
+    # Nothing is started beyond what is wanted, not even while others drain.
+    assert held([*after, *started]) <= max(wanted, held(after))
+    again = round_of(HEAVY, [*after, *started], wanted, settings, {}, now)
+    assert (again.drain, again.lost) == ({}, {})
+    assert again.start == 0 or failed_starts(HEAVY, after, settings or "") == ()
+    # When all that start have registered, and all that drain have ended, the group has what it wants, unless its container fails.
+    settled = [
+        replace(each, state=RUNNING if each.state is STARTING else ENDED if each.state is DRAINING else each.state, process="7")
+        for each in [*after, *started]
+        if each.state.is_live
+    ]
+    last = round_of(HEAVY, settled, wanted, settings, {}, now)
+    running = sum(each.is_managed and each.state is RUNNING for each in settled)
+    assert running - len(last.drain) + last.start >= wanted or any(each.settings != settings for each in settled)

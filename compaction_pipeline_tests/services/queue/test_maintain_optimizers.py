@@ -1,0 +1,310 @@
+"""Rounds over all groups: rows before processes, replacements, failures, and what happens when one is killed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.queue.container import BY_HAND, Container, ContainerKind
+from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.instances import ORPHANED_AFTER, REGISTERS_WITHIN
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.ports import OptimizerStore
+from compaction_pipeline.core.queue.task import EndReason
+from compaction_pipeline.services.queue.maintain_optimizers import SETTLES_WITHIN, MaintainOptimizers
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.behaviours.example_tasks import example
+from compaction_pipeline_tests.builders import NOW
+from compaction_pipeline_tests.fakes import fake_stores
+
+RUNNING, DRAINING, LOST, STARTING = OptimizerState.RUNNING, OptimizerState.DRAINING, OptimizerState.LOST, OptimizerState.STARTING
+HEAVY = ResourceGroup("heavy", "workers", {"instances": "2", "min-instances": "2", "parallelism": "3"})
+
+
+@dataclass
+class FakeContainers:
+    """Containers whose optimizers are names in a set."""
+
+    host: str = "here"
+    known: dict[str, Container] = field(default_factory=lambda: {"workers": Container("workers", ContainerKind.LOCAL), "external": BY_HAND})
+    alive: set[str] = field(default_factory=set)
+    problem: Exception | None = None
+    killed: bool = False
+
+    def containers(self) -> Mapping[str, Container]:
+        return self.known
+
+    def container(self, name: str) -> Container:
+        if name not in self.known:
+            raise ConfigError(f"no container {name}")
+        return self.known[name]
+
+    def arguments(self, container: Container, group: ResourceGroup, resource_id: str = "") -> Sequence[str]:
+        return ()
+
+    def start(self, container: Container, group: ResourceGroup, resource_id: str) -> None:
+        if self.killed:
+            raise KeyboardInterrupt
+        if self.problem is not None:
+            raise self.problem
+        self.alive.add(resource_id)
+
+    def running(self) -> Collection[str]:
+        return frozenset(self.alive)
+
+    def last_words(self, resource_id: str) -> str:
+        return "no such token"
+
+    def stop(self, resource_id: str) -> None:
+        self.alive.discard(resource_id)
+
+
+class Hall:
+    """A group, its containers, and a maintainer whose clock only the test moves."""
+
+    def __init__(self, group: ResourceGroup = HEAVY) -> None:
+        self.stores: Stores = fake_stores()
+        self.stores.groups.add(group)
+        self.containers = FakeContainers()
+        self.now = NOW
+        self._ids = (f"{number:04d}" for number in count())
+        self.maintainer = self.another()
+
+    def another(self, optimizers: OptimizerStore | None = None) -> MaintainOptimizers:
+        """A maintainer of another server. It has run for a while."""
+        made = self.fresh(optimizers or self.stores.optimizers)
+        made.maintain()
+        self.now += SETTLES_WITHIN
+        return made
+
+    def fresh(self, optimizers: OptimizerStore) -> MaintainOptimizers:
+        """A maintainer that has just started."""
+        stores, ids = self.stores, self._ids
+        return MaintainOptimizers(stores.groups, optimizers, stores.queues, self.containers, lambda: self.now, lambda: next(ids))
+
+    def pass_time(self, time: timedelta = timedelta(minutes=1)) -> None:
+        """One round after a while, in which all that run are heard of."""
+        self.now += time
+        for each in self.rows(RUNNING, DRAINING):
+            self.stores.optimizers.touch(each.optimizer_id, self.now)
+        self.maintainer.maintain()
+
+    def rows(self, *states: OptimizerState) -> list[Optimizer]:
+        return [each for each in self.stores.optimizers.optimizers() if each.state in states]
+
+    def register_all(self) -> None:
+        for each in self.rows(STARTING):
+            self.stores.optimizers.register(
+                replace(each, optimizer_id=f"new-{each.resource_id}", state=RUNNING, process="7", version="1", why="", touched_at=self.now)
+            )
+
+    def end(self, optimizer: Optimizer) -> None:
+        """It says goodbye, and its process ends."""
+        self.stores.optimizers.move(optimizer.optimizer_id, (RUNNING, DRAINING), OptimizerState.ENDED, "bye")
+        self.containers.alive.discard(optimizer.resource_id)
+
+
+def test_a_server_that_comes_back_waits_for_those_that_outlived_it() -> None:
+    hall = Hall()
+    fresh = hall.fresh(hall.stores.optimizers)
+    fresh.maintain()
+    fresh.watch()
+    assert hall.rows(STARTING) == []
+    hall.now += SETTLES_WITHIN
+    fresh.maintain()
+    assert len(hall.rows(STARTING)) == 2
+
+
+def test_a_group_gets_its_optimizers_and_keeps_them() -> None:
+    hall = Hall()
+    hall.maintainer.maintain()
+    starting = hall.rows(STARTING)
+    assert {each.resource_id for each in starting} == hall.containers.alive
+    assert {(each.group, each.host, each.container, each.parallelism, each.process) for each in starting} == {
+        ("heavy", "here", "workers", 3, "")
+    }
+    assert all(each.settings and each.why for each in starting)
+    hall.pass_time()
+    hall.register_all()
+    hall.pass_time()
+    assert [each.optimizer_id for each in hall.rows(RUNNING)] == [each.optimizer_id for each in starting]
+    assert len(hall.stores.optimizers.optimizers()) == 2
+    # A server that starts anew finds them.
+    hall.another().maintain()
+    assert len(hall.stores.optimizers.optimizers()) == 2
+
+
+def test_a_lost_optimizer_is_replaced_and_its_process_ended() -> None:
+    hall = Hall()
+    hall.maintainer.maintain()
+    hall.register_all()
+    victim, other = hall.rows(RUNNING)
+    hall.stores.optimizers.move(victim.optimizer_id, (RUNNING,), LOST, "silent")
+    hall.pass_time()
+    assert len(hall.rows(STARTING)) == 1
+    assert victim.resource_id in hall.containers.alive, "it may only be cut off"
+    hall.register_all()
+    hall.pass_time(ORPHANED_AFTER)
+    assert victim.resource_id not in hall.containers.alive
+    assert other.resource_id in hall.containers.alive
+    assert len(hall.rows(RUNNING)) == 2
+
+
+def test_a_round_that_is_killed_before_the_start_is_repaired() -> None:
+    hall = Hall(replace(HEAVY, properties={"instances": "1", "min-instances": "1"}))
+    hall.containers.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        hall.maintainer.maintain()
+    [row] = hall.rows(STARTING)
+    hall.containers.killed = False
+    # A server on another host cannot see whether the process is there, so it waits.
+    hall.containers.host = "there"
+    hall.pass_time(REGISTERS_WITHIN - timedelta(seconds=1))
+    assert hall.rows(STARTING) == [row]
+    hall.pass_time(timedelta(seconds=1))
+    [lost] = hall.rows(LOST)
+    assert (lost.optimizer_id, lost.why) == (row.optimizer_id, "it did not register within 5 min")
+    assert [each.host for each in hall.rows(STARTING)] == ["there"]
+
+
+def test_a_process_that_ends_before_it_registers_is_replaced_at_the_next_round() -> None:
+    hall = Hall()
+    hall.maintainer.maintain()
+    first, second = hall.rows(STARTING)
+    hall.containers.alive.discard(first.resource_id)
+    hall.pass_time()
+    [lost] = hall.rows(LOST)
+    assert lost.why == "its process ended before it registered: no such token"
+    # After a failure, nothing more is started while another one is on its way.
+    assert hall.rows(STARTING) == [second]
+    hall.register_all()
+    hall.pass_time()
+    assert (len(hall.rows(RUNNING)), len(hall.rows(STARTING))) == (1, 1)
+
+
+def test_a_process_that_never_registers_is_ended() -> None:
+    hall = Hall()
+    hall.maintainer.maintain()
+    before = set(hall.containers.alive)
+    hall.pass_time(REGISTERS_WITHIN)
+    assert not before & hall.containers.alive
+    assert len(hall.rows(LOST)) == 2
+
+
+@pytest.mark.parametrize("problem", [ConfigError("no token"), StorageUnavailable("no memory")])
+def test_a_start_that_fails_is_told_and_made_more_and_more_rarely(problem: Exception) -> None:
+    hall = Hall()
+    hall.containers.problem = problem
+    hall.maintainer.maintain()
+    assert [each.why for each in hall.rows(LOST)] == [str(problem)]
+    for _ in range(9):
+        hall.pass_time()
+    assert 3 <= len(hall.rows(LOST)) <= 5
+    hall.containers.problem = None
+    hall.pass_time(timedelta(hours=1))
+    hall.register_all()
+    hall.pass_time()
+    hall.register_all()
+    assert len(hall.rows(RUNNING)) == 2
+
+
+def test_a_container_that_is_missing_is_a_start_that_fails_until_the_file_is_mended() -> None:
+    hall = Hall(replace(HEAVY, container="cluster"))
+    for _ in range(5):
+        hall.pass_time()
+    assert {each.why for each in hall.rows(LOST)} == {"no container cluster"}
+    hall.containers.known["cluster"] = Container("cluster", ContainerKind.LOCAL)
+    hall.maintainer.watch()
+    assert len(hall.rows(STARTING)) == 2
+
+
+def test_optimizers_whose_settings_have_changed_are_drained_and_then_replaced() -> None:
+    hall = Hall()
+    hall.stores.groups.add(replace(HEAVY, name="light"))
+    hall.maintainer.maintain()
+    hall.register_all()
+    hall.pass_time()
+    hall.stores.groups.change(replace(HEAVY, properties={**HEAVY.properties, "parallelism": "5"}))
+    hall.maintainer.watch()
+    drains = hall.rows(DRAINING)
+    assert [each.group for each in drains] == ["heavy", "heavy"]
+    assert all("have changed" in each.why for each in drains)
+    assert (len(hall.rows(STARTING)), len(hall.rows(RUNNING))) == (0, 2)
+    hall.end(drains[0])
+    hall.pass_time()
+    assert [each.parallelism for each in hall.rows(STARTING)] == [5]
+    # What does not concern an optimizer leaves it alone.
+    hall.stores.groups.change(replace(HEAVY, name="light", properties={**HEAVY.properties, "instances": "3"}))
+    hall.maintainer.watch()
+    assert [each.group for each in hall.rows(RUNNING)] == ["light", "light"]
+
+
+def test_the_watcher_does_nothing_while_nothing_changes() -> None:
+    hall = Hall()
+    hall.maintainer.maintain()
+    hall.containers.alive.clear()
+    hall.maintainer.watch()
+    assert len(hall.rows(STARTING)) == 2
+    hall.containers.known["workers"] = Container("workers", ContainerKind.LOCAL, {"env.A": "b"})
+    hall.maintainer.watch()
+    assert len(hall.rows(LOST)) == 2
+
+
+def test_a_group_without_work_keeps_its_least_and_gets_the_rest_with_its_next_task() -> None:
+    hall = Hall(replace(HEAVY, properties={"instances": "2", "min-instances": "1"}))
+    hall.maintainer.maintain()
+    assert len(hall.rows(STARTING)) == 1
+    hall.register_all()
+    hall.stores.tasks.insert([example("t1", queue="heavy")], [], hall.now)
+    hall.pass_time()
+    hall.register_all()
+    assert len(hall.rows(RUNNING)) == 2
+    hall.stores.tasks.cancel(["t1"], EndReason.GIVEN_UP, "a person", hall.now)
+    hall.pass_time()
+    assert [(each.state, each.why) for each in hall.rows(DRAINING)] == [(DRAINING, "group heavy needs 1 optimizer now")]
+
+
+def test_a_group_that_people_serve_is_left_alone_and_containers_leave_it() -> None:
+    hall = Hall()
+    hall.maintainer.maintain()
+    hall.register_all()
+    by_hand = Optimizer("by-hand", "heavy", "there", "1", "1", 1, hall.now, hall.now)
+    hall.stores.optimizers.add(by_hand)
+    hall.stores.groups.change(replace(HEAVY, container="external"))
+    hall.pass_time()
+    assert len(hall.rows(DRAINING)) == 2
+    assert [each.optimizer_id for each in hall.rows(RUNNING)] == ["by-hand"]
+    for each in hall.rows(DRAINING):
+        hall.end(each)
+    hall.pass_time()
+    assert [each.optimizer_id for each in hall.rows(RUNNING, STARTING)] == ["by-hand"]
+
+
+class StaleRows:
+    """A store whose reader saw its rows a while ago."""
+
+    def __init__(self, store: OptimizerStore) -> None:
+        self._store = store
+        self._rows = store.optimizers()
+
+    def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
+        return self._rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_two_servers_that_both_think_they_lead_start_no_optimizer_twice() -> None:
+    hall = Hall()
+    two = hall.another(StaleRows(hall.stores.optimizers))
+    hall.maintainer.maintain()
+    assert len(hall.rows(STARTING)) == 2
+    two.maintain()
+    assert len(hall.rows(STARTING)) == 2
+    assert len(hall.containers.alive) == 2
