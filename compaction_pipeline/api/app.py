@@ -44,7 +44,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, guard))
     app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard), prefix=VERSION_PREFIX)
     app.include_router(steering_routes(optimizers, guard), prefix=VERSION_PREFIX)
-    app.include_router(group_routes(services.manage_groups, services.read_queues, guard), prefix=VERSION_PREFIX)
+    app.include_router(group_routes(services.manage_groups, services.read_queues, services.read_containers, guard), prefix=VERSION_PREFIX)
     app.include_router(report_routes(services.take_reports, guard), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_tasks, optimizers, guard), prefix=VERSION_PREFIX

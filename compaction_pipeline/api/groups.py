@@ -11,11 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline.core.insight.group_value import group_value
+from compaction_pipeline.core.insight.group_value import container_value, group_value
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.queue.group import DEFAULT_CAPACITY, EXTERNAL, MOST_CAPACITY, CompactionQueue, QueueOrder, ResourceGroup
 from compaction_pipeline.services.insight.read_queues import ReadQueues
 from compaction_pipeline.services.queue.manage_groups import ManageGroups
+from compaction_pipeline.services.queue.read_containers import ReadContainers
 
 _Capacity = Annotated[int, Field(ge=1, le=MOST_CAPACITY)]
 _Container = Annotated[str, Field(min_length=1, max_length=200)]
@@ -47,20 +48,26 @@ class GroupChange(BaseModel):
     properties: _Properties | None = None
 
 
-def group_routes(groups: ManageGroups, queues: ReadQueues, guard: Guard) -> APIRouter:
-    """The routes below `/api/v1` about groups."""
+def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadContainers, guard: Guard) -> APIRouter:
+    """The routes below `/api/v1` about groups, their queues and containers."""
     routes = APIRouter(tags=["groups"], responses=ANSWERS)
     reader, admin = [Depends(guard.needs(Role.READER))], [Depends(guard.needs())]
 
     @routes.get("/groups", dependencies=reader)
     def all_groups() -> list[Any]:
-        """All groups, by name."""
-        return [plain(group_value(group)) for group in groups.groups()]
+        """All groups, by name. One whose container fails to start optimizers has a `problem`."""
+        problems = queues.start_problems()
+        return [plain(group_value(group, problems.get(group.name))) for group in groups.groups()]
 
     @routes.get("/groups/{name}", dependencies=reader)
     def one_group(name: str) -> Any:
         """One group."""
-        return plain(group_value(groups.group(name)))
+        return plain(group_value(groups.group(name), queues.start_problems().get(name)))
+
+    @routes.get("/groups/{name}/command", dependencies=admin)
+    def command(name: str) -> list[str]:
+        """The command line that runs an optimizer of this group by hand. It names a file with the token, and never the token."""
+        return list(containers.command(name))
 
     @routes.post("/groups", status_code=201, dependencies=admin)
     def add(body: GroupBody) -> Any:
@@ -88,5 +95,10 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, guard: Guard) -> APIR
         """All queues, by name: what waits and runs there, how full they are, and who works on them."""
         found = queues.queues()
         return [plain(found.value(work)) for work in found.all_works]
+
+    @routes.get("/containers", dependencies=admin)
+    def all_containers() -> list[Any]:
+        """The containers that this server knows, by name. The file on its host describes them, and no request changes it."""
+        return [plain(container_value(container)) for container in containers.containers()]
 
     return routes

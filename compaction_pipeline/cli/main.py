@@ -90,6 +90,7 @@ COMMANDS.update(
         "task": _task,
         "group": _group,
         "queue": _group,
+        "container": _group,
         "pause": _table,
         "resume": _table,
         "serve": _service,

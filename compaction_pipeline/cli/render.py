@@ -22,6 +22,7 @@ from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.attempts import attempt_text
+from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
@@ -76,16 +77,20 @@ def tokens_table(tokens: Iterable[Token]) -> Table:
 
 def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:
     """Each optimizer's id, group, place, size and state."""
-    table = _table("optimizers", "id", "group", "state", "slots", "host", "process", "version", "started", "last heard of", "why")
+    heads = ("id", "group", "state", "slots", "memory", "container", "resource", "host", "process", "version", "started", "last heard of")
+    table = _table("optimizers", *heads, "why")
     for each in optimizers:
         table.add_row(
             each.optimizer_id,
             each.group,
             each.state.value,
             f"{each.parallelism:,}",
+            bytes_text(each.memory_bytes) if each.memory_bytes else "–",
+            escape(each.container),
+            escape(each.resource_id) or "–",
             escape(each.host),
-            escape(each.process),
-            escape(each.version),
+            escape(each.process) or "–",
+            escape(each.version) or "–",
             time_text(each.started_at),
             time_text(each.touched_at),
             escape(each.why),
@@ -93,13 +98,32 @@ def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:
     return table
 
 
-def groups_table(groups: Iterable[ResourceGroup]) -> Table:
-    """Each group's name, capacity, order, container and properties."""
-    table = _table("groups", "group", "capacity", "order", "container", "properties")
+def groups_table(groups: Iterable[ResourceGroup], problems: Mapping[str, str]) -> Table:
+    """Each group's name, capacity, order, container and properties, and why it gets no optimizers."""
+    table = _table("groups", "group", "capacity", "order", "container", "properties", "problem")
     for group in groups:
-        properties = ", ".join(f"{key}={value}" for key, value in sorted(masked_properties(group.properties).items()))
-        table.add_row(group.name, f"{group.queue.capacity:,}", group.queue.order.value, escape(group.container), escape(properties) or "–")
+        table.add_row(
+            group.name,
+            f"{group.queue.capacity:,}",
+            group.queue.order.value,
+            escape(group.container),
+            _properties(group.properties),
+            escape(problems.get(group.name, "–")),
+        )
     return table
+
+
+def containers_table(containers: Iterable[Container]) -> Table:
+    """Each container's name, kind and properties."""
+    table = _table("containers", "container", "kind", "properties")
+    for container in containers:
+        table.add_row(container.name, container.kind.value, _properties(container.properties))
+    return table
+
+
+def _properties(properties: Mapping[str, str]) -> str:
+    """Properties in one cell, without their secrets."""
+    return escape(", ".join(f"{key}={value}" for key, value in sorted(masked_properties(properties).items()))) or "–"
 
 
 def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:

@@ -18,7 +18,7 @@ from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.ending.process_table import ProcessEntry, command_of, process_table
 
 MOST_LOGS = 200
-"""So many logs of optimizers are kept, the newest ones."""
+"""So many logs of optimizers are kept with their files of Spark properties, the newest ones."""
 _RESOURCE = re.compile(r"--resource-id (\S+)")
 _LONGEST_WORDS = 300
 _TAIL_BYTES = 8_192
@@ -91,10 +91,16 @@ class OptimizerProcesses:
         oldest_first = sorted((path.stat().st_mtime, path) for path in self.folder.glob("*.log"))
         for _, path in oldest_first[: max(0, len(oldest_first) - MOST_LOGS + 1)]:
             path.unlink(missing_ok=True)
+            properties_file(self.folder, path.stem).unlink(missing_ok=True)
 
     def _reap(self) -> None:
         # A child that has ended stays in the process table until its parent asks for its exit code.
         self._children = [child for child in self._children if child.poll() is None]
+
+
+def properties_file(folder: Path, resource_id: str) -> Path:
+    """The file of the Spark properties of an optimizer, beside its log."""
+    return folder / f"{resource_id}.conf"
 
 
 def _resources(table: Sequence[ProcessEntry]) -> Mapping[str, list[ProcessEntry]]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from compaction_pipeline.containers.processes import properties_file
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.container import DEPLOY_MODE, MASTER, Container
 
@@ -25,7 +26,7 @@ def submit_command(
     The optimizer is a Python program of one line, so the package must be installed where the driver runs. spark-submit stays for as long
     as the application runs. Raises ConfigError for a property that Spark cannot read, and OSError.
     """
-    program, file = folder / "optimizer_program.py", folder / f"{resource_id}.conf"
+    program, file = folder / "optimizer_program.py", properties_file(folder, resource_id)
     program.write_text(_PROGRAM)
     text = "".join(_line(key, value) for key, value in sorted(properties.items()))
     with os.fdopen(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w", encoding="utf-8") as written:

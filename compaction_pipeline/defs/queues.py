@@ -92,7 +92,8 @@ def _in_words(work: QueueWork, queues: Queues) -> str:
     by = f"optimizers with {count_text(slots, 'slot')} take tasks" if slots else "runs of compact_job take tasks"
     failed = f"; {work.retrying} failed and are tried again" if work.retrying else ""
     waits = f"{count_text(work.pending, 'waiting task')}{waited}" if work.pending else "nothing waits"
-    text = f"{waits}; {work.executing} running{failed}; {pace}; {by}"
+    problem = queues.start_problem(work.queue)
+    text = f"{waits}; {work.executing} running{failed}; {pace}; {by}{'; ' * bool(problem)}{problem or ''}"
     return f"**{plain(work.queue)}**\\\n{wrapped(text)}"
 
 
@@ -137,7 +138,8 @@ def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
         ("state", "string", "STARTING, RUNNING, DRAINING, LOST or ENDED"),
         ("slots", "int", "tasks that it merges at a time"),
         ("running", "int", "tasks that it merges now"),
-        ("host", "string", "host and process"),
+        ("container", "string", "what started it; external means a person"),
+        ("host", "string", "host, and the resource id or the process"),
         ("since", "string", "when it registered, in UTC"),
         ("why", "string", "why it is in this state"),
     )
@@ -166,6 +168,7 @@ def _optimizer_row(optimizer: Optimizer, queues: Queues) -> dict[str, str | int 
         "state": optimizer.state.value,
         "slots": optimizer.parallelism,
         "running": queues.running.get(optimizer.optimizer_id, 0),
+        "container": unbroken(optimizer.container),
         "host": unbroken(f"{optimizer.host}, {optimizer.resource_id or optimizer.process}"),
         "since": _moment(optimizer.started_at),
         "why": unbroken(optimizer.why),
@@ -196,7 +199,9 @@ def queue_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.
 
 
 def _queue_state(queues: Queues) -> Sequence[object]:
-    return [(work, queues.slots(work.queue), _waited(work, queues.at) // _WAIT_STEP) for work in queues.works]
+    return [
+        (work, queues.slots(work.queue), _waited(work, queues.at) // _WAIT_STEP, queues.start_problem(work.queue)) for work in queues.works
+    ]
 
 
 def _waited(work: QueueWork, at: datetime) -> timedelta:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline_tests.api.conftest import Served
 
 HEAVY = {"group": "heavy", "capacity": 50, "order": "quota", "container": "external", "properties": {"instances": "2"}}
@@ -30,6 +31,46 @@ def test_only_an_admin_changes_groups(served: Served) -> None:
         assert served.ask("PATCH", "/api/v1/groups/default", token, json={"capacity": 1}).status_code == 403
         assert served.ask("DELETE", "/api/v1/groups/default", token).status_code == 403
     assert served.house.services.manage_groups.group("default").queue.capacity == 10_000
+
+
+def test_an_admin_sees_containers_and_the_command_of_a_group_and_no_reader_does(served: Served) -> None:
+    admin = served.token(Role.ADMIN)
+    assert served.ask("GET", "/api/v1/containers", admin).json() == [{"container": "external", "kind": "external", "properties": {}}]
+    command = served.ask("GET", "/api/v1/groups/default/command", admin).json()
+    assert command[:6] == ["compaction-pipeline", "optimizer", "--server", "https://SERVER:8787", "--group", "default"]
+    assert served.ask("GET", "/api/v1/groups/heavy/command", admin).status_code == 404
+    served.ask("POST", "/api/v1/groups", admin, json={**HEAVY, "container": "workers"})
+    unknown = served.ask("GET", "/api/v1/groups/heavy/command", admin)
+    assert (unknown.status_code, "has no container 'workers'" in unknown.json()["detail"]) == (400, True)
+    reader = served.token(Role.READER)
+    for path in ("/api/v1/containers", "/api/v1/groups/default/command"):
+        assert served.ask("GET", path, reader).status_code == 403
+
+
+def test_an_optimizer_that_a_container_has_started_registers_in_the_place_that_waits_for_it(served: Served) -> None:
+    optimizers, now = served.house.services.stores.optimizers, served.house.now
+    row = Optimizer("o1", "default", "here", "", "", 1, now, now, OptimizerState.STARTING, resource_id="r", container="workers")
+    assert optimizers.begin(row, 1)
+    admin = served.token(Role.ADMIN)
+    for door in ("drain", "stack"):
+        refused = served.ask("POST", f"/api/v1/optimizers/o1/{door}", admin)
+        assert (refused.status_code, "has not registered yet" in refused.json()["detail"]) == (404, True)
+    worker = served.registered(resource_id="r")
+    assert worker.optimizer_id == "o1"
+    assert worker.touch() == {"lost": [], "drain": False, "why": "", "log_level": "", "stack_request": ""}
+    [listed] = served.ask("GET", "/api/v1/optimizers", admin).json()
+    assert (listed["state"], listed["container"], listed["resource_id"], listed["parallelism"]) == ("RUNNING", "workers", "r", 2)
+
+
+def test_a_reader_sees_why_a_group_gets_no_optimizers(served: Served) -> None:
+    served.ask("POST", "/api/v1/groups", served.token(Role.ADMIN), json={**HEAVY, "container": "workers"})
+    now = served.house.now
+    for number in range(3):
+        lost = Optimizer(f"o{number}", "heavy", "here", "", "", 1, now, now, OptimizerState.LOST, container="workers", why="no token")
+        served.house.services.stores.optimizers.add(lost)
+    reader = served.token(Role.READER)
+    assert "the last time: no token" in served.ask("GET", "/api/v1/groups/heavy", reader).json()["problem"]
+    assert ["problem" in group for group in served.ask("GET", "/api/v1/groups", reader).json()] == [False, True]
 
 
 def test_a_reader_sees_what_waits_in_each_queue(served: Served) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
+from pathlib import Path
+
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.settings import load_settings
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example
@@ -34,6 +39,50 @@ def test_a_secret_of_a_group_is_never_shown(desk: Desk) -> None:
     shown = [made, desk.type("group", "list"), desk.type("group", "show", "heavy"), desk.type("group", "list", "--json")]
     assert [answer.exit_code for answer in shown] == [0, 0, 0, 0]
     assert not [answer for answer in shown if "hunter2" in answer.stdout + answer.stderr]
+
+
+def test_the_containers_of_this_host_are_listed_without_their_secrets(desk: Desk, tmp_path: Path) -> None:
+    external = {"container": "external", "kind": "external", "properties": {}}
+    assert desk.json("container", "list") == [external]
+    file = tmp_path / "containers.yaml"
+    file.write_text("workers: {kind: local, env.AWS_SECRET_ACCESS_KEY: hunter2, server: 'https://there:8787'}\n")
+    settings = {"COMPACTION_CONTAINERS_FILE": str(file)}
+    shown = desk.type("container", "list", "--json", **settings)
+    properties = {"env.AWS_SECRET_ACCESS_KEY": "***", "server": "https://there:8787"}
+    assert json.loads(shown.stdout) == [external, {"container": "workers", "kind": "local", "properties": properties}]
+    assert "hunter2" not in desk.type("container", "list", **settings).stdout
+    file.write_text("workers: {kind: flink}\n")
+    wrong = desk.type("container", "list", **settings)
+    assert (wrong.exit_code, "is 'flink' but must be one of local, spark, external" in " ".join(wrong.stderr.split())) == (2, True)
+
+
+def test_a_person_sees_how_to_start_an_optimizer_of_a_group_by_hand(desk: Desk, tmp_path: Path) -> None:
+    desk.json("group", "add", "heavy", "-p", "parallelism=4", "-p", "memory=1024")
+    shown = desk.json("group", "command", "heavy")
+    assert shown["command"][:9] == [
+        *("compaction-pipeline", "optimizer", "--server", "https://SERVER:8787", "--group", "heavy", "--parallelism", "4", "--memory"),
+    ]
+    assert shown["command"][-2] == "--token-file"
+    assert "optimizer --server https://SERVER:8787 --group heavy" in desk.type("group", "command", "heavy", COLUMNS="200").stdout
+    assert desk.type("group", "command", "light").exit_code == 2
+    desk.json("group", "change", "heavy", "--container", "workers")
+    unknown = desk.type("group", "command", "heavy")
+    assert (unknown.exit_code, "has no container 'workers'" in unknown.stderr) == (2, True)
+
+
+def test_a_group_whose_container_fails_shows_why(desk: Desk) -> None:
+    desk.json("group", "add", "heavy", "--container", "workers", "-p", "instances=1")
+    stores = open_stores(load_settings().state_database_url)
+    for number in range(3):
+        at = NOW + timedelta(minutes=number)
+        lost = Optimizer(f"o{number}", "heavy", "here", "", "", 1, at, at, OptimizerState.LOST, container="workers", why="no token")
+        stores.optimizers.add(lost)
+    stores.close()
+    says = "container workers failed to start 3 optimizers in a row; the last time: no token; the next start is at "
+    assert desk.json("group", "show", "heavy")["problem"].startswith(says)
+    assert [group.get("problem", "")[: len(says)] for group in desk.json("group", "list")] == ["", says]
+    assert "failed to start 3 optimizers" in desk.type("group", "list", COLUMNS="300").stdout
+    assert "workers" in desk.type("optimizer", "list", "--all", COLUMNS="300").stdout
 
 
 def test_a_bad_request_changes_nothing_and_says_why(desk: Desk) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.api.first_tokens import write_first_tokens
+from compaction_pipeline.api.serve import Listening
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
@@ -49,6 +50,19 @@ def test_serve_does_not_start_where_secrets_would_leak(desk: Desk, arguments: li
     done = desk.type("serve", *arguments)
     assert done.exit_code == 2
     assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("listening", "url"),
+    [
+        (Listening("127.0.0.1", 8787), "http://127.0.0.1:8787"),
+        (Listening("0.0.0.0", 1, Path("cert"), Path("key")), "https://127.0.0.1:1"),
+        (Listening("::", 1), "http://[::1]:1"),
+        (Listening("example.com", 1), "http://example.com:1"),
+    ],
+)
+def test_optimizers_of_the_servers_host_reach_it_by_the_address_on_which_it_listens(listening: Listening, url: str) -> None:
+    assert listening.url == url
 
 
 @pytest.mark.parametrize(

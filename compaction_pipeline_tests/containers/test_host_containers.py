@@ -97,11 +97,13 @@ def test_only_the_newest_logs_are_kept(tmp_path: Path, resource_id: str) -> None
         path = tmp_path / f"{number}.log"
         path.write_text("")
         os.utime(path, (number, number))
+        path.with_suffix(".conf").write_text("")
     OptimizerProcesses(tmp_path).start(resource_id, [sys.executable, "-c", ""], {})
     names = {path.stem for path in tmp_path.glob("*.log")}
     assert len(names) == MOST_LOGS
     assert {resource_id, str(MOST_LOGS + 4)} <= names
     assert "5" not in names
+    assert len(list(tmp_path.glob("*.conf"))) == MOST_LOGS - 1
 
 
 def test_the_file_is_read_anew_each_time(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dagster as dg
 
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
-from compaction_pipeline.core.queue.optimizer import Registration
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, Registration
 from compaction_pipeline.defs.keys import COMPACTION_QUEUES, OPTIMIZERS
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
@@ -79,3 +81,17 @@ def test_a_run_is_asked_for_when_the_optimizers_are_of_another_group(services: O
     registered(services, "heavy")
     services.compact_table.refresh(Lake.identifier)
     assert tick("fragmentation_sensor").run_requests
+
+
+def test_an_optimizer_that_starts_is_shown_and_so_is_a_container_that_fails(services: OpenedServices, tick: Tick) -> None:
+    services.stores.groups.add(ResourceGroup("heavy", "workers"))
+    now = services.clock()
+    row = Optimizer("o0", "heavy", "here", "", "", 3, now, now, OptimizerState.STARTING, container="workers", why="not registered yet")
+    services.stores.optimizers.add(row)
+    shown = told(tick("queue_sensor"))
+    assert "STARTING: not registered yet; group heavy" in plain_text(shown[OPTIMIZERS]["optimizers_now"])
+    assert (shown[OPTIMIZERS]["serving_optimizers_count"], shown[COMPACTION_QUEUES]["heavy slots_count"]) == (0, 0)
+    for number in range(3):
+        services.stores.optimizers.add(replace(row, optimizer_id=f"lost{number}", state=OptimizerState.LOST, why="no token"))
+    shown = told(tick("queue_sensor"))
+    assert "failed to start 3 optimizers in a row; the last time: no token" in plain_text(shown[COMPACTION_QUEUES]["queues_now"])

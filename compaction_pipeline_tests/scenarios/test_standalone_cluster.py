@@ -1,4 +1,4 @@
-"""An optimizer merges on a standalone cluster of Spark, in client mode: a master, a worker and executors of their own."""
+"""Optimizers merge on a standalone cluster of Spark, in client mode: a master, a worker and executors of their own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pyspark
 import pytest
 
+from compaction_pipeline.containers.processes import OptimizerProcesses
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline_tests.iceberg.lake import Lake
@@ -88,3 +91,48 @@ def test_an_optimizer_merges_on_a_standalone_cluster(tmp_path: Path, cluster: st
     finally:
         processes.kill_all()
         services.close()
+
+
+def test_a_container_submits_an_optimizer_to_the_cluster(tmp_path: Path, cluster: str) -> None:
+    file = tmp_path / "containers.yaml"
+    file.write_text(f"cluster:\n  kind: spark\n  master: {cluster}\n  env.SPARK_LOCAL_IP: 127.0.0.1\n  spark.executor.memory: 600m\n")
+    processes = Processes(tmp_path / "home")
+    services = OpenedServices(Settings(home=processes.home, merge_engine="in-process"))
+    submitted = OptimizerProcesses(processes.home / "optimizers")
+    try:
+        table = small_table(Lake(tmp_path), services)
+        truth: Counter[int] = Counter()
+        group = services.manage_groups.group("default")
+        wanted = {"instances": "1", "min-instances": "1", "parallelism": "2"}
+        services.manage_groups.change(replace(group, container="cluster", properties={**wanted, "spark.executor.memory": "512m"}))
+        processes.serve(COMPACTION_CONTAINERS_FILE=str(file), COMPACTION_MAINTAINER_INTERVAL_SECONDS="1")
+        wait_until(lambda: only(services).state is OptimizerState.RUNNING, "the optimizer registers")
+        write(table, Random(3), truth, 14)
+        wait_until(lambda: committed(services) > 0, "a commit")
+        optimizer = only(services)
+        tasks = services.stores.tasks.tasks()
+        assert {attempt.owner for task in tasks for attempt in services.stores.tasks.attempts(task.task_id)} == {optimizer.optimizer_id}
+        assert (optimizer.container, optimizer.parallelism, optimizer.memory_bytes) == ("cluster", 2, 2**30 + 2 * 512 * 2**20)
+        assert f"Registered app compaction-pipeline {optimizer.resource_id} with ID" in (tmp_path / "master.log").read_text()
+        # Each executor has the one core and the memory that the group asks for.
+        executors = [path.parent for path in (tmp_path / "work").glob("app-*/*/stderr")]
+        assert len(executors) == 2
+        assert '"-Xmx512M"' in (executors[0] / "stderr").read_text()
+
+        services.manage_groups.change(replace(group, container="cluster"))
+        wait_until(lambda: only(services).state is OptimizerState.ENDED, "the optimizer drains and ends")
+        wait_until(lambda: optimizer.resource_id not in submitted.running(), "its processes end")
+        wait_until(lambda: services.read_tasks.queue_counts().open == 0, "an empty queue")
+        assert Counter(table.live_ids()) == truth
+    finally:
+        processes.kill_all()
+        for each in services.stores.optimizers.optimizers():
+            submitted.stop(each.resource_id)
+        services.close()
+
+
+def only(services: OpenedServices) -> Optimizer:
+    """The only optimizer that was ever started, as it is now."""
+    wait_until(lambda: len(services.stores.optimizers.optimizers()) == 1, "the optimizer is started")
+    [optimizer] = services.stores.optimizers.optimizers()
+    return optimizer

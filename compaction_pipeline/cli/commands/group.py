@@ -1,16 +1,17 @@
-"""`group list | show | add | change | delete` and `queue list | show`: who merges whose tables, and how much waits there."""
+"""`group`, `queue` and `container`: who merges whose tables, how much waits there, and what starts optimizers."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.key_values import key_values
-from compaction_pipeline.cli.render import groups_table, queues_table
+from compaction_pipeline.cli.render import containers_table, groups_table, queues_table
 from compaction_pipeline.cli.session import Session
-from compaction_pipeline.core.insight.group_value import group_value
+from compaction_pipeline.core.insight.group_value import container_value, group_value
 from compaction_pipeline.core.queue.group import DEFAULT_CAPACITY, EXTERNAL, MOST_CAPACITY, CompactionQueue, QueueOrder, ResourceGroup
 
 groups = typer.Typer(
@@ -26,14 +27,21 @@ queues = typer.Typer(
     help="See how many tasks wait in the queue of each group, and who works on them.\n\nExamples:\n\n  compaction-pipeline queue list",
     epilog=GLOBAL_HELP,
 )
+containers = typer.Typer(
+    no_args_is_help=True,
+    help="See what optimizers are started in. The file that COMPACTION_CONTAINERS_FILE names describes it."
+    "\n\nExamples:\n\n  compaction-pipeline container list",
+    epilog=GLOBAL_HELP,
+)
 commands = command_group()
 commands.add_typer(groups, name="group")
 commands.add_typer(queues, name="queue")
+commands.add_typer(containers, name="container")
 
 _NAME = typer.Argument(help="The name of the group.")
 _CAPACITY_HELP = "How many tasks may be planned and not merged yet. Plans wait when the queue is full."
 _ORDER_HELP = "Which waiting task is next: the oldest, by priority and age, or one of the table that used least of its quota."
-_CONTAINER_HELP = "What starts the group's optimizers."
+_CONTAINER_HELP = "What starts the group's optimizers; `external` means that people do. `container list` shows those of this host."
 _PROPERTY_HELP = "A property: instances, min-instances, parallelism, memory, or one of the container. Repeat the option for each."
 
 
@@ -47,7 +55,8 @@ def list_(context: typer.Context) -> None:
     """
     with Session(context) as session:
         found = session.services.manage_groups.groups()
-        session.output.answer([group_value(group) for group in found], groups_table(found))
+        problems = session.services.read_queues.start_problems()
+        session.output.answer([group_value(group, problems.get(group.name)) for group in found], groups_table(found, problems))
 
 
 @groups.command(epilog=GLOBAL_HELP)
@@ -60,6 +69,19 @@ def show(context: typer.Context, name: str = _NAME) -> None:
     """
     with Session(context) as session:
         _answer(session, session.services.manage_groups.group(name))
+
+
+@groups.command(epilog=GLOBAL_HELP)
+def command(context: typer.Context, name: str = _NAME) -> None:
+    """Show the command line that runs an optimizer of this group by hand. It names a file with the token, and never the token.
+
+    Examples:
+
+      compaction-pipeline group command default
+    """
+    with Session(context) as session:
+        arguments = session.services.read_containers.command(name)
+        session.output.answer({"group": name, "command": list(arguments)}, shlex.join(arguments))
 
 
 @groups.command(epilog=GLOBAL_HELP)
@@ -149,5 +171,19 @@ def show_queue(context: typer.Context, name: str = _NAME) -> None:
         session.output.answer(queues.value(work), queues_table(queues, [work]))
 
 
+@containers.command("list", epilog=GLOBAL_HELP)
+def list_containers(context: typer.Context) -> None:
+    """List the containers that this host knows, by name. Groups name them; `serve` on this host starts optimizers in them.
+
+    Examples:
+
+      compaction-pipeline container list
+    """
+    with Session(context) as session:
+        found = session.services.read_containers.containers()
+        session.output.answer([container_value(each) for each in found], containers_table(found))
+
+
 def _answer(session: Session, group: ResourceGroup) -> None:
-    session.output.answer(group_value(group), groups_table([group]))
+    problems = session.services.read_queues.start_problems()
+    session.output.answer(group_value(group, problems.get(group.name)), groups_table([group], problems))

@@ -1,17 +1,24 @@
-"""A resource group as programs read it: in the answers of commands and of the HTTP service."""
+"""Resource groups and containers as programs read them: in the answers of commands and of the HTTP service."""
 
 from __future__ import annotations
 
 from compaction_pipeline.core.insight.masking import masked_properties
+from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import ResourceGroup
 
 
-def group_value(group: ResourceGroup) -> dict[str, object]:
-    """Return the JSON value of a group. Secrets of its properties are hidden."""
-    return {
+def group_value(group: ResourceGroup, problem: str | None = None) -> dict[str, object]:
+    """Return the JSON value of a group. Secrets of its properties are hidden. It has the key `problem` only when there is one."""
+    value: dict[str, object] = {
         "group": group.name,
         "capacity": group.queue.capacity,
         "order": group.queue.order,
         "container": group.container,
         "properties": masked_properties(group.properties),
     }
+    return value if problem is None else {**value, "problem": problem}
+
+
+def container_value(container: Container) -> dict[str, object]:
+    """Return the JSON value of a container. Secrets of its properties are hidden."""
+    return {"container": container.name, "kind": container.kind, "properties": masked_properties(container.properties)}

@@ -10,6 +10,7 @@ from datetime import datetime
 from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.instances import start_problem
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork, takes_tasks
@@ -66,6 +67,11 @@ class Queues:
             "slots": self.slots(work.queue),
         }
 
+    def start_problem(self, queue: str) -> str | None:
+        """Why the group of a queue gets no optimizers; None when its container does not fail."""
+        group = self.groups.get(queue)
+        return None if group is None else start_problem(group, self.optimizers)
+
     def slots(self, queue: str) -> int:
         """How many tasks of a queue its optimizers merge at a time."""
         return sum(optimizer.parallelism for optimizer in self.serving if optimizer.group == queue)
@@ -80,6 +86,12 @@ class ReadQueues:
         self._optimizers = optimizers
         self._tasks = tasks
         self._clock = clock
+
+    def start_problems(self) -> Mapping[str, str]:
+        """Why groups get no optimizers, by group, for those whose container fails."""
+        optimizers = self._optimizers.optimizers()
+        problems = {group.name: start_problem(group, optimizers) for group in self._groups.groups()}
+        return {name: problem for name, problem in problems.items() if problem is not None}
 
     def queues(self) -> Queues:
         """All queues and optimizers."""
