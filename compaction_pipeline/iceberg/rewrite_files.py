@@ -34,6 +34,7 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -158,6 +159,11 @@ class Transaction:
         self._updates += staged.updates
         self.metadata = update_table_metadata(self.metadata, staged.updates)
         return staged
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties of the table together with the staged snapshots."""
+        if properties:
+            self._updates += (SetPropertiesUpdate(updates=dict(properties)),)
 
     def commit(self) -> None:
         """Swap the catalog's pointer.

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Identifier
 
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.keyed.changes import Batch
+from compaction_pipeline.core.tables.keyed.creation import DEFAULT_BUCKETS
+from compaction_pipeline.iceberg.keyed.create import create_stores
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
+from compaction_pipeline.keyed.append import append_rows
 from compaction_pipeline.keyed.scan import KeyedScan
 
 
@@ -36,6 +43,45 @@ class KeyedTable:
         """
         identifier = Catalog.identifier_to_tuple(name)
         return cls(catalog, identifier, load_stores(catalog, identifier))
+
+    @classmethod
+    def create(
+        cls,
+        catalog: Catalog,
+        name: str | Identifier,
+        schema: Schema,
+        primary_key: Sequence[str],
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        *,
+        buckets: int = DEFAULT_BUCKETS,
+        upsert: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> KeyedTable:
+        """Create a keyed table without rows.
+
+        `primary_key` names top-level columns; their order matters, because they are hashed in it. The rows of a partition are divided into
+        `buckets` parts, a power of two. In an `upsert` table at most one row of each key is live, whatever is written. Raises ConfigError
+        for a table whose rows could be read in two ways.
+        """
+        identifier = Catalog.identifier_to_tuple(name)
+        create_stores(catalog, identifier, schema, primary_key, partition_spec, buckets, upsert, properties or {})
+        return cls.open(catalog, identifier)
+
+    def write_changes(self, rows: Any, *, order_by: str | None = None, sink_id: str | None = None, batch: int | None = None) -> int | None:
+        """Append changes as one transaction, and return its number. All rows land, or none.
+
+        `rows` is an Arrow table with the table's columns and the column `_change_type`: INSERT, DELETE, UPDATE_BEFORE or UPDATE_AFTER. The
+        changes of a key happen in the order of the rows, or of the column `order_by`; of two rows with the same value there, the row before
+        an update comes first. A delete needs the primary key and the columns of the partition.
+
+        With `sink_id` and `batch`, a batch whose number is not above the last one of this sink is not written again; the answer is None
+        then. Raises ConfigError for rows that do not fit the table, RacesLost when other writers were always faster, and CommitStateUnknown
+        when the catalog's answer got lost: write the same batch again, it lands once.
+        """
+        if (sink_id is None) != (batch is None):
+            raise ConfigError(f"sink_id is {sink_id!r} and batch is {batch!r}, but both must be given, or neither")
+        mark = None if sink_id is None or batch is None else Batch(sink_id, batch)
+        return append_rows(load_stores(self._catalog, self._identifier), rows, order_by, mark)
 
     @property
     def name(self) -> str:

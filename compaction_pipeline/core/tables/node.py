@@ -1,8 +1,8 @@
 """Table nodes, which are the unit of fragmentation and of planning.
 
 A node is one partition of a table (spec id and partition values). Keyed tables are Amoro's Mixed-Iceberg tables with a primary key. They
-can be read, and are not compacted yet. In such a table the rows of a partition are divided by the hash of their key, and each division, a
-tree node, is a node. The identity of a node never depends on the text of a path.
+can be read and written, and are not compacted yet. In such a table the rows of a partition are divided by the hash of their key, and each
+division, a tree node, is a node. The identity of a node never depends on the text of a path.
 """
 
 from __future__ import annotations

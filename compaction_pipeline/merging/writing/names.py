@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import quote_plus
 
 from compaction_pipeline.core.tables.node import Partition
+
+
+class FilePaths(Protocol):
+    """Gives each new file of a writer a path of its own."""
+
+    def path(self, partition: Partition, number: int) -> str:
+        """The path of the writer's file with this number."""
 
 
 @dataclass(frozen=True)

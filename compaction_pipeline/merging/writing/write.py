@@ -22,7 +22,7 @@ from compaction_pipeline.merging.memory import release_while_tight
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics, leaves
-from compaction_pipeline.merging.writing.names import OutputNames
+from compaction_pipeline.merging.writing.names import FilePaths
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, filters_of, parquet_writer
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 
@@ -35,7 +35,7 @@ class DataWriter:
         files: FileAccess,
         schema: Schema,
         properties: Mapping[str, str],
-        names: OutputNames,
+        names: FilePaths,
         sizing: FileSizing,
         progress: Progress,
         spec_id: int,

@@ -28,7 +28,7 @@ def key_hash(values: Sequence[Any], types: Sequence[str]) -> int:
     """
     total = 1
     for value, kind in zip(values, types, strict=True):
-        total = 31 * total + (0 if value is None else _hash_of(value, kind))
+        total = 31 * total + (0 if value is None else value_hash(value, kind))
     low = total & _INT_BITS
     signed = low - (1 << 32) if low >> 31 else low
     # Java's Math.abs of the smallest int is that int again. Amoro takes the largest int for it.
@@ -40,7 +40,8 @@ def may_be_in_a_key(kind: str) -> bool:
     return _DECIMAL.fullmatch(kind) is not None or kind.partition("[")[0] in _HASHERS
 
 
-def _hash_of(value: Any, kind: str) -> int:
+def value_hash(value: Any, kind: str) -> int:
+    """The part of one column, whose value is not NULL, in the hash of a key. Only its lowest 32 bits count. Raises as `key_hash`."""
     decimal = _DECIMAL.fullmatch(kind)
     if decimal is not None:
         return _of_decimal(value, int(decimal[1]))

@@ -1,0 +1,62 @@
+"""Creates the two stores of a keyed table (Amoro: `MixedTables`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Identifier
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.keyed.creation import PartitionColumn, check_new_table, store_properties
+from compaction_pipeline.core.tables.keyed.stores import is_store
+from compaction_pipeline.iceberg.failures import translated
+
+
+def create_stores(
+    catalog: Catalog,
+    identifier: Identifier,
+    schema: Schema,
+    primary_key: Sequence[str],
+    spec: PartitionSpec,
+    buckets: int,
+    upsert: bool,
+    properties: Mapping[str, str],
+) -> None:
+    """Create both stores, or neither. The change store is called `<name>_change_`.
+
+    Raises ConfigError for a table that must not be created, or whose names are taken.
+    """
+    columns = {field.name: str(field.field_type) for field in schema.fields}
+    check_new_table(columns, primary_key, [_partition_column(schema, field) for field in spec.fields], buckets, upsert)
+    change_name = (*identifier[:-1], f"{identifier[-1]}_change_")
+    base, change = store_properties(primary_key, ".".join(change_name), buckets, upsert, int(time.time() * 1000))
+    taken = [key for key in properties if key in base or is_store({key: properties[key]})]
+    if taken:
+        raise ConfigError(f"property {taken[0]!r} of a keyed table is set by the program; leave it out")
+    # The change store is created first. If the second step fails, a change store is left that every reader refuses, and no half table.
+    _create(catalog, change_name, schema, spec, {**properties, **change})
+    try:
+        _create(catalog, identifier, schema, spec, {**properties, **base})
+    except BaseException:
+        with translated(f"table {'.'.join(change_name)}"):
+            catalog.drop_table(change_name)
+        raise
+
+
+def _create(catalog: Catalog, identifier: Identifier, schema: Schema, spec: PartitionSpec, properties: dict[str, str]) -> None:
+    name = ".".join(identifier)
+    with translated(f"table {name}"):
+        try:
+            catalog.create_table(identifier, schema, partition_spec=spec, properties=properties)
+        except TableAlreadyExistsError as error:
+            raise ConfigError(f"table {name} exists already in catalog {catalog.name!r}: choose another name, or drop it") from error
+
+
+def _partition_column(schema: Schema, field: PartitionField) -> PartitionColumn:
+    source = schema.find_field(field.source_id)
+    return PartitionColumn(field.name, str(field.transform), str(schema.find_column_name(field.source_id)), str(source.field_type))
