@@ -26,6 +26,8 @@ from compaction_pipeline.merging.reading.read import TableShape
 
 _MEMORY_BYTES = 256 * 1024 * 1024
 """The limit for batches and buffers."""
+_DELETE_BYTES = 256 * 1024 * 1024
+"""The limit for the deletes of one tree node. More of them are kept on local disk, and found in several passes."""
 
 
 class KeyedScan:
@@ -44,13 +46,13 @@ class KeyedScan:
     def to_batches(self) -> Iterator[Any]:
         """The rows as Arrow record batches, in no order.
 
-        Batches and buffers take at most 256 MiB. Beside them the deletes of one tree node are held in memory.
+        Batches and buffers take at most 256 MiB, and the deletes of one tree node about as much. More deletes are kept on local disk.
         """
         stores = self._stores
         files = FileAccess(stores.base.io.properties, stores.base.metadata.location, _MEMORY_BYTES)
         with closing(files):
             base, change = (TableShape.of(layout_of(table.metadata)) for table in (stores.base, stores.change))
-            reader = KeyedReader(files, base, change, stores.key, self._read, _MEMORY_BYTES)
+            reader = KeyedReader(files, base, change, stores.key, self._read, _MEMORY_BYTES, _DELETE_BYTES)
             for node in stores.nodes(_partition_filter(stores, self._row_filter)):
                 for batch in reader.batches(node):
                     yield from self._result(batch)

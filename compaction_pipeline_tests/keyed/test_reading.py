@@ -38,6 +38,8 @@ from pyiceberg.types import (
 from compaction_pipeline.core.errors import MergeRefused, TableRefused
 from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.keyed import scan
+from compaction_pipeline.merging.keyed import merge_on_read
 from compaction_pipeline_tests.keyed.change_logs import SCHEMA, ChangeLog, partition_of, positions_file, row
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, canonical
 
@@ -350,4 +352,38 @@ def test_random_logs_are_read_as_amoros_rules_say(spec: PartitionSpec, steps: li
             log.commit_base(
                 *(log.base_rows(node, transaction, each) for (_, node), each in files.items()), sequences=sequences if merged else None
             )
-    assert bag_difference(log.scanned(), log.judged()) == ""
+    judged = log.judged()
+    assert bag_difference(log.scanned(), judged) == ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "_DELETE_BYTES", 500)
+        assert bag_difference(log.scanned(), judged) == "", "deletes that do not fit in memory"
+
+
+# ---- many deletes
+
+
+def test_deletes_that_do_not_fit_in_memory_delete_the_same_rows(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = log.base_rows(1, 1, [row(number, v="base") for number in range(0, 3000, 2)])
+    log.commit_base(first)
+    log.commit_base(deleted={first.path: [1, 2]})
+    log.commit(log.changes(1, "I", 0, [(row(number, v="new"), number) for number in range(1, 3000, 2)]))
+    log.commit(log.changes(1, "ED", 0, [(row(number), number) for number in range(0, 3000, 3)]))
+    log.commit(log.changes(3, "I", 0, [(row(number, v="again"), number) for number in range(0, 90, 9)]))
+    held = log.scanned()
+    monkeypatch.setattr(scan, "_DELETE_BYTES", 20_000)
+    parts = _count_parts(monkeypatch)
+    assert bag_difference(log.scanned(), held) == ""
+    assert max(parts) > 4
+    log.check(held)
+
+
+def _count_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    counted: list[int] = []
+    real = merge_on_read.MarkedDeletes
+
+    def made(deletes: Any, parts: int, *others: Any) -> Any:
+        counted.append(parts)
+        return real(deletes, parts, *others)
+
+    monkeypatch.setattr(merge_on_read, "MarkedDeletes", made)
+    return counted

@@ -28,8 +28,8 @@ from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.merging.deletes.keys import canonical
+from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD
 from compaction_pipeline.merging.keyed.key_hashes import key_hashes
-from compaction_pipeline.merging.keyed.merge_on_read import OFFSET_FIELD
 from compaction_pipeline.merging.reading.evolution import arrow_field
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.read import TableShape
