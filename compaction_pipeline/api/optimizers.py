@@ -112,7 +112,7 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
     worker = guard.needs(Role.OPTIMIZER)
 
     def itself(optimizer_id: str, token: Token = Depends(worker)) -> str:
-        """The id in the path, when the caller may speak for it."""
+        """Return the optimizer id of the path. Refuses a caller whose token does not speak for it."""
         if token.role is not Role.ADMIN and token.optimizer_id != optimizer_id:
             raise HTTPException(
                 403, f"this token does not belong to optimizer {optimizer_id!r}; use the one that its registration answered"

@@ -1,4 +1,4 @@
-"""Who calls, whether the caller may do this, and whether too often."""
+"""Finds out who calls, and refuses a caller that may not use the route or that calls too often."""
 
 from __future__ import annotations
 

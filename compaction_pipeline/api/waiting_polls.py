@@ -28,7 +28,7 @@ class WaitingPolls:
         self._lookers: dict[str, asyncio.Task[None]] = {}
 
     async def wait(self, group: str, seconds: float) -> None:
-        """Wait until a task of the group may wait, or until so many seconds have passed."""
+        """Return when a task of the group may be there to be polled, or after `seconds`."""
         event = asyncio.Event()
         self._waiting[group].add(event)
         if group not in self._lookers:

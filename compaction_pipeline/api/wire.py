@@ -32,7 +32,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _unknown(given: Any, written: Any, path: str = "") -> str | None:
-    """The path of the first field in `given` that was not written again."""
+    """The path of the first field in `given` that is missing in `written`; None when there is none."""
     if isinstance(given, Mapping) and isinstance(written, Mapping):
         for key, value in given.items():
             here = f"{path}.{key}" if path else str(key)

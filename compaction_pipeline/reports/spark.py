@@ -64,7 +64,7 @@ class CommitReportListener(StreamingQueryListener):  # type: ignore[misc]
     def _work(self) -> None:
         while True:
             self._wanted.acquire()
-            # One look answers all progress that was made until now.
+            # One look covers all micro-batches that have ended until now.
             while self._wanted.acquire(blocking=False):
                 pass
             closes = self._closed

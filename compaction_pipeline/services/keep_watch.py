@@ -36,9 +36,9 @@ class KeepWatch:
         self._clock = clock
 
     def keep(self, every: timedelta) -> Watched:
-        """Do the keeper's part once. Some keeper does so again after `every`, or later: then it has had a break.
+        """Do the keeper's part once. A keeper calls this every `every`.
 
-        Raises StorageUnavailable.
+        A longer time between two calls was a break: longer than `LONGEST_GAP` and than 2 × `every`. Raises StorageUnavailable.
         """
         # After a break, for example because the state database was away, holders get the time to renew their leases first.
         self._watchers.renew(_KEEPER, WatcherKind.KEEPER, self._clock(), max(LONGEST_GAP, 2 * every))

@@ -72,7 +72,8 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     ),
     PlanReasonCode.QUEUE_FULL: (
         "The queue of the table's group has no room for the work. Tables that wait for room are planned before others.",
-        "Wait until a tenth of the queue is free, let more slots work for the group, or raise its capacity with `group change`.",
+        "Wait: ticks plan again when a fifth of the queue is free, and a command as soon as its tasks fit. "
+        "Or let more slots work for the group, or raise its capacity with `group change`.",
     ),
     PlanReasonCode.NOT_REQUESTED: ("None of the partitions that were asked for has files.", "Correct `--where`."),
     PlanReasonCode.EMPTY_TABLE: ("The table has no files.", "Nothing."),

@@ -1,10 +1,10 @@
 """Decides what becomes of a task when an attempt ends: it is merged, tried again at once, tried again later, or given up.
 
-Three kinds of ends are counted apart. A failed attempt and one that took too long use up one of the task's
-`self-optimizing.execute.num-retries`. An attempt whose process fell silent does not, because that is seldom the task's fault. But a task
-that kills its worker each time must not be tried for ever, so a task that was lost `MOST_LOSSES` times in a row is given up. An attempt
-that its process gave back, because the process was told to end, counts as nothing. Nor does one whose credentials ended while it ran;
-`core.queue.credentials` says how often.
+Failures and losses are counted apart, and two other kinds of ends count as neither. A failed attempt and one that took too long use up one
+of the task's `self-optimizing.execute.num-retries`. An attempt whose process fell silent does not, because that is seldom the task's fault.
+But a task that kills its worker each time must not be tried for ever, so a task that was lost `MOST_LOSSES` times in a row is given up. An
+attempt that its process gave back, because the process was told to end, counts as nothing. Nor does one whose credentials ended while it
+ran; `core.queue.credentials` says how often.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _HOPELESS = (EndReason.REFUSED, EndReason.FILE_GONE)
 class Tries:
     """How the attempts of a task have ended so far.
 
-    `failures` counts the attempts that used up a retry. `losses` counts the attempts since the last report whose process fell silent.
+    `failures` counts the attempts that used up a retry. `losses` counts the attempts in a row whose process fell silent. A report of an
+    attempt sets it back to 0; an attempt that was given back does not.
     """
 
     failures: int = 0
@@ -51,9 +52,9 @@ def max_attempts(properties: TableProperties) -> int:
 def after_attempt(tries: Tries, max_attempts: int, end_reason: EndReason, now: datetime, retry_after: timedelta) -> AfterAttempt:
     """Return what becomes of a task when an attempt ended for this reason. `tries` are those before this end.
 
-    The task is PREPARED after a merge. It is PENDING after an attempt that was lost or given back. After a failure it is FAILED with the
-    time at which it is tried again, `retry_after` from now; it is PENDING at once when `retry_after` is zero. When it is not tried again,
-    it is FAILED without such a time.
+    The task is PREPARED after a merge. It is PENDING after an attempt that was lost, was given back, or whose credentials ended, unless it
+    was lost too often in a row. After a failure it is FAILED with the time at which it is tried again, `retry_after` from now; it is
+    PENDING at once when `retry_after` is zero. When it is not tried again, it is FAILED without such a time.
     """
     if end_reason is EndReason.MERGED:
         return AfterAttempt(TaskStatus.PREPARED, Tries(tries.failures))

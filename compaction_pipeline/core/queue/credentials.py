@@ -14,9 +14,12 @@ from datetime import datetime, timedelta, timezone
 from compaction_pipeline.core.queue.task import EndReason, MergeResult
 
 ENOUGH_LEFT = timedelta(minutes=15)
-"""Credentials are asked for anew when less than this, or less than half of their life, is left: a merge may take that long."""
+"""A task is handed out with credentials when at least this much is left, because a merge may take that long.
+
+Of credentials that last less than twice this, half of their life is enough.
+"""
 MOST_EXPIRIES = 3
-"""So often an attempt of a task may fail because its credentials ended, without using up a retry."""
+"""At most this many attempts of a task may end because their credentials ended, without using up a retry."""
 _APART = timedelta(minutes=1)
 """The clocks of the store and of a worker may differ by this much."""
 _ENDS = re.compile(r"s3\.session-token-expires-at-ms|adls\.sas-token-expires-at-ms\..+|gcs\.oauth2\.token-expires-at")

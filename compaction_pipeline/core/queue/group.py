@@ -1,4 +1,8 @@
-"""Resource groups: whose tables' tasks wait in one queue, how many may wait there, in which order they run, and who runs them."""
+"""Resource groups.
+
+The tasks of a group's tables wait in one queue. The group says how many may wait, in which order they run, and what starts the optimizers
+that run them.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ _SHOWN = 5
 
 
 class QueueOrder(str, Enum):
-    """Which waiting task of a queue is next. `core.queue.order` has the rules.
+    """Which waiting task of a queue is next. `core.queue.order` has the rule of PRIORITY, and `core.queue.quota` that of QUOTA.
 
-    FIFO: the one that waited longest. PRIORITY: by the tables' priorities, which waiting makes up for. QUOTA: one of the table that has
-    used the smallest part of its quota in the last hour.
+    FIFO: the one that waited longest. PRIORITY: the one of the table with the highest priority; waiting counts as priority. QUOTA: one of
+    the table that has used the smallest part of its quota in the last hour.
     """
 
     FIFO = "fifo"
@@ -49,7 +53,8 @@ class QueueRoom:
     """How full a queue is for one plan.
 
     `limit` is how many places the plan may fill: the whole capacity for a person, nine tenths of it for a tick. `taken` are the places that
-    tasks hold now. `first` is True for a table that waited for room before all other tables of its group.
+    tasks hold now. `first` is True when the plan may take more places than are free: for a person, and for the table that has waited
+    longest for room in its group.
     """
 
     group: str
@@ -65,13 +70,13 @@ class QueueRoom:
 
     @property
     def is_open(self) -> bool:
-        """Whether so much is free that plans which waited for room are made again: a tenth of the capacity, and at least one place."""
+        """True when tables that wait for room are planned again: a tenth of the capacity is free below `limit`, and at least one place."""
         return self.free >= max(1, self.capacity // 10)
 
     def admits(self, tasks: int) -> bool:
-        """Return whether so many tasks, of which none may be planned without the others, may be added.
+        """Return whether this many tasks may be added. They are one unit: all of them are planned, or none.
 
-        For the table that is first in line, more tasks than there is room for are admitted as soon as the queue is open. Otherwise smaller
+        When `first`, a unit that is larger than the free room is admitted as soon as the queue is open. Otherwise smaller
         work of other tables would take each free place before there are enough of them.
         """
         return tasks <= self.free or (self.first and self.is_open)

@@ -15,8 +15,8 @@ class InUse:
 
     `paths` are the data files of Executing and Prepared tasks and of FAILED tasks that wait to be tried again. `exclusive_nodes` are the
     nodes on which a MAJOR or FULL runs, or waits to be tried again. A plan takes none of them. `pending` maps the data files of Pending
-    tasks to their task ids: a plan may take such a file when it replaces the task. `pending_groups` maps the Pending tasks that are in a
-    group to the group's name: all Pending tasks of a group are replaced together.
+    tasks to their task ids: a plan may take such a file when it replaces the task. `pending_groups` maps each Pending task that has a task
+    group (`TaskWork.group`, not a resource group) to its name: all Pending tasks of a task group are replaced together.
 
     `failed` and `failed_groups` say the same about FAILED tasks that wait. `failed_nodes` are the exclusive nodes on which nothing runs:
     the FAILED tasks alone make them exclusive.

@@ -10,7 +10,7 @@ from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 from compaction_pipeline.core.queue.group import EXTERNAL
 
 SILENCE = LEASE
-"""The keeper calls an optimizer LOST that was not heard of for this long. The leases of its attempts end then too."""
+"""The keeper marks an optimizer as LOST when nobody has heard of it for this long. The leases of its attempts end then too."""
 HEARTBEAT = RENEWAL_INTERVAL
 """An optimizer says this often that it is there."""
 NOT_ARRIVED = timedelta(seconds=15)

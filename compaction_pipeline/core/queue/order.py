@@ -1,4 +1,8 @@
-"""Decides which of the waiting tasks is next. A behaviour test checks that the queries of every store of tasks follow this order."""
+"""Decides which of the waiting tasks is next in a queue of the order PRIORITY.
+
+`core.queue.quota` decides for QUOTA; FIFO takes the one that waited longest. A behaviour test checks that the queries of every store of
+tasks follow this order.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 AGEING = timedelta(hours=1)
 """A task that has waited this long is as urgent as a task with the next higher priority that begins to wait now.
 
-So nothing starves: a task waits at most one `AGEING` longer for each step of priority that others are ahead of it.
+So nothing starves: for each step of priority by which others are ahead of it, a task waits at most one `AGEING` longer.
 """
 FOR_PEOPLE = 24
 """How many steps of priority a task is ahead because a person waits for it. So it goes before what has waited for less than a day."""

@@ -47,8 +47,8 @@ class MergeEngine(Protocol):
 class TaskQueue(Protocol):
     """Everything that a worker needs apart from a merge engine. It takes tasks here, renews their leases, and reports how they ended.
 
-    A worker is the op of a Dagster run or a command. It names itself by `owner`, which no other worker has. Times are the queue's
-    own. Each value that goes in or comes out survives JSON (pydantic's TypeAdapter), so a worker may run on another host.
+    A worker is the op of a Dagster run, a command or an optimizer. It names itself by `owner`, which no other worker has. Times are the
+    queue's own. Each value that goes in or comes out survives JSON (pydantic's TypeAdapter), so a worker may run on another host.
     """
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
@@ -58,7 +58,7 @@ class TaskQueue(Protocol):
         """
 
     def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
-        """Claim the next Pending task for `owner`. `core.queue.order` says which one is next.
+        """Claim the next Pending task for `owner`, by the order of its queue (`QueueOrder`).
 
         Tasks of paused tables have no turn. Returns None when no other task waits, or when `owner` has given its attempts back. Raises
         StorageUnavailable.
@@ -71,8 +71,8 @@ class TaskQueue(Protocol):
         """Report how an attempt ended, and return the status that its task has now. `task` is the one of the assignment.
 
         The status is PREPARED after a merge. After a failure it is FAILED; `core.queue.attempts.is_tried_again` says whether the task waits
-        to be tried again. It is PENDING when that is due at once. It is CANCELED when the store of the table's files refuses access,
-        provided that the reason could be stored on the table.
+        to be tried again. It is PENDING when the task is tried again at once. It is CANCELED when the store of the table's files refuses
+        access, provided that the reason could be stored on the table.
 
         Raises StaleAttempt when the attempt no longer holds its task. Files that the attempt wrote are deleted then, even when the task
         itself is gone; a server deletes only files that it has checked to be the attempt's own. Raises StorageUnavailable when the report
@@ -135,11 +135,12 @@ class TaskStore(Protocol):
     def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime, room: QueueRoom | None = None) -> bool:
         """In one transaction, cancel the tasks `replaces` and insert `tasks` as Pending. Return True.
 
-        `room` is the room in their queue that the plan counted on. It is counted again here, without the tasks of `replaces`. Raises
-        QueueFull and changes nothing when the queue does not admit the tasks any more. None inserts them however full the queue is.
+        `room` is the room in their queue that the plan counted on. The taken places are counted again here; the tasks of `replaces` no
+        longer count. Raises QueueFull and changes nothing when the queue does not admit the tasks any more. None inserts them however full
+        the queue is.
 
-        `replaces` may name FAILED tasks that wait to be tried again. Returns False and changes nothing when one of `replaces` neither is
-        Pending nor waits so. Raises NotFoundError when the group of a task does not exist.
+        `replaces` may name FAILED tasks that wait to be tried again. Returns False and changes nothing when one of `replaces` is neither
+        Pending nor waiting to be tried again. Raises NotFoundError when the group of a task does not exist.
         """
 
     def poll(
@@ -165,7 +166,7 @@ class TaskStore(Protocol):
     def first_waiting(
         self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()
     ) -> TableIdentifier | None:
-        """Return the table of the task that such a poll would claim now; None when it would claim none."""
+        """Return the table of the task that `poll` with these arguments would claim now; None when it would claim none."""
 
     def next_tables(self, queue: str, most: int, turns: Sequence[TableIdentifier] = ()) -> Sequence[TableIdentifier]:
         """Return the tables of the tasks that such a `poll_many` would claim now, each once."""
@@ -180,7 +181,9 @@ class TaskStore(Protocol):
         """Return in which queues each table has tasks that are Pending, or FAILED and wait to be tried again."""
 
     def move_to_queue(self, table: TableIdentifier, queue: str) -> Sequence[TaskId]:
-        """Move such tasks of a table to another queue, however full it is, and return them. They keep their places in line.
+        """Move the waiting tasks of a table to another queue, however full it is, and return their ids.
+
+        They are Pending, or FAILED and wait to be tried again. They keep their places in line.
 
         Raises NotFoundError when the group of that queue does not exist.
         """
@@ -197,7 +200,7 @@ class TaskStore(Protocol):
     def release_expired(self, now: datetime, ended_by: datetime | None = None, spared: Collection[str] = ()) -> Sequence[TaskId]:
         """End the attempts whose lease had ended by `ended_by`, and return the ids of their tasks. None means `now`.
 
-        Attempts of the owners `spared` go on. Such a task becomes PENDING again, or FAILED when it was lost too often in a row.
+        Attempts of the owners `spared` go on. A task that is taken becomes PENDING again, or FAILED when it was lost too often in a row.
         """
 
     def end_overdue(self, now: datetime, timeout: timedelta, retry_after: timedelta) -> Sequence[TaskId]:
@@ -229,7 +232,7 @@ class TaskStore(Protocol):
     def claim(self, table: TableIdentifier, record_id: RecordId, task_ids: Sequence[TaskId] | None = None) -> Sequence[CompactionTask]:
         """Put `record_id` on the Prepared tasks that have no record, and return these tasks. `task_ids` limits the choice to these.
 
-        The tasks of a group are claimed only when no task of the group is still to be merged.
+        The tasks of a task group (`TaskWork.group`) are claimed only when none of them is still to be merged.
         """
 
     def unclaim(self, record_id: RecordId) -> None:
@@ -343,7 +346,7 @@ class WatcherStore(Protocol):
     """The servers and keepers that note that they are there."""
 
     def renew(self, name: str, kind: WatcherKind, now: datetime, gap: timedelta) -> None:
-        """Note that a watcher is there. It begins anew when it is new, or when it noted nothing for longer than `gap`.
+        """Note that a watcher is there. Its time `since` begins now when it is new, or when it noted nothing for longer than `gap`.
 
         A new one also makes the store forget the watchers that were silent for `FORGOTTEN_AFTER`.
         """

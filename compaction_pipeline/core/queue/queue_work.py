@@ -38,7 +38,7 @@ class QueueWork:
 def takes_tasks(optimizer: Optimizer, now: datetime) -> bool:
     """Return whether an optimizer takes tasks: it runs, and it was heard of lately.
 
-    The second part counts when no server runs that could call a silent optimizer LOST.
+    The second part matters while no keeper (a server or `keeper_sensor`) runs that would mark a silent optimizer as LOST.
     """
     return optimizer.state is OptimizerState.RUNNING and now - optimizer.touched_at < SILENCE
 

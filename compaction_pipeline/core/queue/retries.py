@@ -11,7 +11,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """What becomes of tasks whose time has come.
+    """What becomes of FAILED tasks whose `retry_at` has come.
 
     The tasks of `put_back` wait for a worker again. A data file of each task of `outdated` is no longer live, so no commit would take
     the task.

@@ -1,4 +1,4 @@
-"""CompactionTasks: the unit of work that is handed to Spark. A task turns some files into other files."""
+"""A CompactionTask: the unit of work that is handed to Spark. A task turns some files into other files."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class TaskWork:
     files of the table. For a CONVERT task `converts` are the paths of the deletes that its outputs replace; the other `deletes` only
     tell which rows are deleted already.
 
-    `group` names tasks that are planned and committed together; it is "" for a task on its own. The plan expects
-    `predicted_files` outputs with `predicted_bytes` bytes in all.
+    `group` names a task group: tasks that are planned and committed together. It is "" for a task on its own. It has nothing to do with
+    resource groups. The plan expects `predicted_files` outputs with `predicted_bytes` bytes in all.
     """
 
     node: TableNode
@@ -121,7 +121,10 @@ class TaskWork:
 
     @property
     def small_files(self) -> int:
-        """How many small data files and delete files the task reads. Readers open each of them until the task is committed."""
+        """How many small data files, and how many delete files of any size, the task reads.
+
+        Readers open each of them until the task is committed.
+        """
         return sum(file.file_size_bytes <= self.fragment_size_bytes for file in self.inputs) + len(self.deletes)
 
 

@@ -1,8 +1,8 @@
 """Decides when the holder of a lease is lost because it was silent.
 
 The end of a lease proves nothing when nobody could have heard of its holder. The state database may have been away, or the server over
-which an optimizer renews its leases. So servers and keepers note in the state database that they are there. After a break, tasks are
-taken from silent holders only when one lease has passed since. A live holder renews its lease by then, however late it is.
+which an optimizer renews its leases. So servers and keepers note in the state database that they are there. After a break of these notes, a
+minute (`LEASE`) must pass before tasks are taken from silent holders. A live holder renews its lease by then, however late it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class WatcherKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Who notes that it is there. It has done so since `since` without a break, and the last time at `renewed_at`."""
+    """A server, or all keepers together, that notes that it is there.
+
+    It has done so since `since` without a break, and the last time at `renewed_at`.
+    """
 
     name: str
     kind: WatcherKind
@@ -41,7 +44,7 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class LostLeases:
-    """Which leases are lost: those that ended at `ended_by` or earlier. For those of live optimizers it is `ended_by_of_optimizers`."""
+    """Which leases are lost: those that ended at `ended_by` or earlier, and those of live optimizers at `ended_by_of_optimizers`."""
 
     ended_by: datetime
     ended_by_of_optimizers: datetime

@@ -222,7 +222,8 @@ PROPERTIES: tuple[Property, ...] = (
         _not_negative,
         "60000",
         "after a plan that made tasks, sensors wait this many ms before they plan the table again; they wait less when that plan left out "
-        "nodes for lack of room, and a tenth of the table's slots is free again",
+        "nodes because of the table's quota and the table may have a tenth of its tasks more, or because the queue was full and has room "
+        "again",
     ),
     Property(
         "self-optimizing.major.trigger.duplicate-ratio",

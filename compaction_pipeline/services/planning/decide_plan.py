@@ -1,7 +1,7 @@
 """Decides what to plan on a table. It queues nothing and stores nothing.
 
-Invariant: a plan is made only from files that are exactly those of one snapshot. The index is read between two looks at what is
-known of the table, which must show the same whole read. A file younger than the snapshot is refused all the same.
+Invariant: a plan is made only from files that are exactly those of one snapshot. The index is read between two looks at what is known of
+the table. Both looks must show the same read of the whole index. A file younger than the snapshot is refused all the same.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _UNLIMITED = Budget(1 << 30, 1 << 60)
 class Asker(Enum):
     """Who asks for a plan.
 
-    A TICK keeps to the table's quota and to the pauses, and does not look again at nodes that did not change. For a PERSON neither quota
-    nor pause bounds the plan, only the capacity of the queue. A READER is a person who only wants to see what would be planned, also on a
-    table that is paused or observed. A REVIEW comes after work, and judges every node anew.
+    A TICK keeps to the table's quota, to `self-optimizing.min-plan-interval` and to the pause of failing nodes, and does not look again at
+    nodes that did not change. For a PERSON none of these three bounds the plan, only the capacity of the queue. A paused table is not
+    planned for either. A READER is a person who only wants to see what would be planned, also on a table that is paused or observed. A
+    REVIEW comes after work, and judges every node anew.
     """
 
     TICK = "TICK"
@@ -113,13 +114,13 @@ class DecidePlan:
         now = self._clock()
         budget, most = self._budget(known, admitted, group, asker)
         last_planned_at = known.planning.last_planned_at
-        # The pause between two plans holds for ticks only: a person who asks again wants a plan now. It also ends early when the last plan
-        # left out nodes for lack of room, and there is room again.
+        # The pause between two plans does not hold for people: a person who asks again wants a plan now. It also ends early when the last
+        # plan left out nodes for lack of room, and there is room again.
         waited_for_room = known.planning.queue_full_since is not None and not budget.is_used_up
         if by_person or waited_for_room or may_refill((node.verdict for node in nodes if node.verdict is not None), budget, most):
             last_planned_at = None
         failing: Mapping[TableNode, PlanReason] = {}
-        # Failing nodes are left out only for ticks. A person who asks again has probably mended what failed.
+        # Failing nodes are left out for ticks and reviews. A person who asks again has probably mended what failed.
         if not (request.force or by_person) and any(failed_lately(task, now) for task in tasks):
             failing = failing_nodes(self._tasks.tasks(table), now)
         history = NodeHistory.of(nodes, last_planned_at, known.index.last_old_spec_delete_at)
@@ -157,5 +158,5 @@ class DecidePlan:
             return _UNLIMITED, most
         budget = table_budget(properties, self._rooms.slots(group.name), self._tasks.planned_work(known.table))
         room = self._rooms.room(group, known, by_person=False)
-        # A plan that fills each place as soon as it is free would be made again for every single task.
+        # A queue that is not open counts as full. Otherwise a tick would plan again for every single place that becomes free.
         return replace(budget, room=room if room.is_open else replace(room, taken=max(room.taken, room.limit))), most

@@ -40,7 +40,8 @@ from compaction_pipeline.services.remembered import Remembered
 log = logging.getLogger(__name__)
 
 _Worth = tuple[Sequence[NodeState], Mapping[str, str], Mapping[str, str], bool]
-# Each tick asks of all tables from when on they are worth a plan, and most have not changed since the last tick.
+# Each tick asks for every table from which time on a plan is worth making. Most tables have not changed since the last tick, so the answers
+# are remembered.
 _WORTH: Remembered[TableIdentifier, _Worth, datetime | None] = Remembered()
 
 
@@ -48,8 +49,8 @@ _WORTH: Remembered[TableIdentifier, _Worth, datetime | None] = Remembered()
 class Planned:
     """A plan, and the tasks that it put into the queue.
 
-    `busy` is True when another process was in the way: it plans or reads the table, or it polled a task that this plan would have
-    replaced. The same plan may be made a little later.
+    `busy` is True when another process was in the way: it plans or reads the table, it polled a task that this plan would have replaced, or
+    its plans filled the queue. The same plan may be made a little later.
     """
 
     plan: CompactionPlan
@@ -93,7 +94,10 @@ class PlanTables:
         self._decide_plan = DecidePlan(catalogs, reader, self._parts, tasks, rooms, clock)
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
-        """Return the tables that may have become due although nobody wrote to them. Ticks skip the nodes of all other tables."""
+        """Return the tables that may have become due although nobody wrote to them, and those that wait in line for room in their queue.
+
+        Ticks skip all other tables that did not change.
+        """
         nodes = self._reader.nodes_of_tables()
         catalogs = {entry.name: entry.properties for entry in self._catalogs.entries()}
         sources: dict[TableIdentifier, _Worth] = {}
@@ -126,7 +130,8 @@ class PlanTables:
     def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
         """Make a plan and queue its tasks. Raises NotFoundError when the table is unknown.
 
-        `unlimited` is True when a person asked. Then neither the quota nor any pause bounds the plan, only the capacity of the queue.
+        `unlimited` is True when a person asked. Then neither the quota, nor `self-optimizing.min-plan-interval`, nor the pause of failing
+        nodes bounds the plan, only the capacity of the queue. A paused table is still not planned.
         """
         with self._lease(table) as renew:
             if renew is None:
@@ -149,7 +154,7 @@ class PlanTables:
             decision = self._decide_plan.decide(known, PlanRequest(), Asker.REVIEW)
             if not renew():
                 return
-            # What a plan found out about rights is shown until the next plan.
+            # A `NO_ACCESS` that a plan found stays as the reason until the next plan.
             planning = _after(known.planning, decision)
             if decision.made_from is not None and not _is_denied(known.planning):
                 planning = replace(planning, reason=decision.plan.reason)
@@ -253,7 +258,10 @@ def _after(planning: TablePlanning, decision: Decision) -> TablePlanning:
 
 
 def _for_insert(room: QueueRoom | None, tasks: int) -> QueueRoom | None:
-    """The room that an insert of so many tasks needs. Only a plan that counted on more than there was may exceed it."""
+    """Return the room that the insert must keep to.
+
+    A plan of more tasks than were free may exceed it (`first`); any other plan must still fit when it is inserted.
+    """
     return None if room is None else replace(room, first=room.first and tasks > room.free)
 
 

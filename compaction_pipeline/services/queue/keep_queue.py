@@ -72,7 +72,7 @@ class KeepQueue:
         self._retry_after = retry_after
 
     def keep(self) -> KeptQueue:
-        """Return lost attempts, end endless ones, put back the FAILED tasks whose time has come, and move tasks to their table's queue.
+        """End lost and endless attempts, put back the FAILED tasks whose time has come, and move tasks to their table's queue.
 
         Raises StorageUnavailable.
         """

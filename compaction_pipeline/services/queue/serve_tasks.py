@@ -227,11 +227,13 @@ class ServeTasks:
             return False
 
     def _put_aside(self, task: CompactionTask, result: MergeResult, status: TaskStatus) -> TaskStatus:
-        """Cancel a waiting task to whose files the store denied access, and return its status. It has `status` now.
+        """Cancel a task that waits to be tried again, because the store denied access to its files. Return the status that it has then.
 
-        More attempts gain nothing before somebody mends the right or the key. The table shows the reason, and it is planned again
-        after that. A table that cannot show the reason now would be planned again at once, so its task goes on waiting. The task is tried
-        again until the reason is shown, or until its attempts are used up.
+        `status` is the status that it has now.
+
+        More attempts gain nothing before somebody mends the right or the key. The table shows the reason, and is planned again when
+        somebody has mended it. When the reason cannot be shown now, a cancel would let the table be planned again at once. So the task is
+        not canceled and goes on waiting. The task is tried again until the reason is shown, or until its attempts are used up.
         """
         reason = result.error or "the storage denies access"
         try:

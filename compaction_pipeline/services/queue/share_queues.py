@@ -39,8 +39,8 @@ class ShareQueues:
     def left_to_optimizers(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:
         """Return a function that says whether a run leaves these tasks of its own to optimizers now.
 
-        It does while an optimizer takes tasks from the queue of each of them that waits, and while no `PATIENCE` has passed without one of
-        them being taken. When it has passed, the run takes them itself.
+        The answer is True while both hold: every task of these that still waits is in a queue from which an optimizer takes tasks, and one
+        of them was taken within the last `PATIENCE`. When it has passed, the run takes them itself.
         """
         left = list(task_ids)
         since, patient = self._clock(), True

@@ -20,7 +20,7 @@ RENEWED_EVERY = timedelta(seconds=5)
 
 
 class Turns:
-    """One question: of. The answer is the same for a few seconds, in each process."""
+    """`of` answers which tables have their turn first in a queue. A process keeps the answer for a few seconds."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Watches one attempt while it is merged: renews its lease, and has the merge stopped when the attempt has lost its task.
 
-An attempt loses its task while it runs when it takes too long, when its lease ended in a pause of the network, or when its worker
-registered anew. Whatever it still writes would be of no use, and the slot is needed for other tasks.
+A running attempt loses its task when it takes too long, when its lease ends (the network paused), when its worker registers anew, or when a
+person cancels the task. Whatever it still writes would be of no use, and the slot is needed for other tasks.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 IDLE_WAIT_SECONDS = 0.5
 """A free slot waits this long before it looks at an empty queue again."""
 _POLLED_AMONG = 1_000
-"""When a drain is limited to some tasks, or takes some first, one poll names at most this many of them."""
+"""One poll names at most this many tasks, when a drain is limited to some (`task_ids`) or takes some before others (`first`)."""
 
 _TOLD_AT_ONCE = 8
 """After this many events the caller looks whether something is to be committed, and whether the drain should end."""
@@ -156,7 +156,10 @@ class _Drain:
             self.asked.listener.task_ended(replace(ended.task, result=ended.result, status=ended.status), ended.status)
 
     def retried(self, ended: _Ended) -> _Ended:
-        """Put a task of the drain's own back into the queue when it failed and would wait. Whoever drains it waits for its end."""
+        """Put one of the drain's own tasks back into the queue at once when it failed and would wait for its retry.
+
+        The caller of the drain waits for the end of these tasks.
+        """
         if ended.status is not TaskStatus.FAILED or not ended.is_tried_again or ended.task.task_id not in self._ids:
             return ended
         return replace(ended, status=TaskStatus.PENDING) if self.asked.retry(ended.task.task_id) else ended
@@ -191,7 +194,7 @@ class WorkOnQueue:
     ) -> None:
         """`task_slots` is how many tasks are merged at the same time. With 1, the task is merged in the caller's thread.
 
-        With `in_threads`, a single slot has a thread too. Only then can the drain end while a merge of that slot does not.
+        With `in_threads`, a single slot has a thread too. Only then can the drain end although a merge in that slot goes on.
         """
         self._queue = queue
         self._engine = engine
@@ -220,12 +223,13 @@ class WorkOnQueue:
         """Merge waiting tasks of all tables. Each slot takes the next task as soon as it is free.
 
         The drain ends when the queue has been empty for `linger`, or when `until()` is true; merges that have begun are finished first.
-        `task_ids` limits the drain to these tasks, and `queues` to the tasks of the queues that it returns at the time; slots serve these
-        in turn, and None means any queue. The tasks of `first` belong to the drain whatever their queue is, and slots take others only
-        while none of them waits. While `leaves()` is true, slots take no task that was named, because others may take them. While
-        `waits_for()` is true, the drain does not end because the queue is empty. When an attempt of a task that was named fails and
-        the task has retries left, the slot calls `retry`, which puts the task back into the queue at once and returns whether it did. The
-        caller's thread calls `meanwhile` again and again beside the merges, and tells `listener` how attempts begin and end.
+        `task_ids` limits the drain to these tasks. `queues` is asked at each look and limits it to the tasks of the queues that it returns.
+        Slots serve these queues in turn; a queue None means any. The tasks of `first` belong to the drain whatever their queue is, and
+        slots take others only while none of them waits. While `leaves()` is true, slots take none of the tasks in `first` and `task_ids`,
+        so that optimizers can take them. While `waits_for()` is true, the drain does not end because the queue is empty. When an attempt of
+        a task that was named fails and the task has retries left, the slot calls `retry`, which puts the task back into the queue at once
+        and returns whether it did. The caller's thread calls `meanwhile` again and again beside the merges, and tells `listener` how
+        attempts begin and end.
 
         When the engine does not start, its error is raised, and no task loses an attempt. Raises StateFull when the state database has no
         room for the report of an attempt. Raises MergeStuck when an attempt lost its task and its merge cannot be stopped. The other

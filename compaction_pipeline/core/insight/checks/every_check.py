@@ -74,10 +74,10 @@ CHECKS: tuple[Check, ...] = (
         About.FILES,
         Severity.WARN,
         lambda facts: small_files_left(facts.compacted_nodes, facts.now),
-        "Each node that has enough small files for a MINOR is planned in time. The check waits while tasks of the node are open, and while "
-        "other tasks use up the table's quota. It also waits for some minutes after the node got these files, was merged or was first "
-        "seen: twice 'self-optimizing.min-plan-interval', plus two minutes. When this is red, see that `snapshot_sensor` and "
-        "`fragmentation_sensor` are on, or launch the listed nodes.",
+        "Each node that has enough small files for a MINOR is planned in time. The check waits while tasks of the node are open. It also "
+        "waits while the table has open tasks and the quota, a full queue or files in use keep the node waiting, and for some minutes "
+        "after the node got these files, was merged or was first seen: twice 'self-optimizing.min-plan-interval', plus two minutes. When "
+        "this is red, see that `snapshot_sensor` and `fragmentation_sensor` are on, or launch the listed nodes.",
     ),
     Check(
         "due_work_on_time",
@@ -122,7 +122,8 @@ CHECKS: tuple[Check, ...] = (
         Severity.WARN,
         lambda facts: queue_keeps_up(facts.queues, facts.now),
         "The tasks of each group are merged about as fast as they are planned. The check fails when a task has waited for more than ten "
-        "minutes and nobody merges any, or when all that waits would need more than an hour at the pace of the last ten minutes. When this "
-        "is red, see that `fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers to the group.",
+        "minutes and one of these holds: nobody merges in its group; all that waits there would need more than an hour at the pace of the"
+        " last ten minutes; none was merged in ten minutes and the task has waited for more than an hour. When this is red, see that "
+        "`fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers to the group.",
     ),
 )

@@ -23,9 +23,9 @@ _QUEUED = (PlanReasonCode.QUEUE_FULL, PlanReasonCode.OVER_BUDGET, PlanReasonCode
 def small_files_left(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:
     """Fail each node with enough small files for a MINOR that a plan could have taken by now. The node with the most comes first.
 
-    The check waits while tasks of the node are open, and while other tasks of the table use up its quota. It also waits for
-    `planning_time` after the node got so many files, was merged, or was seen first. A node whose merge would gain nothing passes. A node
-    whose work failed fails at once.
+    The check waits while tasks of the node are open. It also waits while the table has open tasks and the quota, a full queue or files in
+    use keep the node waiting, and for `planning_time` after the node got so many files, was merged, or was seen first. A node whose merge
+    would gain nothing passes. A node whose work failed fails at once.
     """
     judged, failing = 0, []
     for each in nodes:
