@@ -388,7 +388,9 @@ class Services(Foundations):
         from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 
         stores = self._stores
-        return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.queues, stores.records, self._scan, self.clock)
+        return JudgeCompaction(
+            stores.catalogs, stores.tables, stores.tasks, stores.queues, stores.records, self._scan, stores.history, self.clock
+        )
 
     @cached_property
     def check_tables(self) -> CheckTables:

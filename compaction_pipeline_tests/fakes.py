@@ -15,6 +15,7 @@ from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import ConfigError, IllegalTransition, NotFoundError, StaleAttempt
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict
+from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.leases.holders import LeaseHolder
@@ -62,6 +63,7 @@ class FakeState:
     groups: dict[str, ResourceGroup] = field(default_factory=lambda: {DEFAULT_GROUP: ResourceGroup(DEFAULT_GROUP)})
     all_paused: bool = False
     reports: dict[TableIdentifier, ReportedTable] = field(default_factory=dict)
+    comparisons: dict[TableIdentifier, Comparison] = field(default_factory=dict)
     kept_pauses: set[TableIdentifier] = field(default_factory=set)
     numbers: count[int] = field(default_factory=lambda: count(1))
     lock: RLock = field(default_factory=RLock)
@@ -85,6 +87,7 @@ class FakeState:
         self.touched.pop(table, None)
         self.measured.pop(table, None)
         self.reports.pop(table, None)
+        self.comparisons.pop(table, None)
         self.nodes = {key: node for key, node in self.nodes.items() if node.table != table}
         gone = [task_id for task_id, task in self.tasks.items() if task.table == table]
         for task_id in gone:
@@ -107,7 +110,7 @@ def fake_stores() -> Stores:
         tasks,
         FakeRecordStore(state),
         FakeLeaseStore(state),
-        FakeHistoryStore(),
+        FakeHistoryStore(state),
         FakeNodeKeyStore(state),
         optimizers,
         FakeGroupStore(state.groups, optimizers, tasks.open_in),
@@ -119,14 +122,21 @@ def fake_stores() -> Stores:
 
 
 class FakeHistoryStore:
-    def __init__(self) -> None:
+    def __init__(self, state: FakeState) -> None:
         self._points: tuple[FilesPoint, ...] = ()
+        self._state = state
 
     def points(self) -> Sequence[FilesPoint]:
         return self._points
 
     def replace(self, points: Sequence[FilesPoint]) -> None:
         self._points = tuple(sorted(points, key=lambda point: point.at))
+
+    def comparisons(self) -> Mapping[TableIdentifier, Comparison]:
+        return dict(self._state.comparisons)
+
+    def keep_comparison(self, table: TableIdentifier, comparison: Comparison) -> None:
+        self._state.comparisons[table] = comparison
 
 
 class FakeCatalogStore:

@@ -1,14 +1,16 @@
-"""The HistoryStore: the few hundred points of the history of all tables' files."""
+"""The HistoryStore: the few hundred points of the history of all tables' files, and the comparisons of tables with their records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Engine, delete, insert, select
 
+from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import lock, reading, writing
+from compaction_pipeline.storage.engine import lock, reading, upsert, writing
 
 
 class SqlHistoryStore:
@@ -29,3 +31,18 @@ class SqlHistoryStore:
             if points:
                 values = [{"at": point.at, "files": point.files, "merged_away": point.merged_away} for point in points]
                 connection.execute(insert(schema.history), values)
+
+    def comparisons(self) -> Mapping[TableIdentifier, Comparison]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(schema.comparison)).all()
+        return {TableIdentifier.parse(row.identifier): Comparison(row.record_id, row.metadata_location, row.contradiction) for row in rows}
+
+    def keep_comparison(self, table: TableIdentifier, comparison: Comparison) -> None:
+        values = {
+            "record_id": comparison.record_id,
+            "metadata_location": comparison.metadata_location,
+            "contradiction": comparison.contradiction,
+        }
+        with writing(self._engine) as connection:
+            statement = upsert(connection, schema.comparison).values(identifier=str(table), **values)
+            connection.execute(statement.on_conflict_do_update(index_elements=["identifier"], set_=values))

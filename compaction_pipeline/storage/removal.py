@@ -23,6 +23,7 @@ def remove_table(connection: Connection, identifier: str) -> None:
     remove_files(connection, identifier)
     connection.execute(delete(schema.node).where(schema.node.c.identifier == identifier))
     connection.execute(delete(schema.commit_report).where(schema.commit_report.c.identifier == identifier))
+    connection.execute(delete(schema.comparison).where(schema.comparison.c.identifier == identifier))
     # Inputs and attempts go with their tasks (ON DELETE CASCADE).
     connection.execute(delete(schema.task).where(schema.task.c.identifier == identifier))
 

@@ -314,6 +314,16 @@ history = Table(
     Column("merged_away", BigInteger, nullable=False),
 )
 
+comparison = Table(
+    "compaction_comparison",
+    metadata,
+    # What came out when a table was last compared with its newest record (see `core/insight/comparison.py`).
+    Column("identifier", String, primary_key=True),
+    Column("record_id", String, nullable=False),
+    Column("metadata_location", Text, nullable=False),
+    Column("contradiction", Text),
+)
+
 lease = Table(
     "compaction_lease",
     metadata,

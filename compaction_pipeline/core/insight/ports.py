@@ -1,4 +1,8 @@
-"""The ports of insight. `TableReader` reads what services have written about tables and nodes. `HistoryStore` keeps a history of files."""
+"""The ports of insight.
+
+`TableReader` reads what services have written about tables and nodes. `HistoryStore` keeps a history of files, and comparisons of tables
+with their records.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.tables.node import TableNode
@@ -41,10 +46,16 @@ class TableReader(Protocol):
 
 
 class HistoryStore(Protocol):
-    """The stored history of all tables' files."""
+    """The stored history of all tables' files, and the last comparison of each table with its newest record."""
 
     def points(self) -> Sequence[FilesPoint]:
         """Return the points, oldest first."""
 
     def replace(self, points: Sequence[FilesPoint]) -> None:
         """Store these points instead of all others, in one transaction. No two of them have the same time."""
+
+    def comparisons(self) -> Mapping[TableIdentifier, Comparison]:
+        """Return the last comparison of each table that was compared."""
+
+    def keep_comparison(self, table: TableIdentifier, comparison: Comparison) -> None:
+        """Store the comparison of a table in place of its last one."""

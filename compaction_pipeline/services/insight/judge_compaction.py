@@ -1,4 +1,4 @@
-"""Reads what the checks judge, and judges it (`core/insight/checks/`). It changes nothing.
+"""Reads what the checks judge, and judges it (`core/insight/checks/`). It changes nothing, but keeps what a comparison found.
 
 It reads the state database. Only a check that compares with the tables themselves makes it read table metadata too. Each judgement looks
 at *all* nodes or tables and names those that fail, so a good one never hides a bad one.
@@ -13,13 +13,13 @@ from datetime import datetime
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, ConfigError
-from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.checks.commits import disagreement
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
 from compaction_pipeline.core.insight.checks.facts import Committed, Facts, TableFacts
 from compaction_pipeline.core.insight.checks.queues import LATELY
+from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.known_table import KnownTable
-from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork
@@ -31,9 +31,6 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 LATEST_TASKS = 1000
 """The number of committed tasks that are read, for each table that was named. A busy deployment makes fewer in a day, and reading them
 takes less than a second."""
-
-_COMPARED: dict[TableIdentifier, tuple[RecordId, str, str | None]] = {}
-"""For each table, as this process compared it the last time: the newest record, the path of the metadata, and the contradiction."""
 
 _NOT_MERGED = (TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.EXECUTING)
 
@@ -49,6 +46,7 @@ class JudgeCompaction:
         queues: QueueReader,
         records: RecordStore,
         scan: TableScan,
+        history: HistoryStore,
         clock: Clock,
     ) -> None:
         self._catalogs = catalogs
@@ -57,6 +55,7 @@ class JudgeCompaction:
         self._queues = queues
         self._records = records
         self._scan = scan
+        self._history = history
         self._clock = clock
 
     def judge(
@@ -69,7 +68,7 @@ class JudgeCompaction:
         """Judge these tables, or all known ones when none is named. Returns one result for each check.
 
         With `only_changed`, a table is compared with its record again only when its newest read, or its newest record, is another one than
-        the last time in this process. So whoever judges again and again does not load the metadata of all tables each time.
+        the last time, whichever process compared it. So nobody who judges again and again loads the metadata of all tables each time.
 
         Raises NotFoundError when a table, or the catalog of a table, is not known.
         """
@@ -127,13 +126,18 @@ class JudgeCompaction:
         return max(ended, default=task.created_at)
 
     def _committed(self, tables: Iterable[TableFacts], only_changed: bool) -> Iterator[Committed]:
+        compared = self._history.comparisons()
         for found in tables:
             record = self._newest_committed(found.table)
             if record is None:
                 continue
-            compared = _COMPARED.get(found.table)
-            if only_changed and compared is not None and compared[:2] == (record.record_id, found.known.metadata_location):
-                yield Committed(record, compared[2])
+            last = compared.get(found.table)
+            if (
+                only_changed
+                and last is not None
+                and (last.record_id, last.metadata_location) == (record.record_id, found.known.metadata_location)
+            ):
+                yield Committed(record, last.contradiction)
                 continue
             try:
                 head = self._scan.head(found.table)
@@ -141,7 +145,9 @@ class JudgeCompaction:
                 yield Committed(record, f"the table could not be read: {error}")
             else:
                 contradiction = disagreement(record, head)
-                _COMPARED[found.table] = (record.record_id, head.metadata_location, contradiction)
+                comparison = Comparison(record.record_id, head.metadata_location, contradiction)
+                if comparison != last:
+                    self._history.keep_comparison(found.table, comparison)
                 yield Committed(record, contradiction)
 
     def _newest_committed(self, table: TableIdentifier) -> CompactionRecord | None:
