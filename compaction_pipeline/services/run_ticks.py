@@ -36,7 +36,7 @@ LOOK_EVERY = timedelta(seconds=1)
 CLEAN_UP_EVERY = timedelta(days=1)
 """Leftover files, old records and ended tasks are removed this often, whichever server does it."""
 WATCH_EVERY = timedelta(seconds=30)
-"""The keeper looks this often whether a group or a container has changed."""
+"""The keeper looks this often whether a group or a container has changed, or a group has work again."""
 LOOK_FOR_CLEAN_UP_EVERY = timedelta(minutes=1)
 """A server finds out this often whether it is time to clean up."""
 _BUDGET = timedelta(seconds=20)
@@ -129,7 +129,10 @@ class RunTicks:
         self._maintain_optimizers.maintain()
 
     def watch(self) -> None:
-        """Do the same at once when a group or a container has changed. Only the holder of the lease KEEPER does this."""
+        """Do the same at once when a group or a container has changed, or a group has work again.
+
+        Only the holder of the lease KEEPER does this.
+        """
         self._maintain_optimizers.watch()
 
     def tick(self) -> None:

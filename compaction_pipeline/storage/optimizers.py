@@ -45,12 +45,12 @@ class SqlOptimizerStore:
             before = _newest_of(connection, optimizer)
             if before is not None:
                 optimizer = replace(optimizer, container=before.container, settings=before.settings)
-            if before is not None and before.state is OptimizerState.STARTING:
-                optimizer = replace(optimizer, optimizer_id=before.optimizer_id, started_at=before.started_at)
-                mine = _optimizer.optimizer_id == before.optimizer_id
-                connection.execute(update(schema.optimizer).where(mine).values(_values(optimizer)))
-            else:
-                connection.execute(insert(schema.optimizer).values(_values(optimizer)))
+                arrived = replace(optimizer, optimizer_id=before.optimizer_id, started_at=before.started_at)
+                # It may be given up just now, and then it needs a row of its own too.
+                waits = (_optimizer.optimizer_id == before.optimizer_id, _optimizer.state == OptimizerState.STARTING)
+                if connection.execute(update(schema.optimizer).where(*waits).values(_values(arrived))).rowcount == 1:
+                    return arrived
+            connection.execute(insert(schema.optimizer).values(_values(optimizer)))
         return optimizer
 
     def optimizer(self, optimizer_id: str) -> Optimizer | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
 import pytest
 
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
@@ -148,3 +150,43 @@ def test_no_task_that_is_planned_while_its_table_is_paused_has_a_turn(state_url:
     assert stores.tasks.first_waiting(None) is None
     stores.switches.pause(TABLE, False)
     assert stores.tasks.paused() == 0
+
+
+def test_servers_that_start_optimizers_at_once_start_no_more_than_the_group_may_have(state_url: str) -> None:
+    servers = [open_stores(state_url) for _ in range(_POLLERS)]
+
+    def begin(number: int) -> bool:
+        row = Optimizer(f"o{number}", "default", "here", "", "", 1, NOW, NOW, OptimizerState.STARTING, container="workers")
+        return servers[number % _POLLERS].optimizers.begin(row, 3)
+
+    with ThreadPoolExecutor(_POLLERS) as pool:
+        begun = list(pool.map(begin, range(20)))
+    assert sum(begun) == len(servers[0].optimizers.optimizers(live=True)) == 3
+
+
+def test_an_optimizer_registers_or_is_given_up_and_never_both(state_url: str) -> None:
+    stores = open_stores(state_url)
+    rows = [
+        Optimizer(f"o{number}", "default", "here", "", "", 1, NOW, NOW, OptimizerState.STARTING, resource_id=f"r{number}", container="w")
+        for number in range(20)
+    ]
+    for row in rows:
+        stores.optimizers.add(row)
+
+    def act(number: int) -> bool:
+        row = rows[number // 2]
+        if number % 2:
+            return stores.optimizers.move(row.optimizer_id, (OptimizerState.STARTING,), OptimizerState.LOST, "late")
+        came = replace(row, optimizer_id=f"new-{row.optimizer_id}", process="7", state=OptimizerState.RUNNING)
+        return stores.optimizers.register(came).optimizer_id == row.optimizer_id
+
+    with ThreadPoolExecutor(_POLLERS) as pool:
+        done = list(pool.map(act, range(2 * len(rows))))
+    for number, row in enumerate(rows):
+        arrived, given_up = done[2 * number], done[2 * number + 1]
+        assert arrived != given_up
+        states = {each.optimizer_id: each.state for each in stores.optimizers.optimizers() if each.resource_id == row.resource_id}
+        expected = {row.optimizer_id: OptimizerState.RUNNING}
+        if given_up:
+            expected = {row.optimizer_id: OptimizerState.LOST, f"new-{row.optimizer_id}": OptimizerState.RUNNING}
+        assert states == expected

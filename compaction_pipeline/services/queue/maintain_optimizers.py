@@ -56,7 +56,7 @@ class MaintainOptimizers:
         self._clock = clock
         self._new_id = new_id
         self._since: datetime | None = None
-        self._seen: Mapping[str, tuple[ResourceGroup, str]] | None = None
+        self._seen: Mapping[str, tuple[ResourceGroup, str, int]] | None = None
 
     def maintain(self) -> None:
         """Do one round: start, drain and give up optimizers, and end processes that nobody needs. Raises StorageUnavailable."""
@@ -87,9 +87,9 @@ class MaintainOptimizers:
         self._seen = _seen(targets)
 
     def watch(self) -> None:
-        """Do a round at once when a group or a container has changed since the last one. Raises StorageUnavailable.
+        """Do a round at once when a group or a container has changed since the last one, or when a group has work again.
 
-        When a change is missed, the next round sees it.
+        Raises StorageUnavailable. When a change is missed, the next round sees it.
         """
         if _seen(self._targets(self._clock())) != self._seen:
             self.maintain()
@@ -114,10 +114,9 @@ class MaintainOptimizers:
         decided = round_of(group, mine.values(), target.wanted, target.settings, self._dead(mine.values(), running), now)
         for optimizer_id, why in decided.lost.items():
             lost = mine[optimizer_id]
-            if lost.host == self._containers.host:
-                # The process is ended first. After a crash between the two steps the next round repeats both.
+            # One that has registered meanwhile stays. After a crash between the two steps the next round finds an orphan.
+            if self._give_up(lost, why) and lost.host == self._containers.host:
                 self._containers.stop(lost.resource_id)
-            self._give_up(lost, why)
         for optimizer_id, why in decided.drain.items():
             if self._optimizers.move(optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
                 log.info("optimizer=%s group=%s drains: %s", optimizer_id, group.name, why)
@@ -166,10 +165,13 @@ class MaintainOptimizers:
             return False
         return True
 
-    def _give_up(self, optimizer: Optimizer, why: str) -> None:
-        if self._optimizers.move(optimizer.optimizer_id, (OptimizerState.STARTING,), OptimizerState.LOST, why):
+    def _give_up(self, optimizer: Optimizer, why: str) -> bool:
+        """Mark an optimizer as LOST, unless it has registered. Return whether it was marked."""
+        given_up = self._optimizers.move(optimizer.optimizer_id, (OptimizerState.STARTING,), OptimizerState.LOST, why)
+        if given_up:
             log.warning("optimizer=%s group=%s was not started: %s", optimizer.optimizer_id, optimizer.group, why)
+        return given_up
 
 
-def _seen(targets: Sequence[_Target]) -> Mapping[str, tuple[ResourceGroup, str]]:
-    return {target.group.name: (target.group, target.settings or target.problem) for target in targets}
+def _seen(targets: Sequence[_Target]) -> Mapping[str, tuple[ResourceGroup, str, int]]:
+    return {target.group.name: (target.group, target.settings or target.problem, target.wanted) for target in targets}

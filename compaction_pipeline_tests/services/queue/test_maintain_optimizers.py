@@ -197,6 +197,28 @@ def test_a_process_that_never_registers_is_ended() -> None:
     assert len(hall.rows(LOST)) == 2
 
 
+def test_an_optimizer_that_registers_while_it_is_given_up_stays() -> None:
+    hall = Hall()
+    hall.maintainer.maintain()
+    late = hall.another(StaleRows(hall.stores.optimizers))
+    hall.register_all()
+    hall.now += REGISTERS_WITHIN
+    alive = set(hall.containers.alive)
+    late.maintain()
+    assert hall.containers.alive == alive
+    assert len(hall.rows(RUNNING)) == 2
+
+
+def test_a_process_that_was_given_up_just_before_a_crash_is_ended_by_the_next_round() -> None:
+    hall = Hall()
+    hall.maintainer.maintain()
+    first, _ = hall.rows(STARTING)
+    hall.pass_time(REGISTERS_WITHIN - timedelta(seconds=1))
+    hall.stores.optimizers.move(first.optimizer_id, (STARTING,), LOST, "it did not register within 5 min")
+    hall.pass_time(timedelta(seconds=1))
+    assert first.resource_id not in hall.containers.alive
+
+
 @pytest.mark.parametrize("problem", [ConfigError("no token"), StorageUnavailable("no memory")])
 def test_a_start_that_fails_is_told_and_made_more_and_more_rarely(problem: Exception) -> None:
     hall = Hall()
@@ -262,7 +284,7 @@ def test_a_group_without_work_keeps_its_least_and_gets_the_rest_with_its_next_ta
     assert len(hall.rows(STARTING)) == 1
     hall.register_all()
     hall.stores.tasks.insert([example("t1", queue="heavy")], [], hall.now)
-    hall.pass_time()
+    hall.maintainer.watch()
     hall.register_all()
     assert len(hall.rows(RUNNING)) == 2
     hall.stores.tasks.cancel(["t1"], EndReason.GIVEN_UP, "a person", hall.now)
