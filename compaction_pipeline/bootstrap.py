@@ -331,6 +331,7 @@ class Services(Foundations):
             self.maintain_tables,
             self._stores.leases,
             self.clock,
+            heartbeat,
             self.new_owner,
             timedelta(seconds=self.settings.catalog_interval_seconds),
             timedelta(days=self.settings.record_ttl_days),

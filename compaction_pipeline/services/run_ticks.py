@@ -13,8 +13,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
 
-from compaction_pipeline.core.leases.ports import Clock, LeaseStore
+from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
+from compaction_pipeline.services.held_lease import held_lease
 from compaction_pipeline.services.keep_watch import KeepWatch
 from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
@@ -41,6 +42,7 @@ LOOK_FOR_CLEAN_UP_EVERY = timedelta(minutes=1)
 """A server finds out this often whether it is time to clean up."""
 _BUDGET = timedelta(seconds=20)
 _CLEANED_UP = "clean-up"
+_CLEANING_UP = "cleaning up"
 
 
 class Part(str, Enum):
@@ -69,6 +71,7 @@ class RunTicks:
         maintain_tables: MaintainTables,
         leases: LeaseStore,
         clock: Clock,
+        heartbeat: Heartbeat,
         new_owner: Callable[[], str],
         explore_every: timedelta,
         remember: timedelta,
@@ -88,6 +91,7 @@ class RunTicks:
         self._maintain_tables = maintain_tables
         self._leases = leases
         self._clock = clock
+        self._heartbeat = heartbeat
         self._owner = new_owner()
         self._explore_every = explore_every
         self._remember = remember
@@ -162,16 +166,18 @@ class RunTicks:
         """Remove leftover files, old records and ended tasks, once a day. Only the holder of the lease TICK does this.
 
         A lease that lasts for the day remembers that it was done, so a server that starts does not do it again. A round that an error ends,
-        or that stops because `is_over()` is true, begins anew at the next call.
+        or that stops because `is_over()` is true, begins anew at the next call. After a server was killed in the middle, another begins
+        anew a minute later.
         """
-        if not self._leases.acquire(_CLEANED_UP, self._owner, self._clock(), CLEAN_UP_EVERY):
+        if self._is_cleaned_up():
             return
-        done = False
-        try:
-            done = not self._maintain_tables.maintain(is_over).stopped
-        finally:
-            if not done:
-                self._leases.release(_CLEANED_UP, self._owner)
+        with held_lease(self._leases, self._clock, self._heartbeat, _CLEANING_UP, self._owner) as held:
+            if held is None or self._is_cleaned_up() or self._maintain_tables.maintain(is_over).stopped:
+                return
+            self._leases.acquire(_CLEANED_UP, self._owner, self._clock(), CLEAN_UP_EVERY)
+
+    def _is_cleaned_up(self) -> bool:
+        return self._leases.holder(_CLEANED_UP, self._clock()) is not None
 
     def _forget(self, before: datetime) -> None:
         """Forget optimizers that ended long ago, and the tokens that nobody accepts any more."""

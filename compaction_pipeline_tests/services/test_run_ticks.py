@@ -10,6 +10,7 @@ import pytest
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.leases.timeouts import LEASE as LEASE_OF_WORK
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
@@ -117,6 +118,23 @@ def test_a_clean_up_that_was_stopped_begins_anew_and_expires_nothing(tmp_path: P
     services.run_ticks.clean_up(lambda: False)
     assert not left.exists()
     assert services.stores.tasks.tasks(table.identifier) == ()
+
+
+def test_a_clean_up_whose_server_was_killed_is_done_by_another_a_minute_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(tmp_path)
+    table, services = house.fragmented(), house.services
+    left = leftover(table, services)
+    with monkeypatch.context() as patched:
+        # A killed process releases nothing.
+        patched.setattr(services.stores.leases, "release", lambda name, owner: None)
+        patched.setattr(services.stores.catalogs, "entries", mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            services.run_ticks.clean_up(lambda: False)
+    another(house).run_ticks.clean_up(lambda: False)
+    assert left.exists()
+    house.now += LEASE_OF_WORK
+    another(house).run_ticks.clean_up(lambda: False)
+    assert not left.exists()
 
 
 def test_a_clean_up_that_an_error_ends_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
