@@ -24,6 +24,9 @@ from compaction_pipeline.storage.private_files import make_private_file, make_pr
 
 BUSY_TIMEOUT_SECONDS = 30
 """A SQLite transaction waits this long for another one. A bulk insert of 10⁶ files takes less."""
+STILL_IN_TRANSACTION_SECONDS = 60
+"""PostgreSQL ends a transaction in which a process has done nothing for this long. The process is stopped, or its host is gone, and without
+this its locks would keep all others waiting until it is back."""
 CACHE_KIB = 64 * 1024
 """The most that a SQLite connection caches. Files are read by node but stored by manifest, so one read touches many pages."""
 CONNECT_TIMEOUT_SECONDS = 10
@@ -169,7 +172,7 @@ def _open_postgres(url: URL) -> Engine:
     try:
         # The server may have ended a pooled connection hours ago, so each connection is tried before use. Updates of many rows are
         # sent a hundred at a time.
-        return create_engine(
+        engine = create_engine(
             url,
             pool_pre_ping=True,
             executemany_mode="values_plus_batch",
@@ -177,6 +180,15 @@ def _open_postgres(url: URL) -> Engine:
         )
     except (NoSuchModuleError, ImportError) as error:
         raise ConfigError("COMPACTION_STATE_URL names a PostgreSQL database but psycopg2 is not installed") from error
+    event.listen(engine, "connect", _prepare_postgres)
+    return engine
+
+
+def _prepare_postgres(connection: Any, _record: object) -> None:
+    # This is no parameter of the connection, because poolers such as PgBouncer refuse those.
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{STILL_IN_TRANSACTION_SECONDS}s'")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
