@@ -20,11 +20,18 @@ from compaction_pipeline.storage.engine import reading
 
 log = logging.getLogger(__name__)
 
+_SINCE_START = getattr(time, "CLOCK_BOOTTIME", None) or getattr(time, "CLOCK_MONOTONIC", None)
+"""The clock of Linux, or else of macOS, that also runs while the host sleeps. `time.monotonic` stands still then."""
 RENEW_EVERY_SECONDS = 60.0
 """Hosts' clocks drift by less than 10 ms in this time."""
 _SLOW_SECONDS = 1.0
 """The offset is known to half of the time that the answer took. An answer that took longer than this is asked for again."""
 _MOST_QUESTIONS = 3
+
+
+def since_start() -> float:
+    """Seconds since the host started. Those in which it slept count, so a host that wakes up asks the database for the time at once."""
+    return time.monotonic() if _SINCE_START is None else time.clock_gettime(_SINCE_START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class _Measured:
 class DatabaseClock:
     """One verb: now. Several threads may use it at once."""
 
-    def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: Engine, monotonic: Callable[[], float] = since_start) -> None:
         """`monotonic` returns seconds that never go back, from any beginning."""
         self._engine = engine
         self._monotonic = monotonic

@@ -17,7 +17,7 @@ from compaction_pipeline.core.queue.task import EndReason, TaskStatus
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage import clock as clock_module
 from compaction_pipeline.storage.clock import RENEW_EVERY_SECONDS, DatabaseClock
-from compaction_pipeline.storage.engine import open_state
+from compaction_pipeline.storage.engine import open_state, reading
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.opened import OpenedServices
@@ -81,6 +81,24 @@ def test_a_given_clock_goes_for_everything_and_sqlite_has_the_clock_of_its_host(
     fake = OpenedServices(Settings(home=tmp_path / "home"), clock=lambda: moment)
     assert fake.clock() == moment
     fake.close()
+
+
+@pytest.mark.postgres
+def test_the_time_goes_on_while_the_host_sleeps(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, awake = [0.0], time.clock_gettime
+
+    def clock_of_the_system(which: int) -> float:
+        # The operating system counts the sleep in this clock only.
+        return awake(which) + (slept[0] if which == clock_module._SINCE_START else 0.0)
+
+    monkeypatch.setattr(time, "clock_gettime", clock_of_the_system)
+    clock = DatabaseClock(engine)
+    clock.now()
+    asked: list[Engine] = []
+    monkeypatch.setattr(clock_module, "reading", lambda engine: asked.append(engine) or reading(engine))
+    slept[0] = RENEW_EVERY_SECONDS
+    clock.now()
+    assert asked == [engine], "the clock is measured anew as soon as the host is awake"
 
 
 @pytest.mark.postgres
