@@ -27,32 +27,36 @@ COMMAND = str(Path(sys.executable).with_name("compaction-pipeline"))
 class Processes:
     """The processes of a deployment on one state database. All of them are killed at the end."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **settings: str) -> None:
+        """`settings` are variables of every process's environment."""
         self.home = home
+        self._settings = settings
         self._started: list[subprocess.Popen[bytes]] = []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         """Start a command. `settings` are variables of its environment; without them it merges in its own process."""
-        environment = {**os.environ, "COMPACTION_HOME": str(self.home), "COMPACTION_MERGE_ENGINE": "in-process", **settings}
-        log = (self.home.parent / f"{arguments[0]}-{len(self._started)}.log").open("wb")
-        process = subprocess.Popen([COMMAND, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT)
+        own = {"COMPACTION_HOME": str(self.home), "COMPACTION_MERGE_ENGINE": "in-process", **self._settings, **settings}
+        with (self.home.parent / f"{arguments[0]}-{len(self._started)}.log").open("wb") as log:
+            process = subprocess.Popen([COMMAND, *arguments], env={**os.environ, **own}, stdout=log, stderr=subprocess.STDOUT)
         self._started.append(process)
         return process
 
     def serve(self, **settings: str) -> subprocess.Popen[bytes]:
         server = self.start("serve", "--port", str(self.port), **settings)
-        wait_until(lambda: self.ready(server), "the server is ready")
+
+        def ready() -> bool:
+            assert server.poll() is None, "the server has ended; see its log"
+            return self.ready()
+
+        wait_until(ready, "the server is ready")
         return server
 
     def optimizer(self, *options: str, **settings: str) -> subprocess.Popen[bytes]:
         return self.start("optimizer", "--server", self.url, *options, **settings)
 
-    def ready(self, server: subprocess.Popen[bytes]) -> bool:
-        assert server.poll() is None, "the server has ended; see its log"
+    def ready(self) -> bool:
         try:
             return requests.get(f"{self.url}/health/ready", timeout=5).ok
         except requests.RequestException:
@@ -73,11 +77,17 @@ class Processes:
             process.wait()
 
 
-def wait_until(done: Callable[[], bool], what: str) -> None:
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def wait_until(done: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Look again and again, because other processes do the work. The limit only ends a test that hangs."""
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + seconds
     while not done():
-        assert time.monotonic() < until, f"not within {PATIENCE_SECONDS} s: {what}"
+        assert time.monotonic() < until, f"not within {seconds:g} s: {what}"
         time.sleep(0.2)
 
 
