@@ -14,6 +14,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -32,24 +33,76 @@ def postgres_server() -> Iterator[str]:
     if given:
         yield given
         return
+    with private_server("no PostgreSQL: neither COMPACTION_TEST_POSTGRES_URL nor initdb on PATH or under /usr/lib/postgresql") as server:
+        yield server.url
+
+
+@dataclass(frozen=True)
+class PrivateServer:
+    """A server of its own for a test. Its URL stays when it is stopped and started."""
+
+    url: str
+    _binaries: Path
+    _home: Path
+    _user: str | None
+    _fsync: str
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='' -c unix_socket_directories='{self._home}' -c fsync={self._fsync} -c max_connections=50"
+        start = ["-l", self._home / "log", "-o", options, "-w", "-t", str(_START_SECONDS), "start"]
+        _run([self._binaries / "pg_ctl", "-D", self._home / "data", *start], self._user, self._home)
+
+    def stop(self) -> None:
+        """Cut off all connections without a word, as a crash does."""
+        _run([self._binaries / "pg_ctl", "-D", self._home / "data", "-m", "immediate", "-w", "stop"], self._user, self._home)
+
+
+@contextmanager
+def private_server(why_none: str = "no PostgreSQL: no initdb on PATH or under /usr/lib/postgresql") -> Iterator[PrivateServer]:
+    """A server that runs until the block ends. Without the system's binaries the test is skipped, but on CI it fails."""
     binaries = _binaries()
     if binaries is None:
-        reason = "no PostgreSQL: neither COMPACTION_TEST_POSTGRES_URL nor initdb on PATH or under /usr/lib/postgresql"
         if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with _server(binaries) as url:
-        yield url
+            pytest.fail(why_none)
+        pytest.skip(why_none)
+    with _running(binaries) as server:
+        yield server
+
+
+@contextmanager
+def _running(binaries: Path, *, fsync: bool = False) -> Iterator[PrivateServer]:
+    # The folder's path must be short, because the path of a socket may have only about 100 characters.
+    home = Path(tempfile.mkdtemp(prefix="cpg-"))
+    url = f"postgresql+psycopg2://compaction@/postgres?host={quote(str(home))}"
+    server = PrivateServer(url, binaries, home, _unprivileged(home), "on" if fsync else "off")
+    try:
+        options: list[str | Path] = ["-D", home / "data", "-U", "compaction", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        _run([binaries / "initdb", *options], server._user, home)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of an empty database that only this test uses."""
+    with new_database(postgres_server) as url:
+        yield url
+
+
+@contextmanager
+def new_database(server_url: str) -> Iterator[str]:
+    """The URL of an empty database, which is dropped when the block ends."""
     name = f"compaction_{uuid.uuid4().hex[:12]}"
-    server = create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    server = create_engine(server_url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
-    yield make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+    yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
+    server.dispose()
     with server.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     server.dispose()
@@ -91,27 +144,8 @@ def lasting_postgres() -> Iterator[str]:
     binaries = _binaries()
     if binaries is None:
         raise SystemExit("no PostgreSQL: initdb is neither on PATH nor under /usr/lib/postgresql")
-    with _server(binaries, fsync=True) as url:
-        yield url
-
-
-@contextmanager
-def _server(binaries: Path, *, fsync: bool = False) -> Iterator[str]:
-    # The folder's path must be short, because the path of a socket may have only about 100 characters.
-    home = Path(tempfile.mkdtemp(prefix="cpg-"))
-    user = _unprivileged(home)
-    data = home / "data"
-    try:
-        _run([binaries / "initdb", "-D", data, "-U", "compaction", "-A", "trust", "-E", "UTF8", "--no-sync"], user, home)
-        options = f"-c listen_addresses='' -c unix_socket_directories='{home}' -c fsync={'on' if fsync else 'off'} -c max_connections=50"
-        start = [binaries / "pg_ctl", "-D", data, "-l", home / "log", "-o", options, "-w", "-t", str(_START_SECONDS), "start"]
-        _run(start, user, home)
-        try:
-            yield f"postgresql+psycopg2://compaction@/postgres?host={quote(str(home))}"
-        finally:
-            _run([binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], user, home)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with _running(binaries, fsync=True) as server:
+        yield server.url
 
 
 def _unprivileged(home: Path) -> str | None:
