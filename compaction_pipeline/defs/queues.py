@@ -59,6 +59,8 @@ def queues_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
     columns = (
         ("group", "string", "the value of self-optimizing.group"),
         ("waiting", "int", "tasks that a worker may take"),
+        ("capacity", "int", "how many tasks may be planned and not yet merged; nothing for a queue whose group does not exist"),
+        ("order", "string", "which waiting task is next: fifo, priority or quota"),
         ("oldest_wait", "string", "how long the first of them has waited"),
         ("running", "int", "tasks that are being merged"),
         ("merged", "int", "tasks that wait for a commit"),
@@ -93,14 +95,19 @@ def _in_words(work: QueueWork, queues: Queues) -> str:
     failed = f"; {work.retrying} failed and are tried again" if work.retrying else ""
     waits = f"{count_text(work.pending, 'waiting task')}{waited}" if work.pending else "nothing waits"
     problem = queues.start_problem(work.queue)
-    text = f"{waits}; {work.executing} running{failed}; {pace}; {by}{'; ' * bool(problem)}{problem or ''}"
+    group = queues.groups.get(work.queue)
+    places = "its group does not exist" if group is None else f"{work.taken:,} of {group.queue.capacity:,} places taken"
+    text = f"{waits}; {work.executing} running{failed}; {places}; {pace}; {by}{'; ' * bool(problem)}{problem or ''}"
     return f"**{plain(work.queue)}**\\\n{wrapped(text)}"
 
 
 def _row(work: QueueWork, queues: Queues) -> dict[str, str | int | float | bool | None]:
+    group = queues.groups.get(work.queue)
     return {
         "group": work.queue,
         "waiting": work.pending,
+        "capacity": group.queue.capacity if group is not None else None,
+        "order": group.queue.order.value if group is not None else None,
         "oldest_wait": unbroken(duration_text(_waited(work, queues.at))) if work.pending else None,
         "running": work.executing,
         "merged": work.prepared,
@@ -199,9 +206,12 @@ def queue_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.
 
 
 def _queue_state(queues: Queues) -> Sequence[object]:
-    return [
-        (work, queues.slots(work.queue), _waited(work, queues.at) // _WAIT_STEP, queues.start_problem(work.queue)) for work in queues.works
-    ]
+    def state(work: QueueWork) -> Sequence[object]:
+        group = queues.groups.get(work.queue)
+        waited = _waited(work, queues.at) // _WAIT_STEP
+        return (work, group and group.queue, queues.slots(work.queue), waited, queues.start_problem(work.queue))
+
+    return [state(work) for work in queues.works]
 
 
 def _waited(work: QueueWork, at: datetime) -> timedelta:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import dagster as dg
 
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.group import CompactionQueue, ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, Registration
 from compaction_pipeline.defs.keys import COMPACTION_QUEUES, OPTIMIZERS
@@ -46,7 +46,15 @@ def test_a_queue_is_shown_when_it_changes_and_nothing_is_told_at_rest(services: 
     assert figures["default slots_count"] == 0
     assert "2 waiting tasks" in plain_text(figures["queues_now"])
     assert "runs of compact" in plain_text(figures["queues_now"])
+    assert "2 of 10,000 places taken" in plain_text(figures["queues_now"])
     assert told(tick("queue_sensor", first.cursor)) == {}
+    services.manage_groups.change(ResourceGroup("default", queue=CompactionQueue(50)))
+    changed = tick("queue_sensor", first.cursor)
+    assert "2 of 50 places taken" in plain_text(told(changed)[COMPACTION_QUEUES]["queues_now"])
+    (event,) = (event for event in changed.asset_events if event.asset_key == COMPACTION_QUEUES)
+    table = event.metadata["groups"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert [(row.data["capacity"], row.data["order"]) for row in table.records] == [(50, "priority")]
     services.work_on_queue.drain("test")
     after = told(tick("queue_sensor", first.cursor))[COMPACTION_QUEUES]
     assert (after["default waiting_tasks_count"], after["default merged_tasks_per_minute"]) == (0, 0.2)
