@@ -18,14 +18,15 @@ from compaction_pipeline.core.queue.attempts import MOST_LOSSES
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline.services.queue import serve_optimizers
 from compaction_pipeline_tests.api.conftest import REGISTRATION, Served
 from compaction_pipeline_tests.reference_reader import local_path
 from compaction_pipeline_tests.through_json import through_json
 
 
-def planned(served: Served, files: int = 12) -> list[TaskId]:
+def planned(served: Served, files: int = 12, name: str = "t") -> list[TaskId]:
     """The tasks of a new table of small files."""
-    table = served.house.fragmented(files=files)
+    table = served.house.fragmented(name, files)
     services = served.house.services
     services.refresh_files.refresh(table.identifier)
     return [task.task_id for task in services.plan_tables.plan(table.identifier, PlanRequest()).tasks]
@@ -334,6 +335,22 @@ def test_a_draining_optimizer_gets_no_task(served: Served) -> None:
     assert served.ask("POST", path, served.token(Role.ADMIN)).status_code == 204
     assert worker.poll() == []
     assert worker.touch()["drain"] is True
+
+
+def test_an_optimizer_of_another_merge_version_drains_when_its_server_was_upgraded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    [waits] = planned(served, name="other")
+    monkeypatch.setattr(serve_optimizers, "MERGE_VERSION", serve_optimizers.MERGE_VERSION + 1)
+    assert worker.poll("p2") == []
+    assert status(served, waits) is TaskStatus.PENDING
+    touched = worker.touch(assignment["task"]["attempt_id"])
+    assert (touched["drain"], touched["lost"]) == (True, [])
+    assert f"install compaction-pipeline {served.house.services.version}" in touched["why"]
+    # What it merged before it heard of this still counts, because the report is checked anyway.
+    assert worker.complete(assignment["task"]["attempt_id"], merged(assignment)).status_code == 200
+    assert status(served, task_id) is TaskStatus.PREPARED
 
 
 def test_a_poll_takes_only_tasks_of_its_group(served: Served) -> None:

@@ -11,7 +11,7 @@ from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.builders import NOW
 
-ONE = Optimizer("o1", "default", "host", "123", "1.0", 2, NOW, NOW, memory_bytes=1 << 40, resource_id="r")
+ONE = Optimizer("o1", "default", "host", "123", "1.0", 2, NOW, NOW, memory_bytes=1 << 40, resource_id="r", merge_version=7)
 
 
 def test_an_optimizer_is_found_by_its_id(stores: Stores) -> None:

@@ -8,6 +8,7 @@ from enum import Enum
 
 from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 from compaction_pipeline.core.queue.group import EXTERNAL
+from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 
 SILENCE = LEASE
 """The keeper marks an optimizer as LOST when nobody has heard of it for this long. The leases of its attempts end then too."""
@@ -48,7 +49,8 @@ class Optimizer:
     `resource_id` is a name that the system that started it chose; it is "" for an optimizer that was started by hand. `container` names
     the container that started it, and `settings` is the `settings_digest` of what it was started with. They are `external` and "" for an
     optimizer that no container started. `process` is "" until it registers. `why` is a sentence about the state. `poll_id` and `polled`
-    are the id of its last poll that got tasks, and the ids of the attempts that this poll got.
+    are the id of its last poll that got tasks, and the ids of the attempts that this poll got. `merge_version` is the `MERGE_VERSION` of
+    its program.
 
     By its heartbeats a person asks it for another `log_level` and for the stacks of its threads. Each new `stack_request` asks once. Both
     are "" while nobody has asked.
@@ -72,6 +74,7 @@ class Optimizer:
     polled: tuple[str, ...] = ()
     log_level: str = ""
     stack_request: str = ""
+    merge_version: int = MERGE_VERSION
 
     @property
     def is_managed(self) -> bool:

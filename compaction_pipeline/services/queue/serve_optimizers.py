@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
 
@@ -124,6 +124,7 @@ class ServeOptimizers:
             now,
             memory_bytes=registration.memory_bytes,
             resource_id=registration.resource_id,
+            merge_version=registration.merge_version,
         )
         optimizer = self._optimizers.register(optimizer)
         log.info("optimizer=%s group=%s host=%s registered", optimizer.optimizer_id, optimizer.group, optimizer.host)
@@ -138,6 +139,7 @@ class ServeOptimizers:
         optimizer = self._optimizers.touch(optimizer_id, self._clock())
         if optimizer is None:
             raise _gone(optimizer_id)
+        optimizer = self._drained_when_outdated(optimizer)
         held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
         renewed = set(self._queue.renew([attempt for attempt in running if attempt in held]))
         for attempt_id, task in held.items():
@@ -171,7 +173,7 @@ class ServeOptimizers:
             held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
             again = (self._queue.assigned(held[AttemptId(attempt)]) for attempt in optimizer.polled if attempt in held)
             return tuple(assignment for assignment in again if isinstance(assignment, Assignment))
-        if optimizer.state is not OptimizerState.RUNNING:
+        if self._drained_when_outdated(optimizer).state is not OptimizerState.RUNNING:
             return ()
         most = min(slots, optimizer.parallelism)
         taken: list[Assignment] = []
@@ -257,6 +259,18 @@ class ServeOptimizers:
         if optimizer is None or not optimizer.state.is_heard:
             raise _gone(optimizer_id)
         return optimizer
+
+    def _drained_when_outdated(self, optimizer: Optimizer) -> Optimizer:
+        """Let an optimizer drain that merges by other rules than this server, which was upgraded after it had registered."""
+        if optimizer.merge_version == MERGE_VERSION or optimizer.state is not OptimizerState.RUNNING:
+            return optimizer
+        why = (
+            f"it merges by version {optimizer.merge_version} of the rules, but the server has version {MERGE_VERSION}: "
+            f"install compaction-pipeline {self._version} on its host"
+        )
+        if self._optimizers.move(optimizer.optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
+            log.warning("optimizer=%s drains: %s", optimizer.optimizer_id, why)
+        return replace(optimizer, state=OptimizerState.DRAINING, why=why)
 
     def _end(self, task: CompactionTask, started_at: datetime) -> None:
         """End an attempt that its optimizer does not name.
