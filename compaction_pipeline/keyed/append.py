@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
-from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, TableRefused
+from compaction_pipeline.core.errors import ConfigError, RacesLost, TableRefused
 from compaction_pipeline.core.tables.keyed.changes import CHANGE_TYPE, Batch, ChangeKind
 from compaction_pipeline.core.tables.keyed.creation import AMORO_UPSERT_KEY, CHANGE_BUCKETS_KEY, DEFAULT_BUCKETS, UPSERT_KEY, check_buckets
 from compaction_pipeline.iceberg.keyed.append import append_changes
@@ -39,14 +39,16 @@ def append_rows(stores: KeyedStores, rows: Any, order_by: str | None, batch: Bat
         return None
     files = FileAccess(change.io.properties, change.metadata.location)
     with closing(files):
+        kinds = ordered.column(CHANGE_TYPE).combine_chunks()
         try:
-            outputs = write_changes(
-                target, fitted, ordered.column(CHANGE_TYPE).combine_chunks(), files, secrets.randbits(63), _BUFFER_BYTES
-            )
-            sequence = append_changes(change, outputs, batch, _same_layout(change))
-        except CommitStateUnknown:
-            raise
+            outputs = write_changes(target, fitted, kinds, files, secrets.randbits(63), _BUFFER_BYTES)
         except BaseException:
+            files.delete_written()
+            raise
+        try:
+            sequence = append_changes(change, outputs, batch, _same_layout(change))
+        except (RacesLost, TableRefused):
+            # These two say that nothing was committed. After any other error, an interruption too, the files may be live.
             files.delete_written()
             raise
         if sequence is None:

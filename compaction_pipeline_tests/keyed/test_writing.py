@@ -253,6 +253,40 @@ def test_after_a_lost_answer_the_same_batch_lands_once(keyed: Keyed, monkeypatch
     keyed.check([row(1)])
 
 
+@pytest.mark.parametrize("options", [{}, {"sink_id": "orders", "batch": 1}])
+def test_a_commit_that_landed_and_is_called_a_lost_race_is_not_made_again(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    real = append.Transaction.commit
+
+    def commit(self: Any) -> None:
+        # The client sent the request twice, and the second one lost against the first.
+        real(self)
+        raise CommitFailedException("409")
+
+    monkeypatch.setattr(append.Transaction, "commit", commit)
+    assert keyed.write(("INSERT", row(1)), **options) == 1
+    keyed.check([row(1)])
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_interruption_during_the_commit_deletes_no_file_that_may_be_live(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    real = append.Transaction.commit
+
+    def commit(self: Any) -> None:
+        if lands:
+            real(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(append.Transaction, "commit", commit)
+    with pytest.raises(KeyboardInterrupt):
+        keyed.write(("INSERT", row(1)))
+    assert len(list_files(keyed)) == 1
+    keyed.check([row(1)] if lands else [])
+
+
 def list_files(keyed: Keyed) -> list[Path]:
     _, change = keyed.stores()
     return list(Path(change.location().removeprefix("file://")).glob("data/**/*.parquet"))

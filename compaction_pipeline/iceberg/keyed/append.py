@@ -53,10 +53,18 @@ def append_changes(
         try:
             transaction.commit()
         except CommitFailedException:
+            # A client may send a request twice. When the first one landed and its answer got lost, the second one loses a race against it.
+            with translated(f"change store {name}"):
+                change.refresh()
+            landed = _landed(change, write_id)
+            if landed is not None:
+                return landed
             delete_quietly(change.io, transaction.written)
             sleep(random.uniform(0.01, 0.05) * (attempt + 1))
             continue
         except Exception as error:
+            with suppress(Exception):
+                change.refresh()
             landed = _landed(change, write_id)
             if landed is None:
                 raise CommitStateUnknown(
@@ -70,8 +78,6 @@ def append_changes(
 
 def _landed(change: Table, write_id: str) -> int | None:
     """The data sequence number of the snapshot with this id; None while the table does not show it."""
-    with suppress(Exception):
-        change.refresh()
     for snapshot in change.metadata.snapshots:
         if snapshot.summary is not None and snapshot.summary.additional_properties.get(_WRITE_ID) == write_id:
             return snapshot.sequence_number
