@@ -70,9 +70,10 @@ class KeyedTable:
     def write_changes(self, rows: Any, *, order_by: str | None = None, sink_id: str | None = None, batch: int | None = None) -> int | None:
         """Append changes as one transaction, and return its number. All rows land, or none.
 
-        `rows` is an Arrow table with the table's columns and the column `_change_type`: INSERT, DELETE, UPDATE_BEFORE or UPDATE_AFTER. The
-        changes of a key happen in the order of the rows, or of the column `order_by`; of two rows with the same value there, the row before
-        an update comes first. A delete needs the primary key and the columns of the partition.
+        `rows` is an Arrow table or a Spark DataFrame, with the table's columns and the column `_change_type`: INSERT, DELETE,
+        UPDATE_BEFORE or UPDATE_AFTER. The changes of a key happen in the order of the column `order_by`; of two rows with the same value
+        there, the row before an update comes first. Without `order_by` the order is that of an Arrow table's rows, and a DataFrame may
+        hold one change of each key only. A delete needs the primary key and the columns of the partition.
 
         With `sink_id` and `batch`, a batch whose number is not above the last one of this sink is not written again; the answer is None
         then. Raises ConfigError for rows that do not fit the table, RacesLost when other writers were always faster, and CommitStateUnknown

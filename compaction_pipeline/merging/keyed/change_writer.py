@@ -119,11 +119,12 @@ class ChangeTarget:
         return self.shape.schemas[self.shape.layout.schema_id]
 
 
-def write_changes(target: ChangeTarget, rows: Any, kinds: Any, files: FileAccess, operation_id: int, buffer_bytes: int) -> list[OutputFile]:
+def write_changes(
+    target: ChangeTarget, rows: Any, kinds: Any, files: FileAccess, names: KeyedFileNames, buffer_bytes: int
+) -> list[OutputFile]:
     """Write a table of changes in the order of its rows. Returns the files; nothing is committed.
 
-    `rows` has the columns of the target's schema. `operation_id` is a random number in the names of the files. All files together buffer
-    about `buffer_bytes`.
+    `rows` has the columns of the target's schema. `names` are the writer's names of files. A file buffers about `buffer_bytes`.
     """
     key = [rows.column(name).combine_chunks() for name in target.key]
     # A row after an update that lies in another partition than its row before is an insert there.
@@ -131,13 +132,13 @@ def write_changes(target: ChangeTarget, rows: Any, kinds: Any, files: FileAccess
     log = logged(kinds, key_numbers([*key, *placing], rows.num_rows), upsert=target.upsert)
     types = [str(target.schema.find_field(name).field_type) for name in target.key]
     nodes = key_hashes(key, types, rows.num_rows) & (target.buckets - 1)
-    names = _Names(target, KeyedFileNames(0, 0, 0, operation_id))
+    paths = _Names(target, names)
     split = PartitionSplit(target.shape.specs[target.shape.layout.default_spec_id], target.shape, target.schema)
     outputs: list[OutputFile] = []
     for kind, chosen in ((KeyedFileType.EQUALITY_DELETE, log.deletes), (KeyedFileType.INSERT, ~log.deletes)):
         for index in np.unique(nodes[log.rows[chosen]]).tolist():
             places = np.flatnonzero(chosen & (nodes[log.rows] == index))
-            writer = _writer(target, files, names.of(DataTreeNode(target.buckets - 1, index), kind), len(places), buffer_bytes)
+            writer = _writer(target, files, paths.of(DataTreeNode(target.buckets - 1, index), kind), len(places), buffer_bytes)
             try:
                 for batch in _batches(rows, log, places):
                     for partition, part in split.parts(batch):

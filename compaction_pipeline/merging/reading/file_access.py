@@ -41,6 +41,11 @@ class FileAccess:
         self.written: list[str] = []
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties with which the files are opened. They may hold secrets."""
+        return dict(self._properties)
+
+    @property
     def io(self) -> FileIO:
         """The FileIO of the table's location. It is made at the first use."""
         if self._io is None:

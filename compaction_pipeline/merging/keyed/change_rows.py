@@ -1,0 +1,112 @@
+"""Takes a table of changes as a person hands it in: checks that it fits the keyed table, orders it, and writes its files."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.tables.keyed.changes import CHANGE_TYPE, ChangeKind
+from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames
+from compaction_pipeline.merging.keyed.change_writer import ChangeTarget, key_numbers, write_changes
+from compaction_pipeline.merging.reading.evolution import arrow_schema
+from compaction_pipeline.merging.reading.file_access import FileAccess
+
+_BUFFER_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ChangeWriterId:
+    """Which writer of a job this is: its number, and that of its task. `operation_id` is random, so no file name is used twice."""
+
+    number: int
+    task_id: int
+    operation_id: int
+
+    @classmethod
+    def of(cls, number: int, task_id: int) -> ChangeWriterId:
+        return cls(number, task_id, secrets.randbits(63))
+
+    @classmethod
+    def alone(cls) -> ChangeWriterId:
+        return cls.of(0, 0)
+
+
+def write_change_rows(
+    target: ChangeTarget, rows: Any, order_by: str | None, files: FileAccess, writer: ChangeWriterId, *, one_change_a_key: bool = False
+) -> list[OutputFile]:
+    """Write the changes of an Arrow table in their order. Returns the files; nothing is committed.
+
+    Raises ConfigError for rows that do not fit the table. With `one_change_a_key` it also raises for two changes of one key: their order
+    is not known.
+    """
+    ordered = _in_order(rows, order_by)
+    fitted = _fitted(ordered, target, order_by)
+    if one_change_a_key:
+        _refuse_repeated_keys(fitted, target.key)
+    # The transaction is 0: the data sequence number of the commit is the transaction.
+    names = KeyedFileNames(0, writer.number, writer.task_id, writer.operation_id)
+    return write_changes(target, fitted, ordered.column(CHANGE_TYPE).combine_chunks(), files, names, _BUFFER_BYTES)
+
+
+def key_columns(rows: Any, target: ChangeTarget) -> list[Any]:
+    """The columns of the primary key in the table's types. Raises ConfigError when they do not fit."""
+    schema = arrow_schema(target.schema.fields)
+    return [_column(rows, schema.field(name)).combine_chunks() for name in target.key]
+
+
+def _refuse_repeated_keys(rows: Any, key: tuple[str, ...]) -> None:
+    columns = [rows.column(name).combine_chunks() for name in key]
+    first, counts = np.unique(key_numbers(columns, rows.num_rows), return_index=True, return_counts=True)[1:]
+    if (counts > 1).any():
+        place = int(first[counts > 1][0])
+        named = ", ".join(f"{name}={column[place].as_py()!r}" for name, column in zip(key, columns, strict=True))
+        raise ConfigError(f"the batch has several changes of the key {named}, and Spark's rows have no order: name a column in order_by")
+
+
+def _in_order(rows: Any, order_by: str | None) -> Any:
+    if CHANGE_TYPE not in rows.column_names:
+        raise ConfigError(f"the rows have no column {CHANGE_TYPE!r}: it says what each row is, for example INSERT")
+    if order_by is None:
+        return rows
+    if order_by not in rows.column_names:
+        raise ConfigError(f"order_by is {order_by!r}, but the rows have no such column")
+    if rows.column(order_by).null_count:
+        raise ConfigError(f"order_by is {order_by!r}, but {rows.column(order_by).null_count} rows have NULL there: their order is unknown")
+    after = pc.cast(pc.equal(rows.column(CHANGE_TYPE), ChangeKind.UPDATE_AFTER.value), pa.int8())
+    keyed = pa.table({"order": rows.column(order_by), "after": after, "place": pa.array(np.arange(rows.num_rows))})
+    return rows.take(pc.sort_indices(keyed, sort_keys=[("order", "ascending"), ("after", "ascending"), ("place", "ascending")]))
+
+
+def _fitted(rows: Any, target: ChangeTarget, order_by: str | None) -> Any:
+    """The rows with exactly the columns of the table, in its types. Raises ConfigError for rows that do not fit."""
+    schema = arrow_schema(target.schema.fields)
+    unknown = [name for name in rows.column_names if name not in (*schema.names, CHANGE_TYPE, order_by)]
+    if unknown:
+        raise ConfigError(f"the rows have a column {unknown[0]!r}, but the table's columns are {', '.join(schema.names)}")
+    columns = [_column(rows, field) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(rows: Any, field: Any) -> Any:
+    if field.name not in rows.column_names:
+        column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+    else:
+        column = rows.column(field.name)
+        if pa.types.is_timestamp(field.type) and pa.types.is_timestamp(column.type) and (field.type.tz is None) != (column.type.tz is None):
+            raise ConfigError(
+                f"column {field.name!r} has the type {column.type}, but the table's is {field.type}: only one has a time zone"
+            )
+        try:
+            column = column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise ConfigError(f"column {field.name!r} has the type {column.type}, whose values are no {field.type}: {error}") from error
+    if not field.nullable and column.null_count:
+        raise ConfigError(f"column {field.name!r} is required, but {column.null_count} rows have NULL there or the column is missing")
+    return column

@@ -1,0 +1,83 @@
+"""Writes the changes of a keyed table on Spark: each tree node's rows go to one Spark task, which writes their files.
+
+Nothing is committed here. Spark may run a task twice; only the files that the accepted run names are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+from pyspark import TaskContext
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from compaction_pipeline.core.errors import CompactionError, ConfigError, MergeFailed
+from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.merging.keyed.change_rows import ChangeWriterId, key_columns, write_change_rows
+from compaction_pipeline.merging.keyed.change_writer import ChangeTarget
+from compaction_pipeline.merging.keyed.key_hashes import key_hashes
+from compaction_pipeline.merging.reading.file_access import FileAccess
+
+_NODE = "_tree_node"
+_FILES: TypeAdapter[Sequence[OutputFile]] = TypeAdapter(Sequence[OutputFile])
+_RESULT_SCHEMA = "files string, problem string, kind string"
+
+
+def write_on_spark(target: ChangeTarget, frame: Any, order_by: str | None, file_io: Mapping[str, str]) -> list[OutputFile]:
+    """Write the changes of a Spark DataFrame. Returns the files.
+
+    A Spark task holds the rows of its nodes in memory. Raises ConfigError for rows that do not fit the table, and for two changes of one
+    key without `order_by`; the files that other tasks have written are deleted then.
+    """
+    located = frame.mapInArrow(_located(target), StructType([*frame.schema.fields, StructField(_NODE, IntegerType())]))
+    spread = located.repartition(target.buckets, _NODE)
+    results = spread.mapInArrow(_written(target, order_by, dict(file_io)), _RESULT_SCHEMA).collect()
+    outputs = [output for result in results if result["files"] for output in _FILES.validate_json(result["files"])]
+    problems = [(result["kind"], result["problem"]) for result in results if result["problem"]]
+    if problems:
+        files = FileAccess(file_io, target.shape.layout.location)
+        with closing(files):
+            files.written += [output.path for output in outputs]
+            files.delete_written()
+        kind, problem = problems[0]
+        raise (ConfigError if kind == ConfigError.__name__ else MergeFailed)(problem)
+    return outputs
+
+
+def _located(target: ChangeTarget) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Add the index of each row's node."""
+    types = [str(target.schema.find_field(name).field_type) for name in target.key]
+
+    def locate(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            indexes = key_hashes(key_columns(pa.Table.from_batches([batch]), target), types, batch.num_rows) & (target.buckets - 1)
+            yield batch.append_column(_NODE, pa.array(indexes, pa.int32()))
+
+    return locate
+
+
+def _written(target: ChangeTarget, order_by: str | None, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        held = list(batches)
+        rows = pa.Table.from_batches(held) if held else None
+        if rows is None or not rows.num_rows:
+            return
+        context = TaskContext.get()
+        writer = ChangeWriterId.of(context.partitionId(), context.taskAttemptId()) if context is not None else ChangeWriterId.alone()
+        files = FileAccess(file_io, target.shape.layout.location)
+        with closing(files):
+            try:
+                outputs = write_change_rows(target, rows.drop_columns([_NODE]), order_by, files, writer, one_change_a_key=order_by is None)
+                answer = {"files": _FILES.dump_json(outputs).decode(), "problem": None, "kind": None}
+            except CompactionError as error:
+                files.delete_written()
+                answer = {"files": None, "problem": str(error), "kind": type(error).__name__}
+            except BaseException:
+                files.delete_written()
+                raise
+        yield pa.RecordBatch.from_pylist([answer], schema=pa.schema([(name, pa.string()) for name in answer]))
+
+    return write
