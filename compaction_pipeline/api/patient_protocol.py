@@ -1,10 +1,17 @@
-"""Ends connections that send the headers of a request too slowly. uvicorn itself waits for them without end."""
+"""How the server speaks HTTP. It ends connections that send the headers of a request too slowly; uvicorn itself waits without end.
+
+It also answers what is no HTTP request with a problem, as every other mistake. uvicorn itself answers with plain text.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from compaction_pipeline.api.problems import problem
+from compaction_pipeline.core.errors import ErrorCode
 
 HEADER_SECONDS = 10.0
 """The headers of a request must have arrived so many seconds after the connection was made, or after the request began.
@@ -35,6 +42,17 @@ class HeaderDeadline(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        detail = (
+            f"{msg.rstrip('. ')}: the bytes break a rule of HTTP/1.1; see that a header is not sent twice and has a value that it may have"
+        )
+        answer = problem(400, "The request breaks a rule", detail, ErrorCode.INVALID_INPUT.value)
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        events = (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=bytes(answer.body)), h11.EndOfMessage())
+        for event in events:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _begin(self) -> None:
         self._deadline = self.loop.call_later(HEADER_SECONDS, self._too_late)

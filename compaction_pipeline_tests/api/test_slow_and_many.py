@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from starlette.types import Message
 from compaction_pipeline.api import patient_protocol
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.api.body_limit import BodyLimit
+from compaction_pipeline.api.problems import Problem
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.serve import Listening, server_config
 from compaction_pipeline.core.access.rate import BURST
@@ -93,6 +95,18 @@ def test_the_second_request_of_a_connection_has_the_same_deadline(served: Served
         assert b"200 OK" in answer_on(slow)
         slow.sendall(READY[:10])
         assert answer_on(slow) == b""
+
+
+@pytest.mark.parametrize("sent", [b"no HTTP\r\n\r\n", b'GET /health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "x|y\r\n\r\n'])
+def test_bytes_that_are_no_request_are_answered_with_a_problem(served: Served, sent: bytes) -> None:
+    with listening(served) as port, connected(port, sent) as broken:
+        answer = b""
+        while part := answer_on(broken):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in head
+    assert "Invalid HTTP request received: " in Problem(**json.loads(body)).detail
 
 
 @pytest.mark.usefixtures("impatient")
