@@ -9,11 +9,13 @@ from unittest import mock
 import pytest
 
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.leases.timeouts import LEASE as LEASE_OF_WORK
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.instances import REGISTERS_WITHIN
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
-from compaction_pipeline.core.queue.optimizer import Registration
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.task import EndReason
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.services.run_ticks import CLEAN_UP_EVERY, LEASE, Part
@@ -80,6 +82,23 @@ def test_old_optimizers_and_their_tokens_are_forgotten(tmp_path: Path) -> None:
     services.run_ticks.keep()
     assert [each.optimizer_id for each in services.serve_optimizers.optimizers()] == [there.optimizer_id]
     assert [token.optimizer_id for token in services.stores.tokens.tokens()] == [there.optimizer_id]
+
+
+def test_a_keeper_frees_the_place_of_an_optimizer_that_never_registers(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    services, now = house.services, house.now
+    services.manage_groups.add(ResourceGroup("heavy", "workers"))
+    row = Optimizer("o1", "heavy", "here", "", "", 1, now, now, OptimizerState.STARTING, resource_id="r", container="workers")
+    services.stores.optimizers.add(row)
+    house.now += REGISTERS_WITHIN - timedelta(seconds=1)
+    assert services.serve_optimizers.lose_silent() == ()
+    with pytest.raises(ConfigError, match="live optimizers o1"):
+        services.manage_groups.delete("heavy")
+    house.now += timedelta(seconds=1)
+    assert services.serve_optimizers.lose_silent() == ("o1",)
+    [lost] = services.stores.optimizers.optimizers()
+    assert (lost.state, lost.why) == (OptimizerState.LOST, "it did not register within 5 min")
+    services.manage_groups.delete("heavy")
 
 
 def leftover(table: LakeTable, services: OpenedServices) -> Path:

@@ -17,6 +17,7 @@ from compaction_pipeline.core.words import count_text, duration_text
 
 REGISTERS_WITHIN = timedelta(minutes=5)
 """An optimizer that has not registered this long after its start never will. A start of Spark takes seconds, a full cluster minutes."""
+LATE = f"it did not register within {duration_text(REGISTERS_WITHIN)}"
 RESTS_AFTER = timedelta(minutes=5)
 """A group that has merged nothing for so long, and has nothing to merge, needs only its `min-instances`. Before, writers may soon commit
 again, and a start of Spark costs more than a few idle minutes."""
@@ -42,6 +43,11 @@ def wanted_instances(group: ResourceGroup, work: QueueWork) -> int:
     return group.number(INSTANCES if has_work else MIN_INSTANCES) or 0
 
 
+def is_late(optimizer: Optimizer, now: datetime) -> bool:
+    """Return whether an optimizer will never register, because it had the time for it."""
+    return optimizer.state is OptimizerState.STARTING and now - optimizer.started_at >= REGISTERS_WITHIN
+
+
 def round_of(
     group: ResourceGroup, optimizers: Iterable[Optimizer], wanted: int, settings: str | None, dead: Mapping[str, str], now: datetime
 ) -> Round:
@@ -53,9 +59,8 @@ def round_of(
     An optimizer that drains keeps its place until it ends, so a host never holds more of them than the group may have.
     """
     mine = [each for each in optimizers if each.group == group.name and each.is_managed]
-    late = f"it did not register within {duration_text(REGISTERS_WITHIN)}"
     starting = [each for each in mine if each.state is OptimizerState.STARTING]
-    lost = {each.optimizer_id: dead.get(each.optimizer_id, late) for each in starting if _is_lost(each, dead, now)}
+    lost = {each.optimizer_id: dead.get(each.optimizer_id, LATE) for each in starting if each.optimizer_id in dead or is_late(each, now)}
     coming = [each for each in starting if each.optimizer_id not in lost]
     running = [each for each in mine if each.state is OptimizerState.RUNNING]
     outdated = [each for each in running if settings is not None and each.settings != settings]
@@ -68,10 +73,6 @@ def round_of(
     missing = max(0, wanted - len(coming) - len(running) - draining)
     known = [replace(each, state=OptimizerState.LOST) if each.optimizer_id in lost else each for each in mine]
     return Round(_allowed(missing, bool(coming), failed_starts(group, known, settings or ""), now), drain, lost)
-
-
-def _is_lost(optimizer: Optimizer, dead: Mapping[str, str], now: datetime) -> bool:
-    return optimizer.optimizer_id in dead or now - optimizer.started_at >= REGISTERS_WITHIN
 
 
 def _allowed(missing: int, one_comes: bool, failed: Sequence[Optimizer], now: datetime) -> int:

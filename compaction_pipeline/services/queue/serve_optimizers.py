@@ -17,6 +17,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.group import group_name
+from compaction_pipeline.core.queue.instances import LATE, is_late
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore, WatcherStore
@@ -235,16 +236,22 @@ class ServeOptimizers:
         self._queue.give_back(optimizer_id, EndReason.FAILED if failed else EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
 
     def lose_silent(self) -> Sequence[str]:
-        """Mark as LOST the optimizers that were silent for a minute, and return their ids. Their leases end by themselves.
+        """Mark as LOST the optimizers that were silent for a minute, and those that never registered, and return their ids.
 
-        Those that no server could have heard get more time, as `core.queue.watchers` decides.
+        Their leases end by themselves. Those that no server could have heard get more time, as `core.queue.watchers` decides.
         """
         why = f"it was silent for {duration_text(SILENCE)}"
         ended_by = lost_leases(self._watchers.watchers(), self._clock()).ended_by_of_optimizers
-        lost = self._optimizers.lose_silent(ended_by - SILENCE, why)
-        for optimizer_id in lost:
-            log.warning("optimizer=%s lost: %s", optimizer_id, why)
-        return lost
+        lost = dict.fromkeys(self._optimizers.lose_silent(ended_by - SILENCE, why), why)
+        # Servers do this too when they maintain the optimizers. Without a server, nothing else would free the place.
+        for each in self._optimizers.optimizers(live=True):
+            if is_late(each, self._clock()) and self._optimizers.move(
+                each.optimizer_id, (OptimizerState.STARTING,), OptimizerState.LOST, LATE
+            ):
+                lost[each.optimizer_id] = LATE
+        for optimizer_id, reason in lost.items():
+            log.warning("optimizer=%s lost: %s", optimizer_id, reason)
+        return tuple(lost)
 
     def forget(self, before: datetime) -> None:
         """Remove the optimizers that ended, or were lost, before this time."""
