@@ -91,7 +91,8 @@ def _top_level(schema: Schema, names: Sequence[str] | None, table: str) -> list[
 def _arrow_filter(schema: Schema, row_filter: BooleanExpression) -> Any | None:
     if isinstance(row_filter, AlwaysTrue):
         return None
-    return expression_to_pyarrow(bind(schema, row_filter, case_sensitive=True))
+    # The schema tells the way to a field of a struct. Without it, a top-level column of the same name would be compared.
+    return expression_to_pyarrow(bind(schema, row_filter, case_sensitive=True), schema)
 
 
 def _top_ids(schema: Schema, row_filter: BooleanExpression) -> set[int]:

@@ -29,6 +29,7 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -38,7 +39,7 @@ from pyiceberg.types import (
 from compaction_pipeline.core.errors import MergeRefused, TableRefused
 from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.demo.row_delta import row_delta
-from compaction_pipeline.keyed import scan
+from compaction_pipeline.keyed import KeyedTable, scan
 from compaction_pipeline.merging.keyed import merge_on_read
 from compaction_pipeline_tests.keyed.change_logs import SCHEMA, ChangeLog, partition_of, positions_file, row
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, canonical
@@ -226,6 +227,26 @@ def test_a_change_without_an_offset_is_refused(log: ChangeLog) -> None:
     with pytest.raises(MergeRefused, match="has rows without '_file_offset', so it is unknown which change came first") as caught:
         log.scanned()
     assert file.path in str(caught.value)
+
+
+def test_a_filter_on_a_field_of_a_struct_does_not_look_at_a_column_of_the_same_name(tmp_path: Path) -> None:
+    home = NestedField(3, "home", StructType(NestedField(4, "city", StringType())))
+    log = ChangeLog(tmp_path, Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "city", StringType()), home))
+    rows = [{"id": 1, "city": "a", "home": {"city": "b"}}, {"id": 2, "city": "b", "home": {"city": "a"}}, {"id": 3, "city": "a"}]
+    log.commit(log.changes(1, "I", 0, [({"home": None, **each}, place) for place, each in enumerate(rows)]))
+    for selected in (None, ["id"]):
+        found = KeyedTable.open(log.catalog, "db.t").scan("home.city = 'a'", selected).to_arrow()
+        assert found["id"].to_pylist() == [2]
+
+
+def test_stores_whose_specs_differ_under_one_number_are_refused(log: ChangeLog) -> None:
+    for store, column in ((log.base, "v"), (log.change, "region")):
+        with store.update_spec() as update:
+            update.add_identity(column)
+    log.commit_base(log.base_rows(1, 0, [row(1, "eu")]))
+    log.commit(log.changes(1, "ED", 0, [(row(1, "eu"), 1)]))
+    with pytest.raises(TableRefused, match="partition spec 1 of its base store is not that of its change store"):
+        log.scanned()
 
 
 def test_files_of_several_specs_are_refused(log: ChangeLog) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
@@ -38,8 +39,25 @@ class KeyedStores:
         """
         changes = list(_live_files(self.change))
         refuse_lost_deletes(changes, _replacing(self.change))
+        base = list(filter(wanted, _live_files(self.base)))
+        self._refuse_other_specs({file.spec_id for file in (*base, *changes)})
         sequences = read_sequences(self.name, self.base.metadata, self.base.io)
-        return nodes_to_read(filter(wanted, _live_files(self.base)), filter(wanted, changes), sequences)
+        return nodes_to_read(base, filter(wanted, changes), sequences)
+
+    def _refuse_other_specs(self, numbers: set[int]) -> None:
+        """Deletes are found by partition, so they would not meet rows whose partitions are made in another way."""
+        in_base, in_change = self.base.specs(), self.change.specs()
+        for number in sorted(numbers & in_base.keys() & in_change.keys()):
+            of_base, of_change = _in_words(in_base[number]), _in_words(in_change[number])
+            if of_base != of_change:
+                raise TableRefused(
+                    f"table {self.name}: partition spec {number} of its base store is not that of its change store ({of_base}, and "
+                    f"{of_change}), so deletes would not meet their rows; partition both stores in the same way"
+                )
+
+
+def _in_words(spec: PartitionSpec) -> str:
+    return ", ".join(f"{field.transform} of field {field.source_id}" for field in spec.fields) or "unpartitioned"
 
 
 def load_stores(catalog: Catalog, identifier: Identifier) -> KeyedStores:
