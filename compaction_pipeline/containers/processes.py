@@ -51,7 +51,8 @@ class OptimizerProcesses:
                 )
             finally:
                 os.close(log)
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # Python raises ValueError for a variable or an argument that no process can have.
             raise StorageUnavailable(f"optimizer {resource_id} cannot be started: {error}") from error
         self._children.append(child)
 

@@ -92,6 +92,14 @@ def test_a_program_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
         OptimizerProcesses(tmp_path).start("r", [str(tmp_path / "missing")], {})
 
 
+def test_a_variable_that_no_process_can_have_is_a_clear_error(tmp_path: Path) -> None:
+    found = containers(tmp_path, "workers: {kind: local, env.A=B: x}\n")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "optimizer.token").write_text("secret")
+    with pytest.raises(StorageUnavailable, match="optimizer r cannot be started: illegal environment variable name"):
+        found.start(found.container("workers"), HEAVY, "r")
+
+
 def test_only_the_newest_logs_are_kept(tmp_path: Path, resource_id: str) -> None:
     for number in range(MOST_LOGS + 5):
         path = tmp_path / f"{number}.log"
