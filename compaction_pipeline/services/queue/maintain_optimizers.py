@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from threading import Lock
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.leases.ports import Clock
@@ -38,7 +39,7 @@ class _Target:
 
 
 class MaintainOptimizers:
-    """Two verbs: maintain, watch. One process does both, while it holds the lease of the keeper."""
+    """Two verbs: maintain, watch. One process does both, in threads of their own, while it holds the lease of the keeper."""
 
     def __init__(
         self,
@@ -55,11 +56,23 @@ class MaintainOptimizers:
         self._containers = containers
         self._clock = clock
         self._new_id = new_id
+        self._in_round = Lock()
         self._since: datetime | None = None
         self._seen: Mapping[str, tuple[ResourceGroup, str, int]] | None = None
 
     def maintain(self) -> None:
-        """Do one round: start, drain and give up optimizers, and end processes that nobody needs. Raises StorageUnavailable."""
+        """Do one round: start, drain and give up optimizers, and end processes that nobody needs. Raises StorageUnavailable.
+
+        While another thread does a round, this one does nothing: it would see rows whose processes are about to start, and give them up.
+        """
+        if not self._in_round.acquire(blocking=False):
+            return
+        try:
+            self._maintain()
+        finally:
+            self._in_round.release()
+
+    def _maintain(self) -> None:
         now = self._clock()
         self._since = self._since or now
         if now - self._since < SETTLES_WITHIN:

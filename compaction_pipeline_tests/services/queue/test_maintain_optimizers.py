@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
@@ -195,6 +196,23 @@ def test_a_process_that_never_registers_is_ended() -> None:
     hall.pass_time(REGISTERS_WITHIN)
     assert not before & hall.containers.alive
     assert len(hall.rows(LOST)) == 2
+
+
+def test_a_round_does_not_give_up_what_a_round_of_another_thread_is_about_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    hall = Hall()
+    start = hall.containers.start
+
+    def slow(*arguments: Any) -> None:
+        # The row is written, and the process does not run yet.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(hall.maintainer.maintain).result()
+        start(*arguments)
+
+    monkeypatch.setattr(hall.containers, "start", slow)
+    hall.maintainer.maintain()
+    assert hall.rows(LOST) == []
+    assert {each.resource_id for each in hall.rows(STARTING)} == hall.containers.alive
+    assert len(hall.containers.alive) == 2
 
 
 def test_an_optimizer_that_registers_while_it_is_given_up_stays() -> None:
