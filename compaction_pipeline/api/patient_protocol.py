@@ -49,8 +49,8 @@ class HeaderDeadline(H11Protocol):
         )
         answer = problem(400, "The request breaks a rule", detail, ErrorCode.INVALID_INPUT.value)
         headers = [*answer.raw_headers, (b"connection", b"close")]
-        events = (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=bytes(answer.body)), h11.EndOfMessage())
-        for event in events:
+        begin = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        for event in (begin, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
