@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.ending.process_table import ProcessEntry, command_of, process_table
 
 MOST_LOGS = 200
@@ -72,14 +73,14 @@ class OptimizerProcesses:
                 os.kill(pid, signal.SIGKILL)
 
     def last_words(self, resource_id: str) -> str:
-        """The last line of a log; "" when there is none."""
+        """The last line of a log, without passwords in URLs; "" when there is none. Readers see it, but not the log."""
         try:
             with self._log(resource_id).open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 lines = log.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        return next((line.strip()[:_LONGEST_WORDS] for line in reversed(lines) if line.strip()), "")
+        return next((masked_text(line.strip())[:_LONGEST_WORDS] for line in reversed(lines) if line.strip()), "")
 
     def make_folder(self) -> None:
         """Make the folder, which only its owner may enter."""

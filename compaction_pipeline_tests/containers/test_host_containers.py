@@ -87,6 +87,11 @@ def test_a_process_that_has_ended_is_not_running_and_its_last_line_stays(tmp_pat
     assert processes.last_words("unknown") == ""
 
 
+def test_the_last_line_of_a_log_is_shown_without_the_password_of_a_url(tmp_path: Path) -> None:
+    (tmp_path / "r.log").write_text("Traceback\nConnectionError: jdbc:postgresql://lake:s3cret@db/lake?token=abc is not there\n")
+    assert OptimizerProcesses(tmp_path).last_words("r") == "ConnectionError: jdbc:postgresql://lake:***@db/lake?token=*** is not there"
+
+
 def test_a_program_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match="optimizer r cannot be started"):
         OptimizerProcesses(tmp_path).start("r", [str(tmp_path / "missing")], {})
