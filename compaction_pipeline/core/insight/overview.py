@@ -276,7 +276,8 @@ def _health_of_nodes(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[N
         if status is HealthStatus.WAITING and reason is not None and reason.code is PlanReasonCode.PLANNED:
             # The plan's reason names its tasks, and not what the node waits for.
             return Health(status, named)
-    if reason is None or _is_over(reason.code, state, catalog):
+    # The last plan may say that open tasks hold the files of nodes. There are none any more.
+    if reason is None or reason.code is PlanReasonCode.FILES_IN_USE or _is_over(reason.code, state, catalog):
         return Health(status, of_nodes)
     return Health(HealthStatus.WAITING if _is_locked(state) else status, reason.text)
 

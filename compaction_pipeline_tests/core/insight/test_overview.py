@@ -105,3 +105,10 @@ def test_a_node_that_was_committed_after_the_last_look_does_not_wait_for_another
     node = replace(judged(PlanReasonCode.PLANNED, CompactionType.MINOR), last_done={CompactionType.MINOR: NOW + timedelta(days=400)})
     reason = shown(known(), MERGED, node)[1][0].reason
     assert reason.startswith("its files changed since it was judged")
+
+
+def test_a_table_whose_tasks_have_ended_no_longer_says_that_they_hold_files() -> None:
+    healthy = judged(PlanReasonCode.NOT_FRAGMENTED, text="nothing is due")
+    table, (node,) = shown(known(PlanReasonCode.FILES_IN_USE), OpenTasks(), healthy)
+    assert (table.health, table.reason) == (HealthStatus.HEALTHY, node.reason)
+    assert "nothing is due" in table.reason
