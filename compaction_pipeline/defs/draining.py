@@ -20,15 +20,16 @@ LEFT_TO_OPTIMIZERS = "optimizers take the tasks of every queue in which one wait
 class Ending:
     """Says between tasks whether the run should end, and keeps the reason.
 
-    `longest` is how long the run may take. `wanted_by` returns the id of a run that waits for the pool, if there is one.
+    `longest` is how long the run may take. `wanted_by` returns the id of a run that waits for the pool, if there is one. `reason` is why
+    the run ends when neither cuts it short.
     """
 
-    def __init__(self, clock: Callable[[], datetime], longest: timedelta, wanted_by: Callable[[], str | None]) -> None:
+    def __init__(self, clock: Callable[[], datetime], longest: timedelta, wanted_by: Callable[[], str | None], reason: str) -> None:
         self._clock = clock
         self._ends_at: datetime = clock() + longest
         self._longest = longest
         self._wanted_by = wanted_by
-        self.reason = "the queue is empty"
+        self.reason = reason
 
     def over(self) -> bool:
         """True when the run should stop now, because its time is up or another run waits for the pool."""

@@ -78,7 +78,8 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     # A run with names is busy until these are merged. `compact_nodes` sees to that.
     is_busy = services.tick_tables.under_way() if not is_machine and not asked else lambda: False
     wanted_by = when_done(is_busy, lambda: pool_wanted_by(context.instance, context.run.run_id))
-    ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by)
+    when_not_cut_short = "what this run was asked for is merged and committed" if asked else "the queue is empty"
+    ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by, when_not_cut_short)
     failed = services.tick_tables.compact_nodes(
         asked,
         until=ending.over,
@@ -88,7 +89,8 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
         listener=report,
     )
     report.task_failures(failed)
-    context.log.info(f"ends: {LEFT_TO_OPTIMIZERS if services.share_queues.all_served() else ending.reason}")
+    left_to_optimizers = not asked and services.share_queues.all_served()
+    context.log.info(f"ends: {LEFT_TO_OPTIMIZERS if left_to_optimizers else ending.reason}")
     report.close()
 
 
@@ -119,8 +121,8 @@ def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests
     description=(
         "Merges what the sensors planned, and commits the tables that are due. It ends when the queue has been empty for a while, when its "
         "time is up, or when a queued run wants its pool. It leaves the queues of groups to their optimizers, and ends when these take all "
-        "that waits. With `tables` or `node_keys` it plans these first, and does not end before they "
-        "are merged. When a person launched it without names, it does not end for another run before the tasks that waited at its start "
+        "that waits. With `tables` or `node_keys` it plans and merges these first, and ends when they "
+        "are committed. When a person launched it without names, it does not end for another run before the tasks that waited at its start "
         "are merged. `dry_run` only shows the plan."
     ),
 )

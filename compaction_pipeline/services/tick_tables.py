@@ -9,10 +9,11 @@ one also calls `compact_table`, never the reverse.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
@@ -31,7 +32,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import ReportStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.services.commit.commit_tables import CommitTables
+from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables
 from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.queue.keep_queue import KeepQueue, KeptQueue
@@ -221,10 +222,11 @@ class TickTables:
     ) -> Mapping[TaskId, str]:
         """Plan the requested nodes (the request may be empty), then drain the queue as `drain` does. Return why tasks failed, by task id.
 
-        Slots take the tasks of the request first, and `until` ends the drain only when these are merged. The answer then names only
-        failures of these tasks; without a request it names those of all tasks. Nodes whose tasks a commit rejected, or a newer plan
-        replaced, are planned again. When a table cannot be planned, `listener` is told, and the others go on. While `in_a_hurry()` is true,
-        no commit of a further table begins.
+        With a request the drain ends when the tasks of the request are merged. Slots take these first, and free slots take others. Their
+        tables are then committed at once, and the answer names only their failures. Nodes whose tasks a commit rejected, or a newer plan
+        replaced, are planned again unless `until()` is true. Without a request the drain goes on until `until()` is true, and the answer
+        names all failures. When a table cannot be planned, `listener` is told, and the others go on. While `in_a_hurry()` is true, no
+        commit of a further table begins.
         """
         failed: dict[TaskId, str] = {}
 
@@ -232,17 +234,12 @@ class TickTables:
             own, left = self._planned(requests, listener)
             records: list[CompactionRecord] = []
             ids = [task.task_id for task in own]
-            drained = self._drain(until, linger, run_id, listener, records, ids, in_a_hurry)
+            ends = (lambda: True) if asked else until
+            drained = self._drain(ends, linger, run_id, listener, records, ids, in_a_hurry)
+            self._commit_merged(own, run_id, listener, records)
             failed.update({each: why for each, why in drained.failed.items() if not asked or each in ids})
             failed.update(self._compact_table.give_up_paused(ids))
-            # Another worker may have taken a task of this request. A failed task with a record is a conflict, and is planned again.
-            ended = (self._tasks.task(task_id) for task_id in ids)
-            lost = {
-                task.task_id: task.reason or ""
-                for task in ended
-                if task.status is TaskStatus.FAILED and task.is_final and task.record_id is None
-            }
-            failed.update({task_id: reason for task_id, reason in lost.items() if task_id not in failed})
+            failed.update({each: why for each, why in self._failed_for_good(ids).items() if each not in failed})
             if until():
                 self._tell_no_room(left, listener)
                 return {}
@@ -285,6 +282,24 @@ class TickTables:
             left[table] = planned.plan.without_room
             listener.planned(table, planned.tasks, planned.plan.reason.text)
         return own, left
+
+    def _commit_merged(
+        self, own: Sequence[CompactionTask], run_id: str | None, listener: CompactionListener, records: list[CompactionRecord]
+    ) -> None:
+        """Commit the tables of these tasks that are not due yet. The caller asked for the tasks, and waits for their commits."""
+        merged = Counter(task.table for task in own if self._tasks.task(task.task_id).status is TaskStatus.PREPARED)
+        for record in self._commits_of(merged.items(), lambda table: self._compact_table.commit_now(table, run_id), listener):
+            records.append(record)
+            listener.committed(record)
+
+    def _failed_for_good(self, task_ids: Iterable[TaskId]) -> Mapping[TaskId, str]:
+        """Return why these tasks failed, whichever worker took them. A failed task with a record is a conflict, and is planned again."""
+        ended = map(self._tasks.task, task_ids)
+        return {
+            task.task_id: task.reason or ""
+            for task in ended
+            if task.status is TaskStatus.FAILED and task.is_final and task.record_id is None
+        }
 
     def _tell_no_room(self, left: Mapping[TableIdentifier, Collection[TableNode]], listener: CompactionListener) -> None:
         for table, nodes in left.items():
@@ -388,23 +403,32 @@ class TickTables:
 
         `listener` only hears which table is committed now. Tables whose turn comes while `in_a_hurry()` is true are left to others.
         """
+        due = ((table, self._tasks.open_tasks(table).get(table, OpenTasks()).merged) for table in self._commit_tables.due())
+        return self._commits_of(
+            takewhile(lambda _: not in_a_hurry(), due), lambda table: self._commit_tables.commit(table, run_id=run_id), listener
+        )
+
+    def _commits_of(
+        self,
+        tables: Iterable[tuple[TableIdentifier, int]],
+        commit: Callable[[TableIdentifier], Commit],
+        listener: CompactionListener,
+    ) -> Iterator[CompactionRecord]:
+        """Commit tables, each given with its number of merged tasks. The first error is raised after the last table."""
         failures: list[Exception] = []
-        for table in self._commit_tables.due():
-            if in_a_hurry():
-                break
-            merged = self._tasks.open_tasks(table).get(table, OpenTasks()).merged
+        for table, merged in tables:
             try:
                 with listener.committing(table, merged):
-                    commit = self._commit_tables.commit(table, run_id=run_id)
+                    answer = commit(table)
             except Exception as error:
                 # The other tables have their turn before the error is raised.
                 log.exception("table=%s not committed", table)
                 failures.append(error)
                 continue
-            if commit.record is not None:
-                yield commit.record
+            if answer.record is not None:
+                yield answer.record
             else:
-                log.info("table=%s not committed: %s", table, commit.reason)
+                log.info("table=%s not committed: %s", table, answer.reason)
         if failures:
             raise failures[0]
 

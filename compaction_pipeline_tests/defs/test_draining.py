@@ -12,7 +12,7 @@ TEN_MINUTES = timedelta(minutes=10)
 
 def test_a_run_ends_when_its_time_is_up() -> None:
     now = [NOW]
-    ending = Ending(lambda: now[0], TEN_MINUTES, lambda: None)
+    ending = Ending(lambda: now[0], TEN_MINUTES, lambda: None, "the queue is empty")
     assert not ending.over()
     now[0] = NOW + TEN_MINUTES
     assert ending.over()
@@ -21,7 +21,7 @@ def test_a_run_ends_when_its_time_is_up() -> None:
 
 def test_a_run_ends_when_a_person_waits_for_its_pool() -> None:
     waiting: list[str | None] = [None]
-    ending = Ending(lambda: NOW, TEN_MINUTES, lambda: waiting[0])
+    ending = Ending(lambda: NOW, TEN_MINUTES, lambda: waiting[0], "the queue is empty")
     assert not ending.over()
     waiting[0] = "1234567890"
     assert ending.over()

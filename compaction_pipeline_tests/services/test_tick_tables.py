@@ -6,9 +6,10 @@ from datetime import timedelta
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.heard import Between, Heard
 from compaction_pipeline_tests.services.house import House
@@ -74,3 +75,23 @@ def test_without_named_nodes_the_waiting_tasks_are_drained(house: House) -> None
     house.services.tick_tables.compact_nodes({}, until=lambda: False, linger=NOW, listener=heard)
     assert [event for event, _ in heard.events] == ["ended", "committed"]
     assert house.services.stores.tasks.task(task.task_id).status is TaskStatus.COMMITTED
+
+
+def test_named_nodes_are_committed_before_their_table_is_due_and_the_drain_ends_then(house: House) -> None:
+    """A person waits for the end. The queue never gets empty here, because each merge is followed by the plan of another table."""
+    named = house.fragmented("named", files=12, **{"self-optimizing__commit__interval": "3600000"})
+    others = [house.fragmented(f"other{number}", files=12) for number in range(3)]
+    waiting: list[CompactionTask] = []
+
+    def plan_another() -> None:
+        waiting.extend(house.services.compact_table.plan_nodes(others.pop().identifier, PlanRequest()).tasks)
+
+    house.services.engine_override = Between(lambda: None, *[plan_another] * 3)
+    asked = {named.identifier: NODE}
+    house.services.tick_tables.compact_nodes(asked, until=lambda: False, linger=NOW)
+    row_delta(named.table, [named.data_file([{"id": one, "name": f"n{one}"}]) for one in range(12, 24)])
+    heard = Heard()
+    house.services.tick_tables.compact_nodes(asked, until=lambda: False, linger=timedelta(hours=1), listener=heard)
+    assert [event for event, _ in heard.events] == ["planned", "ended", "committed"]
+    assert [file.record_count for file in named.files()] == [24]
+    assert [house.services.stores.tasks.task(task.task_id).status for task in waiting] == [TaskStatus.PENDING]
