@@ -48,9 +48,14 @@ class Turns:
             return ()
         now = self._clock()
         made = self._made.get(queue)
-        if made is None or not now - RENEWED_EVERY < made[0] <= now:
-            made = self._made[queue] = (now, self._measured(queue, now))
-        return made[1]
+        if made is not None and now - RENEWED_EVERY < made[0] <= now:
+            return made[1]
+        if made is not None:
+            # The other threads of a server go on with the old answer, so that not each of them measures the same.
+            self._made[queue] = (now, made[1])
+        measured = self._measured(queue, now)
+        self._made[queue] = (now, measured)
+        return measured
 
     def _measured(self, queue: str, now: datetime) -> Sequence[TableIdentifier]:
         group = self._groups.group(queue)
