@@ -36,16 +36,21 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     _services: Services | None = PrivateAttr(default=None)
     _holder: str | None = PrivateAttr(default=None)
+    _log: dg.DagsterLogManager | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Give the run a name for others that wait for it, and let it end together with the `dagster dev` that started it."""
         if context.run is not None:
             self._holder = f"Dagster run {context.run.run_id[:8]}"
+            self._log = context.log
             end_run_with_it()
 
     def services(self) -> Services:
         """Return the services of this run or tick. The catalogs of the component are registered. Raises ConfigError, StorageUnavailable."""
         if self._services is None:
+            if self._log is not None:
+                # A database that is locked or far away may take a while, and the page of the run should say so.
+                self._log.info("opening the state database")
             self._services = opened_services(self._holder)
         return self._services
 

@@ -87,7 +87,8 @@ def lines(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> li
 
 def test_the_log_of_a_run_says_what_it_does_from_the_beginning(lake: Lake, instance: dg.DagsterInstance) -> None:
     result = launch(instance, COMPACTED_FILES, key(1), key(2))
-    said = lines(instance, result)
+    opening, *said = lines(instance, result)
+    assert opening == "opening the state database"
     assert said[0] == "lake.shop.orders: reading its newest snapshot, then planning"
     assert said[1].startswith("lake.shop.orders: 2 tasks planned; ")
     assert said[2].startswith("merging lake.shop.orders day=2026-01-0")
