@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -13,8 +14,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.keyed.changes import Batch
+from compaction_pipeline.core.tables.keyed.changes import Batch, check_sink_id, watermark_of
 from compaction_pipeline.core.tables.keyed.creation import DEFAULT_BUCKETS
+from compaction_pipeline.iceberg.keyed.append import forget_sink
 from compaction_pipeline.iceberg.keyed.create import create_stores
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.keyed.append import append_rows
@@ -67,7 +69,15 @@ class KeyedTable:
         create_stores(catalog, identifier, schema, primary_key, partition_spec, buckets, upsert, properties or {})
         return cls.open(catalog, identifier)
 
-    def write_changes(self, rows: Any, *, order_by: str | None = None, sink_id: str | None = None, batch: int | None = None) -> int | None:
+    def write_changes(
+        self,
+        rows: Any,
+        *,
+        order_by: str | None = None,
+        sink_id: str | None = None,
+        batch: int | None = None,
+        watermark: datetime | None = None,
+    ) -> int | None:
         """Append changes as one transaction, and return its number. All rows land, or none.
 
         `rows` is an Arrow table or a Spark DataFrame, with the table's columns and the column `_change_type`: INSERT, DELETE,
@@ -76,13 +86,33 @@ class KeyedTable:
         hold one change of each key only. A delete needs the primary key and the columns of the partition.
 
         With `sink_id` and `batch`, a batch whose number is not above the last one of this sink is not written again; the answer is None
-        then. Raises ConfigError for rows that do not fit the table, RacesLost when other writers were always faster, and CommitStateUnknown
-        when the catalog's answer got lost: write the same batch again, it lands once.
+        then. `watermark` promises that the sink writes no event before this time after the batch (see `watermark`).
+
+        Raises ConfigError for rows that do not fit the table, RacesLost when other writers were always faster, and CommitStateUnknown when
+        the catalog's answer got lost: write the same batch again, it lands once.
         """
         if (sink_id is None) != (batch is None):
             raise ConfigError(f"sink_id is {sink_id!r} and batch is {batch!r}, but both must be given, or neither")
-        mark = None if sink_id is None or batch is None else Batch(sink_id, batch)
+        if watermark is not None and sink_id is None:
+            raise ConfigError("watermark is given without sink_id and batch: a watermark is the promise of one sink, so name the sink")
+        mark = None if sink_id is None or batch is None else Batch(sink_id, batch, watermark)
         return append_rows(load_stores(self._catalog, self._identifier), rows, order_by, mark)
+
+    def watermark(self) -> datetime | None:
+        """Events before this time are complete: it is the lowest watermark of the table's sinks, in UTC.
+
+        It is None when there is no sink, or when one of them has never given a watermark. `reset_sink` removes a sink that has ended.
+        """
+        return watermark_of(load_stores(self._catalog, self._identifier).change.properties)
+
+    def reset_sink(self, sink_id: str) -> None:
+        """Forget the last batch and the watermark of a sink: it begins anew with any batch number, or it has ended.
+
+        A batch that was written before is then written again. Raises ConfigError when the sink has written no batch, and RacesLost when
+        other writers were always faster.
+        """
+        check_sink_id(sink_id)
+        forget_sink(load_stores(self._catalog, self._identifier).change, sink_id)
 
     @property
     def name(self) -> str:

@@ -12,9 +12,9 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from compaction_pipeline.core.errors import CommitStateUnknown, RacesLost
+from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, RacesLost
 from compaction_pipeline.core.tables.data_file import OutputFile
-from compaction_pipeline.core.tables.keyed.changes import Batch
+from compaction_pipeline.core.tables.keyed.changes import Batch, marks_of, sinks, watermark_ms
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
@@ -23,6 +23,8 @@ from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange,
 _ATTEMPTS = 20
 _WRITE_ID = "compaction.write-id"
 """The key in a snapshot's summary by which a writer finds out whether its commit has landed."""
+_WATERMARK = "watermark"
+"""The key in a snapshot's summary that holds the watermark of the table, in milliseconds since 1970."""
 
 
 def append_changes(
@@ -48,8 +50,11 @@ def append_changes(
         struct = partition_struct(change.metadata, change.metadata.default_spec_id)
         transaction = Transaction(change, attempt=attempt)
         added = [AddedFile(data_file_of(file, struct)) for file in files]
-        transaction.stage(SnapshotChange(Operation.APPEND, added, properties={_WRITE_ID: write_id}))
-        transaction.set_properties({batch.key: str(batch.number)} if batch is not None else {})
+        marks = batch.marks(change.properties) if batch is not None else {}
+        watermark = watermark_ms({**change.properties, **marks})
+        summary = {} if watermark is None else {_WATERMARK: str(watermark)}
+        transaction.stage(SnapshotChange(Operation.APPEND, added, properties={_WRITE_ID: write_id, **summary}))
+        transaction.set_properties(marks)
         try:
             transaction.commit()
         except CommitFailedException:
@@ -82,3 +87,26 @@ def _landed(change: Table, write_id: str) -> int | None:
         if snapshot.summary is not None and snapshot.summary.additional_properties.get(_WRITE_ID) == write_id:
             return snapshot.sequence_number
     return None
+
+
+def forget_sink(change: Table, sink_id: str, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Remove the marks of a sink from a change store.
+
+    Raises ConfigError when the sink has none, and RacesLost when other writers were always faster.
+    """
+    name = ".".join(change.name())
+    for attempt in range(_ATTEMPTS):
+        with translated(f"change store {name}"):
+            change.refresh()
+            marks = [key for key in marks_of(sink_id) if key in change.properties]
+            if not marks:
+                known = ", ".join(sinks(change.properties)) or "none"
+                raise ConfigError(f"change store {name} has no marks of sink {sink_id!r}; the sinks with marks are: {known}")
+            try:
+                with change.transaction() as transaction:
+                    transaction.remove_properties(*marks)
+            except CommitFailedException:
+                sleep(random.uniform(0.01, 0.05) * (attempt + 1))
+            else:
+                return
+    raise RacesLost(f"change store {name}: other writers were faster {_ATTEMPTS} times; the marks of sink {sink_id!r} stay, try it again")
