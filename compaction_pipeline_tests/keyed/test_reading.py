@@ -39,8 +39,8 @@ from pyiceberg.types import (
 from compaction_pipeline.core.errors import MergeRefused, TableRefused
 from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.demo.row_delta import row_delta
-from compaction_pipeline.keyed import KeyedTable, scan
-from compaction_pipeline.merging.keyed import merge_on_read
+from compaction_pipeline.keyed import KeyedTable
+from compaction_pipeline.merging.keyed import merge_on_read, scanned_rows
 from compaction_pipeline_tests.keyed.change_logs import SCHEMA, ChangeLog, partition_of, positions_file, row
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, canonical
 
@@ -376,7 +376,7 @@ def test_random_logs_are_read_as_amoros_rules_say(spec: PartitionSpec, steps: li
     judged = log.judged()
     assert bag_difference(log.scanned(), judged) == ""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_DELETE_BYTES", 500)
+        patch.setattr(scanned_rows, "_DELETE_BYTES", 500)
         assert bag_difference(log.scanned(), judged) == "", "deletes that do not fit in memory"
 
 
@@ -391,7 +391,7 @@ def test_deletes_that_do_not_fit_in_memory_delete_the_same_rows(log: ChangeLog, 
     log.commit(log.changes(1, "ED", 0, [(row(number), number) for number in range(0, 3000, 3)]))
     log.commit(log.changes(3, "I", 0, [(row(number, v="again"), number) for number in range(0, 90, 9)]))
     held = log.scanned()
-    monkeypatch.setattr(scan, "_DELETE_BYTES", 20_000)
+    monkeypatch.setattr(scanned_rows, "_DELETE_BYTES", 20_000)
     parts = _count_parts(monkeypatch)
     assert bag_difference(log.scanned(), held) == ""
     assert max(parts) > 4
