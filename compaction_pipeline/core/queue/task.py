@@ -34,6 +34,9 @@ class TaskAction(str, Enum):
     CONVERT = "CONVERT"
     # The task has no inputs. It only drops dangling delete files, which no live data file needs.
     DROP_DELETES = "DROP_DELETES"
+    # Changes of a keyed table are merged into its base store. Outputs replace some inputs, and position deletes mark the deleted rows of
+    # the others. The task is committed in an overwrite snapshot.
+    TO_BASE = "TO_BASE"
 
 
 class TaskStatus(str, Enum):
@@ -89,6 +92,26 @@ class EndReason(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeSpan:
+    """The changes that a TO_BASE task merges into the base store, and how.
+
+    `inserts` and `deletes` are files of the change store. Of their rows, those with a transaction above `above` and up to `up_to` count. A
+    file without a column of transactions is filtered as a whole, by its data sequence number. `above` is the optimized sequence of the
+    partition that the plan read; None means that all rows up to `up_to` count. When the task is committed, the optimized sequence of its
+    partition becomes `up_to`. `change_snapshot_id` is the snapshot of the change store that the plan was made from.
+
+    `marked` are the paths of those inputs that stay: the rows that die in them get position deletes. The other inputs are rewritten.
+    """
+
+    inserts: tuple[LiveFile, ...]
+    deletes: tuple[LiveFile, ...]
+    above: int | None
+    up_to: int
+    change_snapshot_id: int
+    marked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TaskWork:
     """What one task is to do, as the planner decided.
 
@@ -96,6 +119,9 @@ class TaskWork:
     `core.tables.deletes.applies` says which of them apply to which input. For a DROP_DELETES task `deletes` are the dangling delete
     files of the table. For a CONVERT task `converts` are the paths of the deletes that its outputs replace; the other `deletes` only
     tell which rows are deleted already.
+
+    `changes` is set for a TO_BASE task only. Its `inputs` are the data files of the base store whose rows the task may change, and its
+    `deletes` those of the base store. Its node is a tree node: the deepest one that holds all rows that the task writes.
 
     `group` names a task group: tasks that are planned and committed together. It is "" for a task on its own. It has nothing to do with
     resource groups. The plan expects `predicted_files` outputs with `predicted_bytes` bytes in all.
@@ -113,6 +139,7 @@ class TaskWork:
     group: str = ""
     predicted_files: int = 1
     predicted_bytes: int = 0
+    changes: ChangeSpan | None = None
 
     @property
     def input_bytes(self) -> int:
