@@ -43,8 +43,38 @@ class NodeRead:
     optimized: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionRead:
+    """The files of both stores in one partition. The fields are those of `NodeRead`, for all nodes of the partition together."""
+
+    spec_id: int
+    partition: Partition
+    base: tuple[KeyedInput, ...]
+    inserts: tuple[KeyedInput, ...]
+    deletes: tuple[KeyedInput, ...]
+    base_deletes: tuple[LiveFile, ...]
+    optimized: int | None
+
+    def nodes(self) -> Iterable[NodeRead]:
+        """The nodes that have rows, in the order of their ids."""
+        for tree in sorted({each.named.node for each in (*self.base, *self.inserts)}, key=lambda node: node.id):
+            yield NodeRead(
+                TableNode(self.spec_id, self.partition, tree),
+                tuple(each for each in self.base if each.named.node == tree),
+                tuple(each for each in self.inserts if each.named.node == tree),
+                tuple(each for each in self.deletes if each.named.node.shares_rows_with(tree)),
+                self.base_deletes,
+                self.optimized,
+            )
+
+
 def nodes_to_read(base: Iterable[LiveFile], changes: Iterable[LiveFile], sequences: OptimizedSequences) -> tuple[NodeRead, ...]:
-    """The nodes that have rows, in the order of their ids within each partition.
+    """The nodes that have rows, in the order of their ids within each partition. Arguments and errors are those of `partitions_to_read`."""
+    return tuple(node for partition in partitions_to_read(base, changes, sequences) for node in partition.nodes())
+
+
+def partitions_to_read(base: Iterable[LiveFile], changes: Iterable[LiveFile], sequences: OptimizedSequences) -> tuple[PartitionRead, ...]:
+    """The partitions that have files which count. A partition may have nothing but deletes.
 
     `base` and `changes` are the live files of the two stores; some partitions may be left out. Raises TableRefused when a file cannot be
     what its place says, or when the files have several partition specs: then it is unknown which deletes meet which rows.
@@ -60,7 +90,7 @@ def nodes_to_read(base: Iterable[LiveFile], changes: Iterable[LiveFile], sequenc
         if optimized is None or file.data_sequence_number > optimized:
             files.add_change(file)
     files.refuse_rows_in_both_stores()
-    return tuple(read for partition in files.partitions for read in files.reads(partition, sequences))
+    return tuple(files.read(place, sequences) for place in files.places)
 
 
 def refuse_lost_deletes(changes: Iterable[LiveFile], replacing_snapshots: frozenset[int]) -> None:
@@ -133,21 +163,14 @@ class _Files:
             )
 
     @property
-    def partitions(self) -> Sequence[_Place]:
-        return list(dict.fromkeys([*self._base, *self._inserts]))
+    def places(self) -> Sequence[_Place]:
+        return list(dict.fromkeys([*self._base, *self._inserts, *self._deletes]))
 
-    def reads(self, place: _Place, sequences: OptimizedSequences) -> Iterable[NodeRead]:
+    def read(self, place: _Place, sequences: OptimizedSequences) -> PartitionRead:
         spec_id, partition = place
-        base, inserts, deletes = (list(files[place].values()) for files in (self._base, self._inserts, self._deletes))
-        for tree in sorted({each.named.node for each in (*base, *inserts)}, key=lambda node: node.id):
-            yield NodeRead(
-                TableNode(spec_id, partition, tree),
-                tuple(each for each in base if each.named.node == tree),
-                tuple(each for each in inserts if each.named.node == tree),
-                tuple(each for each in deletes if each.named.node.shares_rows_with(tree)),
-                tuple(self._base_deletes[place].values()),
-                sequences.of(partition),
-            )
+        base, inserts, deletes = (tuple(files[place].values()) for files in (self._base, self._inserts, self._deletes))
+        base_deletes = tuple(self._base_deletes[place].values())
+        return PartitionRead(spec_id, partition, base, inserts, deletes, base_deletes, sequences.of(partition))
 
 
 def _misplaced(file: LiveFile, named: KeyedFile, store: str, rule: str) -> TableRefused:

@@ -1,0 +1,208 @@
+"""How far the changes of a partition may be merged into the base store now: up to a number T.
+
+When T is committed, readers skip every change file whose data sequence number is not above T, and every row of a transaction not above T in
+files that tell the transaction of each row. A merged row counts as a change of a transaction up to T. So T must have these properties:
+
+- T is below every transaction that has begun and not ended. A change that lands later would meet rows that already count as later.
+- Every change that is left has a transaction above T. Else it would not reach the merged rows that it reaches now.
+- Every change that is merged has a transaction of at most T. Else the name of its new file would be above T, and a later delete would not
+  reach its rows.
+- T is not above the data sequence numbers that the partition has. Else readers would skip a change file that is yet to come.
+
+The second and the third are stricter than `max transaction (≤ T) < min transaction (> T)`. The names of base files are at most T too, and
+with this rule no change that is left can lie between them and T.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput
+from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
+from compaction_pipeline.core.words import count_text, time_text
+
+_NO_END = 1 << 63
+"""A number above all transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSpan:
+    """The lowest and the highest transaction of the rows of a file that tells the transaction of each row."""
+
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFile:
+    """A change file that readers do not skip as a whole.
+
+    With `by_row` the file has a column with the transaction of each row. `span` bounds these transactions; None when they are unknown.
+    """
+
+    of: KeyedInput
+    by_row: bool = False
+    span: TransactionSpan | None = None
+
+    @property
+    def sequence(self) -> int:
+        """The data sequence number of the file."""
+        return self.of.file.data_sequence_number
+
+    @property
+    def forbidden(self) -> tuple[int, int] | None:
+        """The numbers that T must not be because of this file: from the first up to, and without, the second. None when all are allowed."""
+        if not self.by_row:
+            ends = sorted((self.of.named.transaction_id, self.sequence))
+            return (ends[0], ends[1]) if ends[0] < ends[1] else None
+        # Readers skip the whole file as soon as T is its sequence number. So no row may have a transaction above T then.
+        highest = self.span.highest if self.span is not None else _NO_END
+        return (self.sequence, highest) if self.sequence < highest else None
+
+    def has_rows(self, above: int | None, up_to: int) -> bool:
+        """Whether rows of the file may be among the changes above the one number and up to the other. `above` is that of the partition."""
+        if not self.by_row:
+            return self.sequence <= up_to
+        first, last = (self.span.lowest, self.span.highest) if self.span is not None else (0, _NO_END)
+        return max(first, -1 if above is None else above + 1) <= min(last, up_to)
+
+    def highest(self, up_to: int) -> int:
+        """A transaction that no row of the file up to this number exceeds."""
+        if not self.by_row:
+            return self.of.named.transaction_id
+        return min(self.span.highest, up_to) if self.span is not None else up_to
+
+    def is_late(self, above: int | None) -> bool:
+        """Whether the file's transaction was passed over: later changes were merged before it landed."""
+        return not self.by_row and above is not None and self.of.named.transaction_id <= above
+
+
+@dataclass(frozen=True, slots=True)
+class LateChanges:
+    """How many change files, and rows in them, are of transactions that were passed over before they landed."""
+
+    files: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """T, or the reason why the partition has none: then nothing of it can be merged now."""
+
+    up_to: int | None
+    reason: PlanReason
+
+
+def late_changes(files: Iterable[ChangeFile], above: int | None) -> LateChanges:
+    """Count the files of late transactions. They are merged as readers apply them now; `above` is the optimized sequence."""
+    late = [each.of.file for each in files if each.is_late(above)]
+    return LateChanges(len(late), sum(file.record_count for file in late))
+
+
+def choose_cut(
+    files: Sequence[ChangeFile], above: int | None, open_transactions: Sequence[BegunTransaction], max_files: int | None = None
+) -> Cut:
+    """Choose the highest T for the change files of a partition. `above` is its optimized sequence; None when it has none.
+
+    `open_transactions` are those of the whole table. At most `max_files` change files are merged; None is no limit.
+    """
+    log = _Log(files, above)
+    if not log.has_changes:
+        return Cut(None, PlanReason(PlanReasonCode.NOT_FRAGMENTED, f"no change is above the optimized sequence ({_number(above)})"))
+    first = min(open_transactions, key=lambda each: each.transaction_id, default=None)
+    allowed = log.allowed(_NO_END if first is None else first.transaction_id - 1)
+    fitting = [each for each in allowed if max_files is None or log.count(each) <= max_files]
+    if fitting:
+        text = f"changes above sequence {_number(above)} and up to {fitting[0]}: {count_text(log.count(fitting[0]), 'change file')}"
+        return Cut(fitting[0], PlanReason(PlanReasonCode.PLANNED, text))
+    if allowed:
+        return Cut(None, _too_many(log, min(allowed), max_files or 0))
+    if first is not None and log.allowed(_NO_END):
+        return Cut(None, _held_back(files, first))
+    return Cut(None, _impossible(files))
+
+
+class _Log:
+    """The change files of one partition, and the numbers that T may be."""
+
+    def __init__(self, files: Sequence[ChangeFile], above: int | None) -> None:
+        self._above = above
+        self._whole = sorted(each.sequence for each in files if not each.by_row)
+        self._by_row = [each for each in files if each.by_row]
+        forbidden = sorted(interval for each in files if (interval := each.forbidden) is not None)
+        self._starts, self._ends = _joined(forbidden)
+        sequences = {each.sequence for each in files}
+        self._highest = max(sequences, default=0)
+        # Between two of these numbers neither the merged rows nor what is allowed changes, but for the highest of each stretch.
+        steps = sequences | {start - 1 for start in self._starts} | {each.span.highest for each in self._by_row if each.span is not None}
+        self._steps = sorted(steps, reverse=True)
+        self.has_changes = bool(self._whole) or any(each.has_rows(above, _NO_END) for each in self._by_row)
+
+    def allowed(self, most: int) -> list[int]:
+        """The numbers up to `most` that T may be and that merge something, the highest first."""
+        most = min(most, self._highest)
+        steps = sorted({most, *(step for step in self._steps if step < most)}, reverse=True)
+        return [step for step in steps if self._may_be(step) and self.count(step)]
+
+    def count(self, up_to: int) -> int:
+        """How many change files a merge up to this number reads."""
+        return bisect_right(self._whole, up_to) + sum(each.has_rows(self._above, up_to) for each in self._by_row)
+
+    def _may_be(self, up_to: int) -> bool:
+        if up_to < 0 or (self._above is not None and up_to <= self._above):
+            return False
+        place = bisect_right(self._starts, up_to) - 1
+        return place < 0 or up_to >= self._ends[place]
+
+
+def _joined(intervals: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The starts and the ends of sorted intervals, after intervals that touch are joined."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in intervals:
+        if ends and start <= ends[-1]:
+            ends[-1] = max(ends[-1], end)
+        else:
+            starts.append(start)
+            ends.append(end)
+    return starts, ends
+
+
+def _number(above: int | None) -> str:
+    return "none" if above is None else str(above)
+
+
+def _too_many(log: _Log, up_to: int, max_files: int) -> PlanReason:
+    return PlanReason(
+        PlanReasonCode.OVER_BUDGET,
+        f"the changes up to sequence {up_to} must be merged together, to keep transactions in order, but they are "
+        f"{count_text(log.count(up_to), 'change file')} and a merge may read {max_files}: raise this limit",
+    )
+
+
+def _held_back(files: Sequence[ChangeFile], first: BegunTransaction) -> PlanReason:
+    return PlanReason(
+        PlanReasonCode.FILES_IN_USE,
+        f"transaction {first.transaction_id} began at {time_text(first.begun_at)} and has not ended: it may still bring changes that come "
+        f"before those of {count_text(len(files), 'change file')}, so they wait",
+    )
+
+
+def _impossible(files: Sequence[ChangeFile]) -> PlanReason:
+    unknown = [each for each in files if each.by_row and each.span is None]
+    if unknown:
+        text = (
+            f"change file {unknown[0].of.file.path} has rows of several transactions, but its manifest entry has no bounds for them, so it "
+            "is unknown which rows would be skipped: read the bounds from the file, or write the file again"
+        )
+        return PlanReason(PlanReasonCode.REFUSED, text)
+    wrong = next((each for each in files if each.highest(_NO_END) > each.sequence), files[0])
+    return PlanReason(
+        PlanReasonCode.REFUSED,
+        f"change file {wrong.of.file.path} has the data sequence number {wrong.sequence} but changes of transaction "
+        f"{wrong.highest(_NO_END)}, and a transaction is never above the sequence number of its files: find out who wrote it, and roll the "
+        "change store back",
+    )

@@ -1,0 +1,234 @@
+"""Plans the merge of changes into the base store of a keyed table, partition by partition: change → base.
+
+All tasks of a partition are one task group, because the optimized sequence belongs to the whole partition: it becomes T only together with
+every change up to T. Each change file with rows to merge is in a task of the partition. So a commit of the group proves that all were read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.bin_packing import output_count
+from compaction_pipeline.core.planning.keyed.base_files import DeletedRows, marked, taken
+from compaction_pipeline.core.planning.keyed.cut import ChangeFile, LateChanges, TransactionSpan, choose_cut, late_changes
+from compaction_pipeline.core.planning.keyed.units import TaskFiles, UnitFiles, divide, units_of
+from compaction_pipeline.core.queue.task import ChangeSpan, CompactionType, TaskAction, TaskWork
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput, PartitionRead, partitions_to_read
+from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
+from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, path_of
+from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
+from compaction_pipeline.core.tables.keyed.tree import ROOT
+from compaction_pipeline.core.tables.node import Partition, TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedFiles:
+    """The live files of both stores of a keyed table. The change store was read first, at `change_snapshot_id`.
+
+    `base` has the base store's own delete files too. `row_spans` has each change file with a column that tells the transaction of each row:
+    the bounds of these transactions, or None when they are unknown. `sequences` are those of the base store.
+    """
+
+    base: tuple[LiveFile, ...]
+    changes: tuple[LiveFile, ...]
+    sequences: OptimizedSequences
+    change_snapshot_id: int
+    row_spans: Mapping[str, TransactionSpan | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToBaseOptions:
+    """How changes are to be merged.
+
+    `open_transactions` have begun and not ended. `held` are the paths of base files that open tasks hold, and `busy` are the partitions of
+    which changes are being merged already. A task reads at most `task_bytes` bytes as far as a unit can be divided; None means the table's
+    task size. A merge of one partition reads at most `max_change_files` change files; None is no limit.
+    """
+
+    type: CompactionType
+    properties: TableProperties
+    open_transactions: tuple[BegunTransaction, ...] = ()
+    held: frozenset[str] = frozenset()
+    busy: frozenset[Partition] = frozenset()
+    task_bytes: int | None = None
+    max_change_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What is to be done in one partition: its tasks, all of one group, and the reason for them or for having none.
+
+    `above` is the optimized sequence that the plan read. `late` counts the changes of transactions that were passed over.
+    """
+
+    spec_id: int
+    partition: Partition
+    above: int | None
+    reason: PlanReason
+    tasks: tuple[TaskWork, ...] = ()
+    late: LateChanges = LateChanges()
+
+
+def plan_to_base(files: KeyedFiles, options: ToBaseOptions) -> tuple[PartitionPlan, ...]:
+    """Plan each partition that has live files.
+
+    Raises TableRefused when it is unknown which deletes meet which rows, as `partitions_to_read` says.
+    """
+    partitions = partitions_to_read(files.base, files.changes, files.sequences)
+    shared = _shared_paths(partitions, files.sequences)
+    # A file that left the change store for the base store as it is may be live in both.
+    copies = (_copies(files.base), _copies(files.changes))
+    return tuple(
+        _Planner(files, options, read).plan(f"to-base-{files.change_snapshot_id}-{number}", shared, copies)
+        for number, read in enumerate(partitions)
+    )
+
+
+def _shared_paths(partitions: Iterable[PartitionRead], sequences: OptimizedSequences) -> frozenset[PartitionKey]:
+    """The keys that several partitions have, because their paths are one text: those of NULL and of the text `null`."""
+    counts = Counter(key_of(read.partition, sequences.fields) for read in partitions)
+    return frozenset(key for key, count in counts.items() if count > 1)
+
+
+_Copies = tuple[frozenset[str], frozenset[str]]
+"""The paths that are live more than once in the base store, and in the change store."""
+
+
+def _copies(files: Iterable[LiveFile]) -> frozenset[str]:
+    return frozenset(path for path, count in Counter(file.path for file in files).items() if count > 1)
+
+
+class _Planner:
+    """Plans one partition."""
+
+    def __init__(self, files: KeyedFiles, options: ToBaseOptions, read: PartitionRead) -> None:
+        self._files, self._options, self._read = files, options, read
+        self._inserts, self._deletes = self._change_files(read.inserts), self._change_files(read.deletes)
+        self._fragment_bytes = options.properties.fragment_size_bytes
+
+    def _change_files(self, inputs: Iterable[KeyedInput]) -> list[ChangeFile]:
+        spans = self._files.row_spans
+        return [ChangeFile(each, each.file.path in spans, spans.get(each.file.path)) for each in inputs]
+
+    def plan(self, group: str, shared: Collection[PartitionKey], copies: _Copies) -> PartitionPlan:
+        read, options = self._read, self._options
+        changes = [*self._inserts, *self._deletes]
+        problem = self._problem(shared, copies)
+        if problem is not None:
+            return self._answer(problem)
+        cut = choose_cut(changes, read.optimized, options.open_transactions, options.max_change_files)
+        if cut.up_to is None:
+            return self._answer(cut.reason)
+        if read.partition in options.busy:
+            return self._answer(PlanReason(PlanReasonCode.FILES_IN_USE, "other tasks merge changes of the partition already"))
+        works = self._works(cut.up_to, group)
+        held = next((file.path for work in works for file in work.inputs if file.path in options.held), None)
+        if held is not None:
+            text = f"another task holds base file {held}, and the changes of a partition are merged all or none"
+            return self._answer(PlanReason(PlanReasonCode.FILES_IN_USE, text))
+        return self._answer(cut.reason, works)
+
+    def _answer(self, reason: PlanReason, tasks: Sequence[TaskWork] = ()) -> PartitionPlan:
+        read = self._read
+        late = late_changes([*self._inserts, *self._deletes], read.optimized)
+        return PartitionPlan(read.spec_id, read.partition, read.optimized, reason, tuple(tasks), late)
+
+    def _problem(self, shared: Collection[PartitionKey], copies: _Copies) -> PlanReason | None:
+        read, fields = self._read, self._files.sequences.fields
+        if shared and key_of(read.partition, fields) in shared:
+            return PlanReason(
+                PlanReasonCode.REFUSED,
+                f"{path_of(read.partition, fields)!r} is the path of two partitions, NULL and a text, and the base store keeps one "
+                "optimized sequence for both: nobody could tell whose changes are in it. Give the rows of one of them another value",
+            )
+        in_base = [file.path for file in (*(each.file for each in read.base), *read.base_deletes) if file.path in copies[0]]
+        in_change = [each.file.path for each in (*read.inserts, *read.deletes) if each.file.path in copies[1]]
+        if in_base or in_change:
+            return PlanReason(
+                PlanReasonCode.LIVE_TWICE,
+                f"file {(in_base + in_change)[0]} is live more than once, and a merge could not tell the copies apart: remove the path "
+                "from the store, and add it once if its rows belong to the table",
+            )
+        return None
+
+    # ---- tasks -------------------------------------------------------------------------------------------------------
+
+    def _works(self, up_to: int, group: str) -> list[TaskWork]:
+        above, read = self._read.optimized, self._read
+        inserts = tuple(each.of for each in self._inserts if each.has_rows(above, up_to))
+        deletes = [each for each in self._deletes if each.has_rows(above, up_to)]
+        deleted = DeletedRows(read.base, deletes, read.base_deletes, up_to)
+        base, stays = self._base(deleted, up_to)
+        units = units_of(UnitFiles(base, inserts, tuple(each.of for each in deletes)))
+        task_bytes = self._options.task_bytes or self._options.properties.task_size_bytes
+        tasks = [task for unit in units for task in divide(self._gaining(unit, deleted, stays), task_bytes)]
+        met = {each.file.path for task in tasks for each in task.files.deletes}
+        rest = tuple(each.of for each in deletes if each.of.file.path not in met)
+        if rest:
+            # These deletes meet no row. Their task has nothing to do, but shows the commit that no change was overlooked.
+            tasks.append(TaskFiles(ROOT, UnitFiles(deletes=rest)))
+        return [self._work(task, deleted, stays, up_to, group) for task in tasks]
+
+    def _base(self, deleted: DeletedRows, up_to: int) -> tuple[tuple[KeyedInput, ...], frozenset[str]]:
+        """(The base files that may be inputs, the paths of those that stay and get position deletes)."""
+        if self._options.type is CompactionType.FULL:
+            return tuple(each for each in self._read.base if each.named.transaction_id <= up_to), frozenset()
+        reached, small = taken(self._read.base, deleted, up_to, self._options.held, self._fragment_bytes)
+        return (*reached, *small), marked(reached, deleted, self._fragment_bytes)
+
+    def _gaining(self, unit: UnitFiles, deleted: DeletedRows, stays: Collection[str]) -> UnitFiles:
+        """The unit without base files whose rewrite would gain nothing."""
+        if self._options.type is CompactionType.FULL and not self._is_merged(unit, deleted):
+            return unit
+        rewritten = [each for each in unit.base if each.file.path not in stays]
+        if unit.inserts or (len(rewritten) > 1 and unit.deletes):
+            return unit
+        return UnitFiles(tuple(each for each in unit.base if deleted.reach(each)), unit.inserts, unit.deletes)
+
+    def _is_merged(self, unit: UnitFiles, deleted: DeletedRows) -> bool:
+        """Whether a FULL finds nothing to do in a unit: no change, no delete of the base store, no file to join and none to split."""
+        properties = self._options.properties
+        size = sum(each.file.file_size_bytes for each in unit.base)
+        return not (
+            unit.inserts
+            or unit.deletes
+            or len(unit.base) > output_count(size, properties.target_size_bytes, self._fragment_bytes)
+            or any(deleted.of_store(each) or each.file.file_size_bytes > properties.oversized_bytes for each in unit.base)
+        )
+
+    def _work(self, task: TaskFiles, deleted: DeletedRows, stays: Collection[str], up_to: int, group: str) -> TaskWork:
+        read, properties, files = self._read, self._options.properties, task.files
+        written = [each.file.file_size_bytes for each in files.base if each.file.path not in stays]
+        size = sum(written) + UnitFiles(inserts=files.inserts).bytes_of(task.node)
+        outputs = output_count(size, properties.target_size_bytes, self._fragment_bytes) if written or files.inserts else 0
+        even = -(-size // max(outputs, 1))
+        return TaskWork(
+            node=TableNode(read.spec_id, read.partition, task.node),
+            type=self._options.type,
+            action=TaskAction.TO_BASE,
+            inputs=_plain(files.base),
+            deletes=tuple({delete.path: delete for each in files.base for delete in deleted.of_store(each)}.values()),
+            output_spec_id=read.spec_id,
+            target_size_bytes=max(properties.target_size_bytes, even) if outputs <= 1 else even,
+            fragment_size_bytes=self._fragment_bytes,
+            group=group,
+            predicted_files=outputs + len(files.base) - len(written),
+            predicted_bytes=size,
+            changes=ChangeSpan(
+                inserts=_plain(files.inserts),
+                deletes=_plain(files.deletes),
+                above=read.optimized,
+                up_to=up_to,
+                change_snapshot_id=self._files.change_snapshot_id,
+                marked=tuple(each.file.path for each in files.base if each.file.path in stays),
+            ),
+        )
+
+
+def _plain(inputs: Iterable[KeyedInput]) -> tuple[LiveFile, ...]:
+    return tuple(each.file for each in inputs)
