@@ -343,7 +343,7 @@ AMORO_KEYS_NOT_HONOURED = frozenset(
     }
 )
 # These keys are about keyed tables (see `core/tables/node.py`), which are not compacted yet.
-_KEYED_KEYS = frozenset({"compaction.delta-rewrite.enabled"})
+_KEYED_KEYS = frozenset({"compaction.delta-rewrite.enabled", "compaction.transaction.timeout"})
 _PREFIXES = ("self-optimizing.", "compaction.")
 _CATALOG_PREFIX = "table."
 WRITE_TARGET_KEY = "write.target-file-size-bytes"

@@ -7,10 +7,11 @@ the base store counts as later than they are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import base_file, change_file
 
@@ -21,6 +22,7 @@ OVERWRITE_KEY = "txId"
 TRANSACTION_TIMEOUT_KEY = "compaction.transaction.timeout"
 """The property that says for how long a begun transaction may hold changes back, in ms."""
 DEFAULT_TRANSACTION_TIMEOUT = timedelta(hours=1)
+_MOST_TIMEOUT_MS = 365 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,13 @@ def carried_transactions(base: Iterable[LiveFile], changes: Iterable[LiveFile]) 
     """The transactions that the names of these live files tell: they have landed. Raises TableRefused for a name that cannot be."""
     of_base = {base_file(file.path).transaction_id for file in base if file.is_data}
     return frozenset(of_base | {change_file(file.path, file.data_sequence_number).transaction_id for file in changes})
+
+
+def transaction_timeout(properties: Mapping[str, str]) -> timedelta:
+    """For how long a begun transaction may hold changes back. Raises ConfigError for a value that is no number of ms above 0."""
+    text = properties.get(TRANSACTION_TIMEOUT_KEY)
+    if text is None:
+        return DEFAULT_TRANSACTION_TIMEOUT
+    if not text.strip().isdecimal() or not 0 < int(text) <= _MOST_TIMEOUT_MS:
+        raise ConfigError(f"'{TRANSACTION_TIMEOUT_KEY}' is {text!r} but must be a whole number of ms in 1..{_MOST_TIMEOUT_MS}")
+    return timedelta(milliseconds=int(text))

@@ -1,0 +1,127 @@
+"""Which keyed tables are read but never compacted, because a merge of their changes could lose rows, bring them back or double them.
+
+Each function raises TableRefused with a sentence, or returns None. Other refusals are where their facts are read: files that lost their
+deletes and files in the wrong store in `core/tables/keyed/merge_on_read.py`, statistics files without their blob in
+`iceberg/keyed/sequences.py`, and partitions whose paths are one text in the plan of a partition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.file_names import base_file
+from compaction_pipeline.core.tables.keyed.optimized_sequence import SEQUENCE_FLAG, OptimizedSequences
+from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, PathField
+from compaction_pipeline.core.tables.keyed.transactions import OVERWRITE_KEY
+
+_PRODUCER_KEY, _OPTIMIZER = "snapshot.producer", "OPTIMIZE"
+"""Amoro's optimizer writes these into the summaries of its snapshots."""
+_DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedSnapshot:
+    """A snapshot of the base store that has optimized sequences. `summary` is the snapshot's."""
+
+    snapshot_id: int
+    sequences: OptimizedSequences
+    summary: Mapping[str, str]
+
+
+def refuse_partitioning(store: str, specs: Mapping[int, Sequence[PathField]]) -> None:
+    """Refuse a store with several partition specs, or with one by year. `store` is its name, for messages."""
+    if len(specs) > 1:
+        raise TableRefused(
+            f"{store} of a keyed table has the partition specs {', '.join(map(str, sorted(specs)))}: deletes are found by partition, so "
+            "those of one spec would not meet rows of another. Copy the rows into a new keyed table with one spec"
+        )
+    for fields in specs.values():
+        for each in fields:
+            if each.transform == "year":
+                raise TableRefused(
+                    f"{store} of a keyed table is partitioned by year ({each.name!r}), and Amoro reads the optimized sequences of such "
+                    "partitions wrongly: merged changes would appear twice. Copy the rows into a new keyed table by month or day"
+                )
+
+
+def refuse_promoted_keys(key_types: Mapping[str, Iterable[str]]) -> None:
+    """Refuse a primary key whose columns have changed their type. `key_types` are the Iceberg types of each column in all schemas.
+
+    The hash of a key depends on its type: that of a negative int is not that of the same long. So files that were written before the change
+    hold rows in other nodes than their deletes. A decimal with more digits has the same hash, as long as its scale is the same.
+    """
+    for column, types in key_types.items():
+        kinds = sorted({_DECIMAL.sub(r"decimal with scale \1", kind) for kind in types})
+        if len(kinds) > 1:
+            raise TableRefused(
+                f"column {column!r} of the primary key has had the types {' and '.join(kinds)}: keys of the two have different hashes, so "
+                "deletes may lie in other nodes than their rows. Copy the rows into a new keyed table"
+            )
+
+
+def refuse_lost_sequences(base: Iterable[LiveFile], *, has_flagged_snapshot: bool, has_property: bool, parents_expired: bool) -> None:
+    """Refuse a base store that has merged changes, but does not say which.
+
+    `has_property` tells whether the base store has the property of old versions. `parents_expired` tells whether an ancestor of the head
+    is missing in the metadata: it may have said which changes were merged.
+    """
+    if has_flagged_snapshot or has_property:
+        return
+    merged = next((file for file in base if file.is_data and base_file(file.path).transaction_id > 0), None)
+    if merged is None and not parents_expired:
+        return
+    why = (
+        f"its file {merged.path} has changes of transaction {base_file(merged.path).transaction_id}"
+        if merged is not None
+        else "older snapshots, which may have said so, are expired"
+    )
+    raise TableRefused(
+        f"no snapshot of the base store says '{SEQUENCE_FLAG}', but {why}: which changes are already in the base store is unknown, and "
+        "they could appear twice. Roll the table back to a snapshot with its statistics file"
+    )
+
+
+def refuse_lowered_sequences(history: Sequence[FlaggedSnapshot]) -> None:
+    """Refuse a base store whose optimized sequence of a partition has become lower, or got lost. `history` is newest first.
+
+    `history` are the flagged ancestors of the head, without gaps from the newest on. After a rollback the higher number is in no ancestor.
+    An insert-overwrite sets the number to its own transaction, which may be lower.
+    """
+    for newer, older in pairwise(history):
+        overwritten = newer.summary.get(OVERWRITE_KEY)
+        for key, before in older.sequences.by_partition.items():
+            now = newer.sequences.by_partition.get(key)
+            if (now is None or now < before) and (now is None or str(now) != overwritten):
+                raise TableRefused(
+                    f"snapshot {newer.snapshot_id} of the base store has the optimized sequence {'none' if now is None else now} for the "
+                    f"partition {_in_words(key, older.sequences.fields)!r}, but snapshot {older.snapshot_id} before it has {before}: "
+                    f"changes between them would appear twice. Roll the table back to snapshot {older.snapshot_id}"
+                )
+
+
+def refuse_other_optimizer(summaries: Sequence[tuple[int, Mapping[str, str]]], our_key: str) -> None:
+    """Refuse a table that Amoro's optimizer works on too. Two optimizers on one table are not supported.
+
+    `summaries` are (snapshot id, summary) of the head of the base store and of its ancestors, newest first. Snapshots of this program have
+    `our_key` in their summaries. A table may come from Amoro: its snapshots before the first of this program do not count.
+    """
+    foreign: int | None = None
+    for snapshot_id, summary in summaries:
+        if our_key in summary:
+            if foreign is not None:
+                raise TableRefused(
+                    f"snapshot {foreign} of the base store was committed by another optimizer ('{_PRODUCER_KEY}' is '{_OPTIMIZER}') after "
+                    f"snapshot {snapshot_id} of this program: two optimizers on one keyed table are not supported. Switch one of them off, "
+                    "and expire the snapshot"
+                )
+        elif summary.get(_PRODUCER_KEY) == _OPTIMIZER:
+            foreign = snapshot_id
+
+
+def _in_words(key: PartitionKey, fields: Sequence[PathField]) -> str:
+    return "/".join(f"{each.name}={value}" for each, value in zip(fields, key, strict=False))

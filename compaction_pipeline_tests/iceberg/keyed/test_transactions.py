@@ -1,0 +1,70 @@
+"""The transactions that have begun, as both stores of a table tell them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.keyed.transactions import begun_transactions, ended_by_base, read_open_transactions
+from compaction_pipeline.iceberg.manifests.live_files import read_live_files
+from compaction_pipeline.iceberg.scan import manifests_of
+from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    return ChangeLog(tmp_path)
+
+
+def open_now(log: ChangeLog, after: timedelta = timedelta(0)) -> list[int]:
+    """The numbers of the transactions that are open when this much time has passed."""
+    change, base = log.change.refresh(), log.base.refresh()
+
+    def live(table: object) -> list[LiveFile]:
+        snapshot = table.current_snapshot()  # type: ignore[attr-defined]
+        manifests = manifests_of(snapshot, table.io) if snapshot is not None else []  # type: ignore[attr-defined]
+        return [file for each in manifests for file in read_live_files(table.io, table.metadata, each)]  # type: ignore[attr-defined]
+
+    now = datetime.now(timezone.utc) + after
+    return [each.transaction_id for each in read_open_transactions(change.metadata, base.metadata, live(change), live(base), now)]
+
+
+def test_a_begun_transaction_is_open_until_its_changes_land(log: ChangeLog) -> None:
+    log.commit(log.changes(1, "I", 0, [(row(1), 1)]))
+    first, second = log.begin(), log.begin()
+    assert (first, second) == (2, 3)
+    assert open_now(log) == [first, second]
+    log.commit(log.changes(1, "I", second, [(row(2), 1)]))
+    assert open_now(log) == [first]
+
+
+def test_a_begun_transaction_is_given_up_after_the_timeout(log: ChangeLog) -> None:
+    first = log.begin()
+    assert open_now(log, timedelta(minutes=59)) == [first]
+    assert open_now(log, timedelta(minutes=61)) == []
+    with log.base.transaction() as transaction:
+        transaction.set_properties({"compaction.transaction.timeout": "7200000"})
+    assert open_now(log, timedelta(minutes=61)) == [first]
+
+
+def test_base_rows_and_base_snapshots_end_a_transaction(log: ChangeLog) -> None:
+    first, second = log.begin(), log.begin()
+    log.commit_base(log.base_rows(1, first, [row(1)]))
+    assert open_now(log) == [second]
+    row_delta(log.base, properties={"txId": str(second)})
+    assert ended_by_base(log.base.refresh().metadata) == {second}
+    assert open_now(log) == []
+
+
+def test_a_transaction_whose_begin_snapshot_is_expired_is_not_known(log: ChangeLog) -> None:
+    log.begin()
+    expired = log.change.refresh().current_snapshot()
+    log.begin()
+    assert expired is not None
+    log.change.refresh().maintenance.expire_snapshots().by_id(expired.snapshot_id).commit()
+    assert [each.transaction_id for each in begun_transactions(log.change.refresh().metadata)] == [2]
+    assert open_now(log) == [2]
