@@ -39,13 +39,34 @@ def read_sequences(name: str, metadata: TableMetadata, io: FileIO) -> OptimizedS
     Raises TableRefused when a snapshot says that it has them, and they cannot be found or read.
     """
     fields = fields_of_spec(metadata)
-    for snapshot in _ancestors(metadata):
-        if snapshot.summary is not None and SEQUENCE_FLAG in snapshot.summary.additional_properties:
-            return sequences_of_blob(_payload(name, snapshot, metadata.statistics, io), fields)
+    for snapshot in flagged_snapshots(metadata):
+        return sequences_of_blob(_payload(name, snapshot, metadata.statistics, io), fields)
     return sequences_of_properties(metadata.properties, fields)
 
 
-def _ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:
+def read_history(name: str, metadata: TableMetadata, io: FileIO, most: int) -> list[tuple[Snapshot, OptimizedSequences]]:
+    """The optimized sequences of the newest `most` snapshots that have them, from the head of a base store on, newest first.
+
+    The history ends before a snapshot whose statistics file is no longer in the metadata. Raises as `read_sequences`.
+    """
+    fields = fields_of_spec(metadata)
+    known: list[tuple[Snapshot, OptimizedSequences]] = []
+    for snapshot in flagged_snapshots(metadata):
+        if len(known) == most or (known and not _statistics_of(snapshot, metadata.statistics)):
+            break
+        known.append((snapshot, sequences_of_blob(_payload(name, snapshot, metadata.statistics, io), fields)))
+    return known
+
+
+def flagged_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """The head of a base store and its ancestors, as far as their summaries say that they have optimized sequences, newest first."""
+    for snapshot in ancestors(metadata):
+        if snapshot.summary is not None and SEQUENCE_FLAG in snapshot.summary.additional_properties:
+            yield snapshot
+
+
+def ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """The head of a table and its ancestors that are not expired, newest first."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = metadata.snapshot_by_name(MAIN_BRANCH)
     while snapshot is not None:
@@ -54,11 +75,7 @@ def _ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:
 
 
 def _payload(name: str, snapshot: Snapshot, statistics: Sequence[StatisticsFile], io: FileIO) -> bytes:
-    files = [
-        file
-        for file in statistics
-        if file.snapshot_id == snapshot.snapshot_id and any(str(blob.type) == SEQUENCE_BLOB for blob in file.blob_metadata)
-    ]
+    files = _statistics_of(snapshot, statistics)
     if len(files) != 1:
         raise _lost(name, snapshot, f"{len(files)} statistics files of the snapshot have a blob {SEQUENCE_BLOB!r}, but one must")
     path = files[0].statistics_path
@@ -66,6 +83,14 @@ def _payload(name: str, snapshot: Snapshot, statistics: Sequence[StatisticsFile]
     if len(payloads) != 1:
         raise _lost(name, snapshot, f"its statistics file {path} has {len(payloads)} such blobs, but must have one")
     return payloads[0]
+
+
+def _statistics_of(snapshot: Snapshot, statistics: Sequence[StatisticsFile]) -> list[StatisticsFile]:
+    return [
+        file
+        for file in statistics
+        if file.snapshot_id == snapshot.snapshot_id and any(str(blob.type) == SEQUENCE_BLOB for blob in file.blob_metadata)
+    ]
 
 
 def _lost(name: str, snapshot: Snapshot, why: str) -> TableRefused:

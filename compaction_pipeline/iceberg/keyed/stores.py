@@ -37,12 +37,17 @@ class KeyedStores:
 
         Raises TableRefused when it is unknown what the files hold.
         """
+        base, changes = self.files()
+        sequences = read_sequences(self.name, self.base.metadata, self.base.io)
+        return nodes_to_read(filter(wanted, base), filter(wanted, changes), sequences)
+
+    def files(self) -> tuple[list[LiveFile], list[LiveFile]]:
+        """The live files of the base store, its delete files too, and those of the change store. Raises as `nodes`."""
         changes = list(_live_files(self.change))
         refuse_lost_deletes(changes, _replacing(self.change))
-        base = list(filter(wanted, _live_files(self.base)))
+        base = list(_live_files(self.base))
         self._refuse_other_specs({file.spec_id for file in (*base, *changes)})
-        sequences = read_sequences(self.name, self.base.metadata, self.base.io)
-        return nodes_to_read(base, filter(wanted, changes), sequences)
+        return base, changes
 
     def _refuse_other_specs(self, numbers: set[int]) -> None:
         """Deletes are found by partition, so they would not meet rows whose partitions are made in another way."""

@@ -19,7 +19,8 @@ SEQUENCE_BLOB = "optimized-sequence"
 """The type of the blob in the statistics file."""
 SEQUENCE_FLAG = "optimized-sequence.exist"
 """This key in the summary of a snapshot says that the snapshot has the statistics file."""
-_LEGACY_KEY = "table.partition-properties"
+LEGACY_KEY = "table.partition-properties"
+"""The property of the base store in which old versions of Amoro kept the numbers."""
 _LEGACY_SEQUENCE = "max-txId"
 
 
@@ -66,7 +67,7 @@ def blob_of(numbers: Mapping[Partition, int], fields: Sequence[PathField]) -> by
 
 def sequences_of_properties(properties: Mapping[str, str], fields: Sequence[PathField]) -> OptimizedSequences:
     """Read the property of the base store in which old versions of Amoro kept the numbers. Without it, no partition has one."""
-    text = properties.get(_LEGACY_KEY)
+    text = properties.get(LEGACY_KEY)
     if text is None:
         return OptimizedSequences(tuple(fields))
     try:
@@ -74,7 +75,7 @@ def sequences_of_properties(properties: Mapping[str, str], fields: Sequence[Path
         numbers = {path: int(values[_LEGACY_SEQUENCE]) for path, values in by_path.items() if values.get(_LEGACY_SEQUENCE) is not None}
     except (ValueError, TypeError, AttributeError) as error:
         raise TableRefused(
-            f"'{_LEGACY_KEY}' of the base store cannot be read ({error}): which changes are already in it is unknown"
+            f"'{LEGACY_KEY}' of the base store cannot be read ({error}): which changes are already in it is unknown"
         ) from error
     return _by_partition(numbers, fields)
 

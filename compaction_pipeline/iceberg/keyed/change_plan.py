@@ -1,0 +1,137 @@
+"""Reads what a plan of change merges is made from, and refuses tables whose changes must not be merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.planning.keyed.cut import TransactionSpan
+from compaction_pipeline.core.planning.keyed.refusals import (
+    FlaggedSnapshot,
+    refuse_lost_sequences,
+    refuse_lowered_sequences,
+    refuse_other_optimizer,
+    refuse_partitioning,
+    refuse_promoted_keys,
+)
+from compaction_pipeline.core.planning.keyed.to_base import KeyedFiles
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.optimized_sequence import LEGACY_KEY
+from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_fields
+from compaction_pipeline.iceberg.keyed.sequences import ancestors, flagged_snapshots, read_history, read_sequences
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores
+from compaction_pipeline.iceberg.manifests.entries import readable
+from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
+from compaction_pipeline.iceberg.manifests.partitions import partition_struct, partition_types
+from compaction_pipeline.iceberg.scan import manifests_of
+from compaction_pipeline.iceberg.second_look import looked_at_twice
+
+_TRANSACTION_FIELD_ID = 2147482646
+"""The column with the transaction of each row. Only files with rows of several transactions have it."""
+_MOST_HISTORY = 5
+"""So many snapshots with optimized sequences are compared. Each is one small file to read."""
+
+
+def read_keyed_files(stores: KeyedStores) -> KeyedFiles:
+    """The live files of both stores, with everything that a plan of change merges needs of them.
+
+    Raises TableRefused when it is unknown what the files hold, or when the changes of the table must not be merged.
+    """
+    base, changes = stores.files()
+    _refuse(stores, base)
+    sequences = read_sequences(stores.name, stores.base.metadata, stores.base.io)
+    snapshot = stores.change.metadata.snapshot_by_name(MAIN_BRANCH)
+    # A change store without a snapshot has no files, so no task will name this number.
+    number = snapshot.snapshot_id if snapshot is not None else 0
+    return KeyedFiles(tuple(base), tuple(changes), sequences, number, read_row_spans(stores.change))
+
+
+def read_row_spans(change: Table) -> dict[str, TransactionSpan | None]:
+    """The paths of live change files that tell the transaction of each row, and the bounds of these transactions.
+
+    Bounds in a file's manifest entry mark it. Writers of changes only append, so a file that another operation added may have rows of
+    several transactions too: without bounds they are unknown, which is None.
+    """
+    snapshot = change.metadata.snapshot_by_name(MAIN_BRANCH)
+    appended = {
+        each.snapshot_id for each in change.metadata.snapshots if each.summary is None or each.summary.operation is Operation.APPEND
+    }
+    rewritten = {each.snapshot_id for each in change.metadata.snapshots} - appended
+    spans: dict[str, TransactionSpan | None] = {}
+    for manifest in manifests_of(snapshot, change.io) if snapshot is not None else ():
+        if manifest.content == ManifestContent.DATA:
+            for entry in _live_entries(change, manifest):
+                span = _span(entry)
+                added_by = manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id
+                if span is not None or added_by in rewritten:
+                    spans[entry.path] = span
+    return spans
+
+
+def _live_entries(change: Table, manifest: ManifestFile) -> Sequence[DecodedEntry]:
+    @looked_at_twice
+    def read() -> Sequence[DecodedEntry]:
+        with change.io.new_input(manifest.manifest_path).open() as stream:
+            content = stream.read()
+        with readable(f"manifest {manifest.manifest_path}"):
+            entries = ManifestDecoder(content).entries(with_bounds=True)
+            return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+
+    return read()
+
+
+def _span(entry: DecodedEntry) -> TransactionSpan | None:
+    lower = (entry.lower_bounds or {}).get(_TRANSACTION_FIELD_ID)
+    upper = (entry.upper_bounds or {}).get(_TRANSACTION_FIELD_ID)
+    if lower is None or upper is None or len(lower) != 8 or len(upper) != 8:
+        return None
+    return TransactionSpan(int.from_bytes(lower, "little", signed=True), int.from_bytes(upper, "little", signed=True))
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+def _refuse(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
+    metadata = stores.base.metadata
+    refuse_partitioning(f"the base store of table {stores.name}", _fields_by_spec(stores.base))
+    refuse_partitioning(f"the change store of table {stores.name}", _fields_by_spec(stores.change))
+    refuse_promoted_keys(_key_types(stores))
+    chain = list(ancestors(metadata))
+    refuse_lost_sequences(
+        base,
+        has_flagged_snapshot=any(True for _ in flagged_snapshots(metadata)),
+        has_property=LEGACY_KEY in metadata.properties,
+        parents_expired=bool(chain) and chain[-1].parent_snapshot_id is not None,
+    )
+    history = read_history(stores.name, metadata, stores.base.io, _MOST_HISTORY)
+    refuse_lowered_sequences(
+        [
+            FlaggedSnapshot(snapshot.snapshot_id, sequences, snapshot.summary.additional_properties if snapshot.summary else {})
+            for snapshot, sequences in history
+        ]
+    )
+    summaries = [(each.snapshot_id, each.summary.additional_properties if each.summary else {}) for each in chain]
+    refuse_other_optimizer(summaries, RECORD_ID_PROPERTY)
+
+
+def _fields_by_spec(store: Table) -> Mapping[int, Sequence[PathField]]:
+    specs = store.metadata.specs()
+    types = {number: [str(kind) for kind in partition_types(partition_struct(store.metadata, number))] for number in specs}
+    return {number: path_fields(spec.model_dump_json(), types[number]) for number, spec in specs.items()}
+
+
+def _key_types(stores: KeyedStores) -> Mapping[str, Sequence[str]]:
+    """The types that each column of the primary key has had in either store, by its name now."""
+    schemas: list[Schema] = [schema for store in (stores.base, stores.change) for schema in store.metadata.schemas]
+    return {
+        str(stores.base.schema().find_column_name(number)): [
+            str(field.field_type) for schema in schemas for field in schema.fields if field.field_id == number
+        ]
+        for number in stores.key
+    }
