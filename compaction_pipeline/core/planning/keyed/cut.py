@@ -16,7 +16,7 @@ with this rule no change that is left can lie between them and T.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
@@ -62,12 +62,18 @@ class ChangeFile:
         highest = self.span.highest if self.span is not None else _NO_END
         return (self.sequence, highest) if self.sequence < highest else None
 
+    def first_cut(self, above: int | None) -> int | None:
+        """The lowest T with which rows of the file are merged, in a partition with this optimized sequence. None when no T merges any."""
+        if not self.by_row:
+            return self.sequence
+        lowest, highest = (self.span.lowest, self.span.highest) if self.span is not None else (0, _NO_END)
+        first = lowest if above is None else max(lowest, above + 1)
+        return first if first <= highest else None
+
     def has_rows(self, above: int | None, up_to: int) -> bool:
         """Whether rows of the file may be among the changes above the one number and up to the other. `above` is that of the partition."""
-        if not self.by_row:
-            return self.sequence <= up_to
-        first, last = (self.span.lowest, self.span.highest) if self.span is not None else (0, _NO_END)
-        return max(first, -1 if above is None else above + 1) <= min(last, up_to)
+        first = self.first_cut(above)
+        return first is not None and first <= up_to
 
     def highest(self, up_to: int) -> int:
         """A transaction that no row of the file up to this number exceeds."""
@@ -113,14 +119,15 @@ def choose_cut(
     if not log.has_changes:
         return Cut(None, PlanReason(PlanReasonCode.NOT_FRAGMENTED, f"no change is above the optimized sequence ({_number(above)})"))
     first = min(open_transactions, key=lambda each: each.transaction_id, default=None)
-    allowed = log.allowed(_NO_END if first is None else first.transaction_id - 1)
-    fitting = [each for each in allowed if max_files is None or log.count(each) <= max_files]
-    if fitting:
-        text = f"changes above sequence {_number(above)} and up to {fitting[0]}: {count_text(log.count(fitting[0]), 'change file')}"
-        return Cut(fitting[0], PlanReason(PlanReasonCode.PLANNED, text))
-    if allowed:
-        return Cut(None, _too_many(log, min(allowed), max_files or 0))
-    if first is not None and log.allowed(_NO_END):
+    lowest: int | None = None
+    for lowest in log.allowed(_NO_END if first is None else first.transaction_id - 1):
+        count = log.count(lowest)
+        if max_files is None or count <= max_files:
+            text = f"changes above sequence {_number(above)} and up to {lowest}: {count_text(count, 'change file')}"
+            return Cut(lowest, PlanReason(PlanReasonCode.PLANNED, text))
+    if lowest is not None:
+        return Cut(None, _too_many(log.count(lowest), lowest, max_files or 0))
+    if first is not None and any(True for _ in log.allowed(_NO_END)):
         return Cut(None, _held_back(files, first))
     return Cut(None, _impossible(files))
 
@@ -130,26 +137,30 @@ class _Log:
 
     def __init__(self, files: Sequence[ChangeFile], above: int | None) -> None:
         self._above = above
-        self._whole = sorted(each.sequence for each in files if not each.by_row)
-        self._by_row = [each for each in files if each.by_row]
+        self._firsts = sorted(first for each in files if (first := each.first_cut(above)) is not None)
         forbidden = sorted(interval for each in files if (interval := each.forbidden) is not None)
         self._starts, self._ends = _joined(forbidden)
         sequences = {each.sequence for each in files}
         self._highest = max(sequences, default=0)
-        # Between two of these numbers neither the merged rows nor what is allowed changes, but for the highest of each stretch.
-        steps = sequences | {start - 1 for start in self._starts} | {each.span.highest for each in self._by_row if each.span is not None}
+        # Right above each of these numbers, T merges more or is forbidden. So the highest T that is allowed is one of them, or the limit.
+        steps = sequences | {start - 1 for start in self._starts} | {first - 1 for first in self._firsts}
         self._steps = sorted(steps, reverse=True)
-        self.has_changes = bool(self._whole) or any(each.has_rows(above, _NO_END) for each in self._by_row)
 
-    def allowed(self, most: int) -> list[int]:
+    @property
+    def has_changes(self) -> bool:
+        """Whether a T that is high enough would merge something."""
+        return bool(self._firsts)
+
+    def allowed(self, most: int) -> Iterator[int]:
         """The numbers up to `most` that T may be and that merge something, the highest first."""
         most = min(most, self._highest)
-        steps = sorted({most, *(step for step in self._steps if step < most)}, reverse=True)
-        return [step for step in steps if self._may_be(step) and self.count(step)]
+        for step in (most, *(step for step in self._steps if step < most)):
+            if self._may_be(step) and self.count(step):
+                yield step
 
     def count(self, up_to: int) -> int:
         """How many change files a merge up to this number reads."""
-        return bisect_right(self._whole, up_to) + sum(each.has_rows(self._above, up_to) for each in self._by_row)
+        return bisect_right(self._firsts, up_to)
 
     def _may_be(self, up_to: int) -> bool:
         if up_to < 0 or (self._above is not None and up_to <= self._above):
@@ -175,11 +186,11 @@ def _number(above: int | None) -> str:
     return "none" if above is None else str(above)
 
 
-def _too_many(log: _Log, up_to: int, max_files: int) -> PlanReason:
+def _too_many(count: int, up_to: int, max_files: int) -> PlanReason:
     return PlanReason(
         PlanReasonCode.OVER_BUDGET,
         f"the changes up to sequence {up_to} must be merged together, to keep transactions in order, but they are "
-        f"{count_text(log.count(up_to), 'change file')} and a merge may read {max_files}: raise this limit",
+        f"{count_text(count, 'change file')} and a merge may read {max_files}: raise this limit",
     )
 
 

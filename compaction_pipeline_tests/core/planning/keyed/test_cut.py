@@ -82,7 +82,8 @@ def test_a_transaction_that_landed_after_later_ones_is_merged_with_them_or_not_a
 
 
 def test_fewer_files_are_merged_when_their_number_is_limited() -> None:
-    assert up_to([change(3), change(5), change(8)], most=2) == 5
+    # No change lies between 5 and 8, so 7 merges as much as 5.
+    assert up_to([change(3), change(5), change(8)], most=2) == 7
     assert up_to([change(3), change(3), change(5)], most=1) is None
 
 
@@ -101,6 +102,13 @@ def test_a_late_transaction_is_counted_and_merged() -> None:
     assert late_changes(files, above=4) == LateChanges()
     assert late_changes(files, above=None) == LateChanges()
     assert up_to(files, above=10) == 13
+
+
+def test_late_transactions_are_merged_together() -> None:
+    # A base file may be called 10. A delete of transaction 7 that stays would not reach an insert of transaction 5 in it.
+    files = [change(12, 5), change(13, 7)]
+    assert up_to(files, above=10) == 13
+    assert up_to(files, above=10, most=1) is None
 
 
 def test_a_file_with_several_transactions_is_read_although_its_sequence_is_above_the_cut() -> None:

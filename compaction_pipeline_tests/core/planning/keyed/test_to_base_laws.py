@@ -258,11 +258,13 @@ def _wild_table(random: Random) -> SimTable:
         node, partition, kind = (mask, random.randint(0, mask)), random.choice(PARTITIONS), random.choice(["B", "I", "ED", "ED"])
         sequence = random.randint(1, top)
         transaction = random.choice([sequence, random.randint(1, top)])
-        by_row = kind != "B" and random.random() < 0.3
+        # A file of another program has inserts of all nodes, and its sequence number is its transaction.
+        foreign = kind == "I" and node == (0, 0) and transaction == sequence and random.random() < 0.5
+        by_row = kind != "B" and not foreign and random.random() < 0.3
         rows = _wild_rows(random, table, range(1, top + 1) if by_row else [transaction], node)
         size, records = random.choice([3, 15, 30, 90]), random.choice([1, 60]) if kind == "B" else 1
         table.new_file(
             partition, node, kind, transaction, rows, sequence, size=size, records_a_row=records, by_row=by_row,
-            knows_span=random.random() < 0.7,
+            knows_span=random.random() < 0.7, named=-1 if foreign else None,
         )  # fmt: skip
     return table
