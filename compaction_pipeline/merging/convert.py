@@ -34,24 +34,20 @@ _ROWS_PER_GROUP = 1_000_000
 class PositionDeleteWriter:
     """Writes position-delete files."""
 
-    def __init__(self, files: FileAccess, names: OutputNames, properties: Mapping[str, str]) -> None:
+    def __init__(self, files: FileAccess, properties: Mapping[str, str]) -> None:
         self._files = files
-        self._names = names
         self._options = ParquetOptions.of(properties, deletes=True)
         # The bounds are whole, whatever the table's metrics modes say: readers recognise the referenced
         # data file when both path bounds are equal.
         self._modes = MetricsModes.of(POSITION_DELETE_SCHEMA, {"write.metadata.metrics.default": "full"})
-        self._numbers = 0
         self.digest = RowDigest()
         self.rows = 0
 
-    def write(self, data: LiveFile, positions: NDArray[np.int64]) -> OutputFile:
-        """Write one file that deletes these rows of the data file. `positions` are ascending and not empty.
+    def write(self, path: str, data: LiveFile, positions: NDArray[np.int64]) -> OutputFile:
+        """Write one file at `path` that deletes these rows of the data file. `positions` are ascending and not empty.
 
         The new file has the partition spec and the partition of the data file.
         """
-        path = self._names.path(data.partition, self._numbers, "-deletes")
-        self._numbers += 1
         footers: list[Any] = []
         with self._files.output(path) as stream, in_words(f"new file {path}", "cannot be written"):
             writer = parquet_writer(stream, _ARROW, self._options, [PATH_FIELD.name], footers)
@@ -91,7 +87,7 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
     work = task.work
     reader = DataReader(files, shape, task.memory_bytes)
     deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared, frozenset(work.converts))
-    writer = PositionDeleteWriter(files, names, shape.layout.properties)
+    writer = PositionDeleteWriter(files, shape.layout.properties)
     matched = RowDigest()
     outputs: list[OutputFile] = []
     rows_read, gone = 0, DeletedRows()
@@ -109,7 +105,8 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
                 paths = pa.repeat(pa.scalar(file.path, pa.string()), len(positions))
                 matched.add(pa.RecordBatch.from_arrays([paths, pa.array(positions, pa.int64())], schema=_ARROW))
         if found:
-            outputs.append(writer.write(file, np.concatenate(found)))
+            path = names.path(file.partition, len(outputs), "-deletes")
+            outputs.append(writer.write(path, file, np.concatenate(found)))
     return MergeResult(
         task.task_id,
         task.current_attempt_id,

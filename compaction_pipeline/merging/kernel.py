@@ -125,9 +125,7 @@ def _merge_inputs(
     task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes, *, copies: bool
 ) -> MergeResult:
     work = task.work
-    if task.schema_id not in shape.schemas:
-        raise MergeFailed(f"schema {task.schema_id} of the plan's snapshot is not in the table's metadata; plan the task again")
-    schema = shape.schemas[task.schema_id]
+    schema = shape.schema_of_plan(task.schema_id)
     reader = DataReader(files, shape, task.memory_bytes)
     deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared)
     rows_expected = sum(file.record_count for file in work.inputs)

@@ -172,7 +172,12 @@ class MergeResult:
     Raises ValueError when there is no error but the end reason is not MERGED.
 
     The kernel checks two laws before it returns a result: rows_read − rows_deleted_by_position − rows_deleted_by_equality =
-    rows_written, and digest_read = digest_written. For a CONVERT task `rows_written` counts the positions that were written.
+    rows_written + rows_kept, and digest_read = digest_written. For a CONVERT task `rows_written` counts the positions that were written.
+
+    For a TO_BASE task `rows_read` counts the rows of its base files and those inserts that it applies. A row that a delete of its key
+    deletes counts as deleted by equality. `rows_written` and the digests are of the rows in new data files alone, and `rows_kept` are the
+    living rows of the marked files, which stay where they are. The new position deletes of a marked file hold just those of its rows that
+    die now. For other tasks `rows_kept` is 0.
     """
 
     task_id: TaskId
@@ -188,6 +193,7 @@ class MergeResult:
     peak_memory_bytes: int = 0
     end_reason: EndReason = EndReason.MERGED
     error: str | None = None
+    rows_kept: int = 0
 
     def __post_init__(self) -> None:
         if self.error is None and self.end_reason is not EndReason.MERGED:

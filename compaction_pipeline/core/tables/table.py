@@ -92,6 +92,16 @@ class TableLayout:
     sort_orders: Mapping[int, str]
     unpartitioned_spec_ids: frozenset[int]
     properties: Mapping[str, str]
+    keyed: KeyedLayout | None = None
+    """What a merge must know beside it when the table is the base store of a keyed table."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedLayout:
+    """The other half of a keyed table: its change store, and the field ids of the primary key in the order in which keys are hashed."""
+
+    change: TableLayout
+    primary_key: tuple[int, ...]
 
 
 def data_folder(location: str, properties: Mapping[str, str]) -> str:

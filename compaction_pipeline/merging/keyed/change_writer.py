@@ -9,9 +9,8 @@ Each change gets an offset: its place in the transaction. These rules keep the o
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,13 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.changes import CHANGE_TYPE, ChangeKind
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType
-from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_of
+from compaction_pipeline.core.tables.keyed.partition_paths import PathField
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
-from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.merging.deletes.keys import canonical
 from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD
 from compaction_pipeline.merging.keyed.key_hashes import key_hashes
+from compaction_pipeline.merging.keyed.node_names import KeyedPaths, NodePaths
 from compaction_pipeline.merging.reading.evolution import arrow_field
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.read import TableShape
@@ -132,7 +131,7 @@ def write_changes(
     log = logged(kinds, key_numbers([*key, *placing], rows.num_rows), upsert=target.upsert)
     types = [str(target.schema.find_field(name).field_type) for name in target.key]
     nodes = key_hashes(key, types, rows.num_rows) & (target.buckets - 1)
-    paths = _Names(target, names)
+    paths = KeyedPaths(data_folder(target.shape.layout.location, target.shape.layout.properties), target.fields, names)
     split = PartitionSplit(target.shape.specs[target.shape.layout.default_spec_id], target.shape, target.schema)
     outputs: list[OutputFile] = []
     for kind, chosen in ((KeyedFileType.EQUALITY_DELETE, log.deletes), (KeyedFileType.INSERT, ~log.deletes)):
@@ -157,33 +156,8 @@ def _batches(rows: Any, log: LoggedChanges, places: NDArray[np.int64]) -> Iterat
         yield from table.combine_chunks().to_batches()
 
 
-def _writer(target: ChangeTarget, files: FileAccess, names: _NodeNames, rows: int, buffer_bytes: int) -> DataWriter:
+def _writer(target: ChangeTarget, files: FileAccess, names: NodePaths, rows: int, buffer_bytes: int) -> DataWriter:
     layout = target.shape.layout
     schema = Schema(*target.schema.fields, OFFSET_FIELD, schema_id=target.schema.schema_id)
     sizing = FileSizing(target.target_size_bytes, 0, buffer_bytes)
     return DataWriter(files, schema, layout.properties, names, sizing, Progress(rows, 16.0), layout.default_spec_id)
-
-
-@dataclass
-class _Names:
-    """The names of the files of one write. One count runs through all of them, as with Amoro's writers."""
-
-    target: ChangeTarget
-    names: KeyedFileNames
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def of(self, node: DataTreeNode, kind: KeyedFileType) -> _NodeNames:
-        return _NodeNames(self, node, kind)
-
-
-@dataclass(frozen=True)
-class _NodeNames:
-    owner: _Names
-    node: DataTreeNode
-    kind: KeyedFileType
-
-    def path(self, partition: Partition, number: int) -> str:
-        target = self.owner.target
-        folder = data_folder(target.shape.layout.location, target.shape.layout.properties)
-        name = self.owner.names.name(self.node, self.kind, next(self.owner.numbers))
-        return "/".join(part for part in (folder, path_of(partition, target.fields), name) if part)

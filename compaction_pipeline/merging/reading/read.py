@@ -42,6 +42,12 @@ class TableShape:
             name_mapping_of(layout.properties),
         )
 
+    def schema_of_plan(self, schema_id: int) -> Schema:
+        """The schema of the snapshot that a task was planned from. Raises MergeFailed when the metadata no longer has it."""
+        if schema_id not in self.schemas:
+            raise MergeFailed(f"schema {schema_id} of the plan's snapshot is not in the table's metadata; plan the task again")
+        return self.schemas[schema_id]
+
     def newest_with(self, number: int) -> Schema:
         """The current schema if it has the field, otherwise the latest schema that had it before it was dropped."""
         current = self.layout.schema_id

@@ -56,15 +56,16 @@ class DataWriter:
         self.sizing = sizing
         self.progress = progress
         self._spec_id = spec_id
-        self._partitions: dict[Partition, _PartitionWriter] = {}
+        self._partitions: dict[tuple[Partition, FilePaths], _PartitionWriter] = {}
         self._numbers = 0
         self.outputs: list[OutputFile] = []
 
-    def write(self, partition: Partition, batch: Any) -> None:
-        """Put the rows into a file of this partition."""
-        writer = self._partitions.get(partition)
+    def write(self, partition: Partition, batch: Any, names: FilePaths | None = None) -> None:
+        """Put the rows into a file of this partition. Rows with other `names` go to other files; the writer's own names are the default."""
+        place = (partition, names or self._names)
+        writer = self._partitions.get(place)
         if writer is None:
-            writer = self._partitions[partition] = _PartitionWriter(self, partition)
+            writer = self._partitions[place] = _PartitionWriter(self, *place)
         writer.add(batch)
         # All partitions share one buffer. When it is full, the partition with the most bytes writes its rows first.
         while sum(each.buffered_bytes for each in self._partitions.values()) > self.sizing.buffer:
@@ -81,18 +82,19 @@ class DataWriter:
         for writer in self._partitions.values():
             writer.abandon()
 
-    def open_file(self, partition: Partition, schema: Any) -> _OpenOutput:
-        path = self._names.path(partition, self._numbers)
+    def open_file(self, partition: Partition, names: FilePaths, schema: Any) -> _OpenOutput:
+        path = names.path(partition, self._numbers)
         self._numbers += 1
         return _OpenOutput(self, self._files, path, partition, self._spec_id, schema)
 
 
 class _PartitionWriter:
-    """The rows of one partition. They are buffered, written as row groups, and split into files of the target size."""
+    """The rows of one partition, or of one tree node of it. They are buffered, written as row groups, and split into files of the target size."""
 
-    def __init__(self, owner: DataWriter, partition: Partition) -> None:
+    def __init__(self, owner: DataWriter, partition: Partition, names: FilePaths) -> None:
         self._owner = owner
         self._partition = partition
+        self._names = names
         self._buffer: list[Any] = []
         self.buffered_bytes = 0
         self._buffered_rows = 0
@@ -137,7 +139,7 @@ class _PartitionWriter:
         table, parts = self._assembled(), self._buffer
         self._buffer, self.buffered_bytes, self._buffered_rows = [], 0, 0
         if self._file is None:
-            self._file = self._owner.open_file(self._partition, table.schema)
+            self._file = self._owner.open_file(self._partition, self._names, table.schema)
         self._file.write(table)
         self._owner.digest.add_assembled(table, parts)
         self._owner.rows += table.num_rows

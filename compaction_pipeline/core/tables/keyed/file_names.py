@@ -42,16 +42,16 @@ class KeyedFile:
 
 @dataclass(frozen=True, slots=True)
 class KeyedFileNames:
-    """Makes the names of the files of one writer. `operation_id` is a random number, so two writers never use the same name.
+    """Makes the names of the files of one writer. `operation_id` is random, so two writers never use the same name.
 
-    `writer` is the number of the writer among those of a job, and `task_id` that of its task. A transaction of 0 means that the
+    It is a number, as in Amoro's names, or a text without slashes and ends of lines. `writer` is the number of the writer among those of a job, and `task_id` that of its task. A transaction of 0 means that the
     files' data sequence number is their transaction.
     """
 
     transaction_id: int
     writer: int
     task_id: int
-    operation_id: int
+    operation_id: int | str
 
     def name(self, node: DataTreeNode, kind: KeyedFileType, number: int, extension: str = "parquet") -> str:
         """The name of the writer's file with this number. Numbers begin at 1."""
