@@ -79,6 +79,12 @@ class PositionDeleteWriter:
         )
 
 
+def position_rows(path: str, positions: NDArray[np.int64]) -> Any:
+    """The rows of a position-delete file that delete these rows of a data file, as a record batch."""
+    paths = pa.repeat(pa.scalar(path, pa.string()), len(positions))
+    return pa.RecordBatch.from_arrays([paths, pa.array(positions, pa.int64())], schema=_ARROW)
+
+
 def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
     """Convert the delete files that `work.converts` names.
 
@@ -102,8 +108,7 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
                 if deleted is not None:
                     found.append(np.flatnonzero(deleted).astype(np.int64) + position)
             for positions in found:
-                paths = pa.repeat(pa.scalar(file.path, pa.string()), len(positions))
-                matched.add(pa.RecordBatch.from_arrays([paths, pa.array(positions, pa.int64())], schema=_ARROW))
+                matched.add(position_rows(file.path, positions))
         if found:
             path = names.path(file.partition, len(outputs), "-deletes")
             outputs.append(writer.write(path, file, np.concatenate(found)))

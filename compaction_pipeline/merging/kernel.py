@@ -3,6 +3,7 @@
 - MERGE reads the inputs in the plan's schema, leaves out the rows that the task's deletes delete, and writes the rest as new files.
 - CONVERT writes position-delete files for the rows that some of the deletes delete.
 - DROP_DELETES reads and writes nothing.
+- TO_BASE merges changes of a keyed table into its base store (`merging/keyed/to_base.py`).
 
 The kernel checks its own laws before it answers (see `MergeResult`). A failure is a result whose `error` gives the reason; the files
 that the attempt wrote are then deleted.
@@ -32,6 +33,7 @@ from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
+from compaction_pipeline.merging.keyed.to_base import merge_changes
 from compaction_pipeline.merging.memory import PeakMemory, tight_allocation
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.patience import patiently
@@ -103,6 +105,8 @@ def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared
     names = _names(task, layout)
     if task.work.action is TaskAction.CONVERT:
         return checked(convert_deletes(task, shape, files, names, shared), conversion=True)
+    if task.work.action is TaskAction.TO_BASE:
+        return checked(merge_changes(task, shape, files, shared))
     return _merge(task, shape, files, names, shared)
 
 
@@ -220,14 +224,15 @@ def _result(
 def checked(result: MergeResult, *, conversion: bool = False) -> MergeResult:
     """The result itself, or a failed result if the output is not right.
 
-    A merge must have written exactly the rows that were kept. A `conversion` must have written exactly the positions of the deleted rows.
+    A merge must have written exactly the rows that were kept, but for those that stay in their files. A `conversion` must have written
+    exactly the positions of the deleted rows.
     """
     deleted = result.rows_deleted_by_position + result.rows_deleted_by_equality
-    expected = deleted if conversion else result.rows_read - deleted
+    expected = deleted if conversion else result.rows_read - deleted - result.rows_kept
     if expected != result.rows_written or result.rows_written != result.digest_written.rows:
         counts = (
             f"{result.rows_read} rows read, {result.rows_deleted_by_position} deleted by position, "
-            f"{result.rows_deleted_by_equality} by equality: "
+            f"{result.rows_deleted_by_equality} by equality{f', {result.rows_kept} stay in their files' if result.rows_kept else ''}: "
             f"{expected} must be written, but {result.rows_written} were"
         )
         return replace(result, outputs=(), end_reason=EndReason.DIGEST_MISMATCH, error=f"{counts}; nothing of this attempt is used")

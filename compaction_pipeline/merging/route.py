@@ -89,6 +89,9 @@ class RowRouter:
 
 def _common_partition(task: CompactionTask) -> Partition | None:
     """The one partition of all inputs, if they have the partition spec of the output. None otherwise: the rows are then split."""
+    if task.work.changes is not None:
+        # All files of a task that merges changes are in its partition. It may have no data file of the base store.
+        return task.work.node.partition
     partitions = {(file.spec_id, file.partition) for file in task.work.inputs}
     if len(partitions) == 1 and next(iter(partitions))[0] == task.work.output_spec_id:
         return next(iter(partitions))[1]

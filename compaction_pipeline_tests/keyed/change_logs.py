@@ -23,13 +23,15 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
-from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
 from compaction_pipeline.iceberg.keyed.puffin import puffin_of
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
+from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
+from compaction_pipeline.iceberg.scan import manifests_of
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
@@ -109,6 +111,16 @@ class ChangeLog:
         if sequences is not None:
             self._set_statistics(sequences)
 
+    def replace_base(self, added: Sequence[OutputFile], removed: Sequence[LiveFile], sequences: Mapping[str, int]) -> None:
+        """Commit what a merge of changes wrote: put in these files, take out those, and set the optimized sequences."""
+        transaction = Transaction(self.base.refresh())
+        struct = partition_struct(self.base.metadata, self.base.spec().spec_id)
+        files = [AddedFile(data_file_of(file, struct)) for file in added]
+        properties = {"optimized-sequence.exist": "true"}
+        transaction.stage(SnapshotChange(Operation.OVERWRITE, files, removed, properties=properties))
+        transaction.commit()
+        self._set_statistics(sequences)
+
     def _set_statistics(self, sequences: Mapping[str, int]) -> None:
         snapshot = self.base.refresh().current_snapshot()
         assert snapshot is not None
@@ -129,6 +141,14 @@ class ChangeLog:
 
     # ---- reading
 
+    def base_files(self) -> list[LiveFile]:
+        """The live files of the base store, deletes too."""
+        return _live(self.base.refresh())
+
+    def change_files(self) -> list[LiveFile]:
+        """The live files of the change store."""
+        return _live(self.change.refresh())
+
     def scanned(self) -> list[Row]:
         """The rows that the product reads."""
         rows: list[Row] = KeyedTable.open(self.catalog, "db.t").scan().to_arrow().to_pylist()
@@ -142,6 +162,12 @@ class ChangeLog:
         """Both readers find exactly these rows."""
         assert bag_difference(self.judged(), expected) == "", "the reader of Amoro's rules"
         assert bag_difference(self.scanned(), expected) == "", "the product"
+
+
+def _live(table: Table) -> list[LiveFile]:
+    snapshot = table.current_snapshot()
+    manifests = manifests_of(snapshot, table.io) if snapshot is not None else ()
+    return [file for manifest in manifests for file in read_live_files(table.io, table.metadata, manifest)]
 
 
 def row(number: int, region: str | None = None, v: str | None = None) -> Row:

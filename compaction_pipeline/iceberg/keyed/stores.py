@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
@@ -16,11 +16,12 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_to_read, refuse_lost_deletes
 from compaction_pipeline.core.tables.keyed.stores import base_store, is_change_store
+from compaction_pipeline.core.tables.table import KeyedLayout, TableLayout
 from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.sequences import read_sequences
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
-from compaction_pipeline.iceberg.scan import manifests_of
+from compaction_pipeline.iceberg.scan import layout_of, manifests_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class KeyedStores:
     base: Table
     change: Table
     key: tuple[int, ...]
+
+    @property
+    def layout(self) -> TableLayout:
+        """What a merge of changes into the base store must know of both stores."""
+        return replace(layout_of(self.base.metadata), keyed=KeyedLayout(layout_of(self.change.metadata), self.key))
 
     def nodes(self, wanted: Callable[[LiveFile], bool]) -> tuple[NodeRead, ...]:
         """The nodes that have rows in the wanted files. The files of a partition are wanted all or none.

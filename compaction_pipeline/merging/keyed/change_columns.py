@@ -81,8 +81,8 @@ class ChangeColumns:
         counts = self._has_transactions or span.has(source.file.data_sequence_number)
         if counts and not self._has_transactions and span.up_to is not None and self._named.transaction_id > span.up_to:
             raise MergeRefused(
-                f"file {self._path} of the change store has the data sequence number {source.file.data_sequence_number}, but its name tells "
-                f"the later transaction {self._named.transaction_id}, which is not to be merged yet; find out who wrote the file"
+                f"file {self._path} of the change store has the data sequence number {source.file.data_sequence_number}, but its name "
+                f"tells the later transaction {self._named.transaction_id}, which is not to be merged yet; find out who wrote the file"
             )
         self.may_count = counts
         """False when no row of the file counts."""
@@ -124,7 +124,7 @@ class Lsns:
         self._last = (1 << self._shift) - 1
 
     def of(self, transactions: NDArray[np.int64], offsets: NDArray[np.int64], path: str, highest: int) -> NDArray[np.int64]:
-        """The LSNs of rows of a change file, whose name tells the transaction `highest`. Raises MergeRefused for numbers that do not fit."""
+        """The LSNs of rows of a change file, whose name tells the transaction `highest`. Raises MergeRefused when numbers do not fit."""
         if not len(offsets):
             return offsets
         if offsets.min() < 0 or offsets.max() >= self._last or transactions.min() < 0 or transactions.max() > highest:

@@ -89,7 +89,8 @@ class DataWriter:
 
 
 class _PartitionWriter:
-    """The rows of one partition, or of one tree node of it. They are buffered, written as row groups, and split into files of the target size."""
+    """The rows of one partition, or of a tree node of it. They are buffered, written as row groups, and split into files of the target
+    size."""
 
     def __init__(self, owner: DataWriter, partition: Partition, names: FilePaths) -> None:
         self._owner = owner

@@ -44,8 +44,8 @@ class KeyedFile:
 class KeyedFileNames:
     """Makes the names of the files of one writer. `operation_id` is random, so two writers never use the same name.
 
-    It is a number, as in Amoro's names, or a text without slashes and ends of lines. `writer` is the number of the writer among those of a job, and `task_id` that of its task. A transaction of 0 means that the
-    files' data sequence number is their transaction.
+    It is a number, as in Amoro's names, or a text without slashes and ends of lines. `writer` is the number of the writer among those of a
+    job, and `task_id` that of its task. A transaction of 0 means that the files' data sequence number is their transaction.
     """
 
     transaction_id: int
