@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 
@@ -20,7 +20,7 @@ from compaction_pipeline.core.tables.keyed.tree import ROOT, DataTreeNode
 from compaction_pipeline.merging import convert
 from compaction_pipeline.merging.keyed import merge_on_read, node_writer
 from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, figures, names_of, run, task_of
-from compaction_pipeline_tests.keyed.change_logs import SCHEMA, ChangeLog, row
+from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.test_reading import KEYS, by, node_of
 from compaction_pipeline_tests.reference_reader import bag_difference, canonical
 
@@ -64,9 +64,7 @@ def test_interleaved_updates_of_two_keys_leave_the_last_row_of_each(log: ChangeL
 def test_only_the_end_of_a_chain_of_updates_stays(log: ChangeLog) -> None:
     log.commit_base(log.base_rows(1, 0, [row(1, v="0"), row(2)]))
     for number in range(1, 6):
-        merged = log.commit(
-            log.changes(1, "ED", 0, [(row(1, v=str(number - 1)), 7)]), log.changes(1, "I", 0, [(row(1, v=str(number)), 7)])
-        )
+        merged = log.commit(log.changes(1, "ED", 0, [(row(1, v=str(number - 1)), 7)]), log.changes(1, "I", 0, [(row(1, v=str(number)), 7)]))
         log.check([row(1, v=str(number)), row(2)])
     compact(log, merged)
     log.check([row(1, v="5"), row(2)])
@@ -318,21 +316,19 @@ def test_few_buckets_and_a_deep_node_give_files_of_the_deep_node(log: ChangeLog)
     assert named(result) == [(40, "B", merged)]
 
 
-def test_a_file_in_whose_node_a_key_does_not_lie_is_refused(log: ChangeLog) -> None:
+@pytest.mark.parametrize("place", ["inserts", "deletes", "base"])
+def test_a_file_in_whose_node_a_key_does_not_lie_is_refused(log: ChangeLog, place: str) -> None:
     wrong = 4 + (node_of(1, 4) - 3) % 4
-    merged = log.commit(log.changes(wrong, "I", 0, [(row(1), 1)]))
+    # In the task a delete and a row of one key meet, whatever their files are called. In a reader they do not meet.
+    nodes = {each: wrong if each == place else 1 for each in ("inserts", "deletes", "base")}
+    log.commit_base(log.base_rows(nodes["base"], 0, [row(1)]))
+    merged = log.commit(
+        log.changes(nodes["inserts"], "I", 0, [(row(1), 2)]),
+        log.changes(nodes["deletes"], "ED", 0, [(row(1), 1)]),
+    )
     result = run(log, task_of(log, merged))
     assert result.end_reason is EndReason.REFUSED
     assert f"belongs to the tree node {wrong} by its name" in str(result.error)
-    # The same for a delete, and for a row of the base store: else they would meet in the task, but not in a reader.
-    for other in (log.changes(wrong, "ED", 0, [(row(1), 1)]), log.base_rows(wrong, 0, [row(1)])):
-        again = ChangeLog(Path(log.base.location().removeprefix("file://")) / str(other.record_count) / other.path[-20:])
-        if "-ED-" in other.path:
-            again.commit_base(again.base_rows(1, 0, [row(1)]))
-            again.commit(again.changes(wrong, "ED", 0, [(row(1), 1)]))
-        else:
-            again.commit_base(again.base_rows(wrong, 0, [row(1)]))
-        assert f"belongs to the tree node {wrong} by its name" in str(run(again, task_of(again, 5)).error)
 
 
 # ---- memory, order and files
@@ -366,15 +362,11 @@ def test_files_are_rolled_at_the_target_size(log: ChangeLog) -> None:
 
 
 def test_rows_have_the_order_of_the_table(log: ChangeLog) -> None:
-    order = SortOrder(
-        SortField(source_id=1, transform=IdentityTransform(), direction=SortDirection.DESC, null_order=NullOrder.NULLS_LAST), order_id=1
-    )
     log.commit_base(log.base_rows(1, 0, [row(number) for number in (3, 1, 2, 9)]))
     merged = log.commit(log.changes(1, "I", 0, [(row(number), number) for number in (5, 8, 4, 30, 12)]))
     with log.base.refresh().update_sort_order() as update:
         update.desc("id", IdentityTransform(), NullOrder.NULLS_LAST)
     (result,) = compact(log, merged, Choices(type=CompactionType.FULL))
-    assert order.fields[0].source_id == 1
     for output in result.outputs:
         ids = pq.read_table(output.path)["id"].to_pylist()
         assert ids == sorted(ids, reverse=True)
@@ -492,7 +484,7 @@ def test_a_task_without_changes_is_not_merged(log: ChangeLog) -> None:
 
 def test_buckets_that_are_no_power_of_two_are_refused(log: ChangeLog) -> None:
     merged = log.commit(log.changes(1, "I", 0, [(row(1), 1)]))
-    result = run(log, task_of(log, merged), base__file__index="x", **{"base__file-index__hash-bucket": "5"})
+    result = run(log, task_of(log, merged), **{"base__file-index__hash-bucket": "5"})
     assert result.end_reason is EndReason.REFUSED
     assert "must be a power of two" in str(result.error)
 
@@ -534,7 +526,3 @@ def test_a_position_that_is_written_wrongly_shows(log: ChangeLog, monkeypatch: p
     result = run(log, task_of(log, merged, ROOT, (), Choices(marked=[large.path])))
     assert result.end_reason is EndReason.DIGEST_MISMATCH
     assert "the positions written are not the positions found" in str(result.error)
-
-
-def test_the_schema_of_these_tests_has_the_columns_that_rows_have() -> None:
-    assert set(row(1)) == {field.name for field in SCHEMA.fields}
