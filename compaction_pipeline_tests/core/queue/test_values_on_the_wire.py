@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.task import (
+    ChangeSpan,
     CompactionTask,
     CompactionType,
     Digest,
@@ -25,7 +26,7 @@ from compaction_pipeline.core.queue.task import (
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.tables.table import KeyedLayout, TableLayout
 from compaction_pipeline_tests import builders
 
 EXTREMES = [
@@ -84,7 +85,19 @@ def task_in(partition: Partition, path: str) -> CompactionTask:
     equality = replace(data, path=path + "-e", content=FileContent.EQUALITY_DELETES, equality_ids=(1, 2**31 - 1))
     node = TableNode(7, partition, DataTreeNode(63, 62))
     work = TaskWork(
-        node, CompactionType.FULL, TaskAction.CONVERT, (data,), (delete, equality), 7, 2**40, 2**37, (delete.path,), "p/g", 3, 2**41
+        node,
+        CompactionType.FULL,
+        TaskAction.TO_BASE,
+        (data,),
+        (delete, equality),
+        7,
+        2**40,
+        2**37,
+        (delete.path,),
+        "p/g",
+        3,
+        2**41,
+        ChangeSpan((data,), (data, data), None, 2**63 - 1, -(2**63), (path,)),
     )
     return builders.task(
         "t1",
@@ -109,12 +122,14 @@ def result_of(partition: Partition, path: str, most: int) -> MergeResult:
         path, FileContent.DATA, 7, partition, most, most, counts, counts, counts, counts, bounds, bounds, (4, most), 1, path
     )
     digest = Digest(most, 2**64 - 1, most)
-    return MergeResult(TaskId("t1"), AttemptId("a1"), (output, output), most, most, most, most, digest, digest, most, most)
+    return MergeResult(TaskId("t1"), AttemptId("a1"), (output, output), most, most, most, most, digest, digest, most, most, rows_kept=most)
 
 
 @given(partition=partitions, path=texts, properties=st.dictionaries(texts, texts, max_size=3))
 def test_an_assignment(partition: Partition, path: str, properties: dict[str, str]) -> None:
     layout = TableLayout(path, 2, 1, {0: '{"a": "é"}', 1: path}, 3, {3: "[]"}, 0, {}, frozenset({0, 3}), properties)
+    # A task that merges changes into a base store has the layouts of both stores.
+    layout = replace(layout, keyed=KeyedLayout(layout, (2, 1)))
     assignment = Assignment(task_in(partition, path), layout, properties)
     back = assert_survives(Assignment, assignment)
     assert repr(back.task.work) == repr(assignment.task.work)
