@@ -54,9 +54,9 @@ def task_of(
     inserts: Sequence[LiveFile] | None = None,
     deletes: Sequence[LiveFile] | None = None,
 ) -> CompactionTask:
-    """A task of one node of a partition. The files that are not given are all of the partition, except base files of other nodes."""
+    """A task of one node of a partition. The files that are not given are all that have rows of the node, except base files above it."""
     base = [file for file in log.base_files() if file.partition == partition or not file.is_data]
-    changes = [file for file in log.change_files() if file.partition == partition]
+    changes = [file for file in log.change_files() if file.partition == partition and _node(file).shares_rows_with(tree)]
     if inputs is None:
         inputs = [file for file in base if file.is_data and base_file(file.path).node.is_within(tree)]
     chosen = [_of_kind(changes, kind) if given is None else given for kind, given in (("I", inserts), ("ED", deletes))]
@@ -103,6 +103,10 @@ def task_of(
 
 def _of_kind(files: Sequence[LiveFile], kind: str) -> list[LiveFile]:
     return [file for file in files if change_file(file.path, 1).type is KeyedFileType(kind)]
+
+
+def _node(file: LiveFile) -> DataTreeNode:
+    return change_file(file.path, 1).node
 
 
 def run(log: ChangeLog, task: CompactionTask, **properties: str) -> MergeResult:
