@@ -22,6 +22,8 @@ from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+from compaction_pipeline_tests.keyed.base_merges import Choices, figures, layout_of_table, run, task_of
+from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.merging.files import Table
 
 
@@ -238,6 +240,23 @@ def test_a_merge_on_spark_connect_is_canceled_by_its_attempt(tmp_path: Path) -> 
     )
     assert child.returncode == 0, child.stderr
     assert child.stdout.splitlines()[-1] == "the merge was canceled"
+
+
+@pytest.mark.spark
+def test_changes_of_a_keyed_table_are_merged_on_spark_as_in_this_process(tmp_path: Path, sessions: SparkSessions) -> None:
+    log = ChangeLog(tmp_path)
+    large, small = log.base_rows(1, 0, [row(1), row(2)]), log.base_rows(1, 0, [row(3), row(4)])
+    log.commit_base(large, small)
+    merged = log.commit(log.changes(1, "I", 0, [(row(5), 1)]), log.changes(1, "ED", 0, [(row(2), 2), (row(3), 3)]))
+    task = task_of(log, merged, choices=Choices(marked=[large.path]))
+    [result] = list(SparkMergeEngine(sessions).merge([task], layout_of_table(log), {}))
+    here = run(log, task)
+    assert result.error is None
+    assert figures(result) == figures(here)
+    assert (result.digest_read, result.digest_written) == (here.digest_read, here.digest_written)
+    removed = [file for file in task.work.inputs if file.path == small.path]
+    log.replace_base(result.outputs, removed, {"": merged})
+    log.check([row(1), row(4), row(5)])
 
 
 @pytest.mark.spark
