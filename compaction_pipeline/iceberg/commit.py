@@ -15,13 +15,14 @@ from dataclasses import replace
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.commit.answers import Answer
+from compaction_pipeline.core.commit.base_decision import decide_to_base, with_their_groups
 from compaction_pipeline.core.commit.decision import CommitDecision, decide
 from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.commit.validation import PathsIn
 from compaction_pipeline.core.errors import (
     AccessDenied,
     CommitConflict,
@@ -34,12 +35,21 @@ from compaction_pipeline.core.errors import (
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import advice, needs_a_person, storage_failure
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.stores import is_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_metadata, listed_paths
+from compaction_pipeline.iceberg.keyed.base_commit import (
+    attach_statistics,
+    keyed_head,
+    load_for_commit,
+    merges_changes,
+    statistics_files,
+)
 from compaction_pipeline.iceberg.landing import (
     has_landed,
     head_id,
@@ -51,8 +61,9 @@ from compaction_pipeline.iceberg.landing import (
 )
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
-from compaction_pipeline.iceberg.rewrite_files import AddedFile, CommitStep, SnapshotChange, Transaction, delete_quietly
-from compaction_pipeline.iceberg.scan import refusal_of
+from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction, delete_quietly
+from compaction_pipeline.iceberg.scan import refusal_of, refusal_of_contents
+from compaction_pipeline.iceberg.snapshot_changes import snapshot_changes
 from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, outputs_are_live, prepared_output
 
 _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "wasb.", "client.", "file.", "py-io-impl", "pyarrow.")
@@ -122,15 +133,17 @@ class IcebergCommitter:
         return tuple(deleted)
 
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
-        """The files in the data folder whose names hold one of these task ids, and those in the metadata folder with one of these record
-        ids."""
+        """The files in the data folder whose names hold one of these task ids, and the manifests, manifest lists and statistics files with
+        one of these record ids."""
         loaded = self._catalogs.load(table)
         location = data_folder(loaded.metadata.location, loaded.metadata.properties)
         with translated(f"the files of table {table}"):
             data = (
                 [path for path in files_under(loaded.io, location) if any(one in _file_name(path) for one in task_ids)] if task_ids else []
             )
-            return (*data, *(metadata_files(loaded, frozenset(record_ids)) if record_ids else ()))
+            metadata = metadata_files(loaded, frozenset(record_ids)) if record_ids else ()
+            keyed = statistics_files(loaded, frozenset(record_ids)) if record_ids and is_store(loaded.metadata.properties) else ()
+            return (*data, *metadata, *keyed)
 
     def may_land(self, table: TableIdentifier, record_ids: Sequence[RecordId]) -> Sequence[str]:
         """Those of these records that may still land: one of their attempts was built on the snapshot that is the head now."""
@@ -191,6 +204,8 @@ class _Commit:
         self._reader: HeadReader | None = None
         self._paths_in: PositionDeletePaths | None = None
         self._unanswered = False
+        # The change store of a keyed table, as it was when the attempt began. None for a commit to a plain table.
+        self._change: Table | None = None
 
     def run(self) -> CommitOutcome:
         try:
@@ -226,9 +241,12 @@ class _Commit:
 
     def _load(self) -> Table:
         self._on_step("before-load")
-        loaded = self._catalogs.load(self._table)
+        if merges_changes(self._tasks):
+            loaded, self._change = load_for_commit(self._catalogs, self._table)
+        else:
+            loaded = self._catalogs.load(self._table)
         self._on_step("after-load")
-        refusal = refusal_of(loaded.metadata)
+        refusal = refusal_of(loaded.metadata) if self._change is None else refusal_of_contents(loaded.metadata)
         if refusal is not None:
             raise TableRefused(f"table {self._table} is not compacted: {refusal}")
         if self._reader is None:
@@ -248,11 +266,9 @@ class _Commit:
         with translated(f"the files of table {self._table}"):
             files = self._reader.live_files(metadata, parent)
         head = HeadFiles(files, head_layout(metadata))
-        earlier = tuple(task.task_id for task in self._tasks if outputs_are_live(task, head))
-        outputs, unfit = self._prepare([task for task in self._tasks if task.task_id not in earlier], loaded, head)
-        fit = [task for task in self._tasks if task.task_id in outputs]
-        decision = decide(fit, head, lambda task: [output.live for output in outputs[task.task_id]], self._paths_in)
-        conflicts = {**unfit, **decision.conflicts}
+        earlier = with_their_groups(self._tasks, {task.task_id for task in self._tasks if outputs_are_live(task, head)})
+        outputs, decision = self._decide([task for task in self._tasks if task.task_id not in earlier], loaded, head, self._paths_in)
+        conflicts = decision.conflicts
         self._on_step("after-validation")
         before = parent.snapshot_id if parent else None
         if not decision.survivors:
@@ -263,8 +279,10 @@ class _Commit:
         transaction = Transaction(loaded, name=self._record_id, attempt=attempt, entries=self._reader.entries, on_step=self._on_step)
         with translated(f"table {self._table}: writing manifests"):
             try:
-                for change in self._changes(decision, outputs, head):
+                for change in snapshot_changes(decision, outputs, head, self._properties()):
                     transaction.stage(change)
+                if self._change is not None:
+                    attach_statistics(str(self._table), loaded, transaction, self._record_id, decision.to_base)
             except Exception:
                 delete_quietly(loaded.io, transaction.written)
                 raise
@@ -352,6 +370,27 @@ class _Commit:
         if fresh.metadata.table_uuid == loaded.metadata.table_uuid:
             delete_quietly(loaded.io, transaction.written)
 
+    def _properties(self) -> Mapping[str, str]:
+        """What the summary of each snapshot says."""
+        # Tasks come in the order of their plans. If two plans name one key, the value of the younger plan counts, at every attempt.
+        asked = {key: value for task in self._tasks for key, value in task.snapshot_properties.items()}
+        return {**asked, RECORD_ID_PROPERTY: self._record_id}
+
+    def _decide(
+        self, tasks: Sequence[CompactionTask], loaded: Table, head: HeadFiles, paths_in: PathsIn
+    ) -> tuple[dict[TaskId, tuple[TaskOutput, ...]], CommitDecision]:
+        """The outputs of the tasks, and what of them this attempt puts in."""
+        outputs, unfit = self._prepare(tasks, loaded, head)
+
+        def outputs_of(task: CompactionTask) -> Sequence[LiveFile]:
+            return [output.live for output in outputs[task.task_id]]
+
+        if self._change is not None:
+            keyed = keyed_head(str(self._table), loaded, self._change, tasks)
+            return outputs, decide_to_base(tasks, unfit, head, keyed, outputs_of, paths_in)
+        decision = decide([task for task in tasks if task.task_id in outputs], head, outputs_of, paths_in)
+        return outputs, replace(decision, conflicts={**unfit, **decision.conflicts})
+
     def _prepare(
         self, tasks: Sequence[CompactionTask], loaded: Table, head: HeadFiles
     ) -> tuple[dict[TaskId, tuple[TaskOutput, ...]], dict[TaskId, str]]:
@@ -372,40 +411,14 @@ class _Commit:
                 unfit[task.task_id] = f"its outputs are described wrongly ({type(error).__name__}: {error})"
         return prepared, unfit
 
-    def _changes(
-        self, decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]], head: HeadFiles
-    ) -> Sequence[SnapshotChange]:
-        # Tasks come in the order of their plans. If two plans name one key, the value of the younger plan counts, at every attempt.
-        asked = {key: value for task in self._tasks for key, value in task.snapshot_properties.items()}
-        properties = {**asked, RECORD_ID_PROPERTY: self._record_id}
-        changes = []
-        if decision.replaces:
-            inputs = [head.data.by_path[file.path] for task in decision.merges for file in task.work.inputs]
-            changes.append(
-                SnapshotChange(
-                    Operation.REPLACE,
-                    [
-                        AddedFile(output.file, output.live.data_sequence_number)
-                        for task in decision.merges
-                        for output in outputs[task.task_id]
-                    ],
-                    [*inputs, *decision.dropped_by_replace],
-                    properties,
-                )
-            )
-        if decision.conversions:
-            added = [AddedFile(output.file) for task in decision.conversions for output in outputs[task.task_id]]
-            changes.append(SnapshotChange(Operation.OVERWRITE, added, decision.dropped_by_overwrite, properties))
-        return changes
-
 
 def _file_name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
 def _is_metadata(path: str) -> bool:
-    # Merges write only Parquet files, so an Avro file is a manifest or a manifest list.
-    return path.endswith(".avro")
+    # Merges write only Parquet files. An Avro file is a manifest or a manifest list, and a Puffin file holds statistics.
+    return path.endswith((".avro", ".puffin"))
 
 
 def _integer(properties: Mapping[str, str], key: str, default: int) -> int:

@@ -54,10 +54,11 @@ def head_layout(metadata: TableMetadata) -> HeadLayout:
 
 
 def listed_metadata(io: FileIO, metadata: TableMetadata, names: Iterable[str]) -> frozenset[str]:
-    """Those of these file names that are a manifest list or a manifest of any snapshot. Names are compared because one file may have
-    several paths."""
+    """Those of these file names that are a manifest list, a manifest or a statistics file of any snapshot. Names are compared because one
+    file may have several paths."""
     wanted = set(names)
     found = {_name(snapshot.manifest_list) for snapshot in metadata.snapshots if snapshot.manifest_list} & wanted
+    found |= {_name(file.statistics_path) for file in metadata.statistics} & wanted
     for snapshot in reversed(metadata.snapshots):
         if found == wanted:
             break

@@ -12,16 +12,19 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
+from compaction_pipeline.core.commit.base_decision import task_groups, with_their_groups
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import figures_of_history
 from compaction_pipeline.iceberg.head_reader import listed_paths
+from compaction_pipeline.iceberg.keyed.sequences import numbers_at
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.rewrite_files import Transaction, name_in
@@ -35,7 +38,7 @@ def settled(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask])
         return landed
     with translated(f"the history of table {'.'.join(loaded.name())}"):
         found = listed_paths(loaded.io, loaded.metadata, [output.path for task in tasks for output in outputs_of(task)])
-        committed = tuple(task.task_id for task in tasks if any(output.path in found for output in outputs_of(task)))
+        committed = with_their_groups(tasks, {task.task_id for task in tasks if any(output.path in found for output in outputs_of(task))})
         if committed:
             conflicts = {task.task_id: "its record was committed without it" for task in tasks if task.task_id not in committed}
             reason = "the table lists outputs of the tasks, and the snapshot that added them was expired"
@@ -77,9 +80,25 @@ def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[Compact
                         continue
                     (removed if entry.status == ManifestEntryStatus.DELETED else added).add(entry.data_file.file_path)
         figures = figures_of_history(loaded, first, last, added, removed)
-    committed = tuple(task.task_id for task in tasks if _went_in(task, added, removed))
+        found = {task.task_id for task in tasks if _went_in(task, added, removed)}
+        found |= _only_moved(loaded, last, tasks)
+    committed = with_their_groups(tasks, found)
     conflicts = {task.task_id: "its record was committed without it" for task in tasks if task.task_id not in committed}
     return CommitOutcome(CommitState.COMMITTED, committed, conflicts, first.parent_snapshot_id, last.snapshot_id, figures)
+
+
+def _only_moved(loaded: Table, snapshot: Snapshot, tasks: Sequence[CompactionTask]) -> set[TaskId]:
+    """The tasks of groups that change no file: their changes hold no row that lives. The snapshot's optimized sequence tells of them."""
+    silent = [group for group in task_groups(tasks) if not any(outputs_of(task) or task.work.rewritten for task in group)]
+    if not silent:
+        return set()
+    sequences = numbers_at(".".join(loaded.name()), loaded.metadata, snapshot, loaded.io)
+    return {
+        task.task_id
+        for group in silent
+        for task in group
+        if task.work.changes is not None and sequences.of(task.work.node.partition) == task.work.changes.up_to
+    }
 
 
 def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
@@ -88,6 +107,8 @@ def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
     if task.work.action is TaskAction.DROP_DELETES:
         return any(delete.path in removed for delete in task.work.deletes)
     outputs = outputs_of(task)
+    if task.work.action is TaskAction.TO_BASE:
+        return any(output.path in added for output in outputs) or any(file.path in removed for file in task.work.rewritten)
     return all(output.path in added for output in outputs) if outputs else any(path in removed for path in task.work.converts)
 
 

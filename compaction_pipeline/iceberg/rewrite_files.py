@@ -30,12 +30,14 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
     TableRequirement,
     TableUpdate,
     update_table_metadata,
@@ -136,6 +138,7 @@ class Transaction:
         self._entries = entries or (lambda manifest: read_entries(table.io, manifest))
         self._on_step = on_step
         self._updates: tuple[TableUpdate, ...] = ()
+        self._statistics: dict[str, None] = {}
         self._numbers = iter(range(1_000_000))
         # The live files of manifests that this transaction wrote, by path. An earlier snapshot of this transaction may have moved a file.
         self._moved: dict[str, str] = {}
@@ -144,8 +147,8 @@ class Transaction:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Every manifest and manifest list written so far."""
-        return tuple(path for staged in self.staged for path in staged.written)
+        """Every manifest, manifest list and statistics file written so far."""
+        return (*(path for staged in self.staged for path in staged.written), *self._statistics)
 
     def stage(self, change: SnapshotChange) -> StagedSnapshot:
         """Write the manifests of one more snapshot, on top of the staged ones. If this fails, the written files are deleted."""
@@ -164,6 +167,12 @@ class Transaction:
         """Set properties of the table together with the staged snapshots."""
         if properties:
             self._updates += (SetPropertiesUpdate(updates=dict(properties)),)
+
+    def set_statistics(self, files: Iterable[StatisticsFile]) -> None:
+        """Give staged snapshots these statistics files, in the same swap. Those of other snapshots stay."""
+        for file in files:
+            self._statistics[file.statistics_path] = None
+            self._updates += (SetStatisticsUpdate(statistics=file),)
 
     def commit(self) -> None:
         """Swap the catalog's pointer.

@@ -128,10 +128,12 @@ def unpartitioned_spec_ids(metadata: TableMetadata) -> frozenset[int]:
 
 def refusal_of(metadata: TableMetadata) -> str | None:
     """Why we do not compact this table, as far as its metadata tells. Avro, ORC and encrypted files are found in the manifests."""
+    return refusal_of_store(metadata.properties) or refusal_of_contents(metadata)
+
+
+def refusal_of_contents(metadata: TableMetadata) -> str | None:
+    """Why we neither compact this table nor merge changes into it, as far as its metadata tells."""
     properties: Mapping[str, str] = metadata.properties
-    store = refusal_of_store(properties)
-    if store is not None:
-        return store
     if metadata.format_version > 2:
         return f"format version is {metadata.format_version} but must be 1 or 2: this version does not write newer formats"
     if _ENCRYPTION_KEY in properties:

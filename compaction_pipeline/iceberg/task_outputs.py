@@ -94,9 +94,10 @@ def _check_on_storage(io: FileIO, output: OutputFile) -> None:
 def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]]) -> CommitFigures:
     """The numbers that the commit changes, for the record."""
     by_path = {file.path: file for file in files}
-    inputs = [by_path[file.path] for task in decision.merges for file in task.work.inputs]
-    merged = [output.live for task in decision.merges for output in outputs[task.task_id]]
-    converted = [output.live for task in decision.conversions for output in outputs[task.task_id]]
+    inputs = [by_path[file.path] for task in (*decision.merges, *decision.to_base) for file in task.work.rewritten]
+    written = [output.live for task in decision.survivors for output in outputs[task.task_id]]
+    merged = [file for file in written if file.is_data]
+    converted = [file for file in written if not file.is_data]
     dropped = [*decision.dropped_by_replace, *decision.dropped_by_overwrite]
     gone = {file.path for file in (*inputs, *dropped)}
     after = [*(file for file in files if file.path not in gone), *merged, *converted]

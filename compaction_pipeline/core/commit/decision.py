@@ -22,7 +22,10 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 
 @dataclass(frozen=True, slots=True)
 class CommitDecision:
-    """The tasks that are committed, by action; the reason for each task that is left out; and the delete files that each snapshot drops."""
+    """The tasks that are committed, by action; the reason for each task that is left out; and the delete files that each snapshot drops.
+
+    `to_base` are TO_BASE tasks. A commit has such tasks, or tasks of other actions, but never both.
+    """
 
     merges: tuple[CompactionTask, ...]
     drops: tuple[CompactionTask, ...]
@@ -30,11 +33,12 @@ class CommitDecision:
     conflicts: Mapping[TaskId, str]
     dropped_by_replace: tuple[LiveFile, ...]
     dropped_by_overwrite: tuple[LiveFile, ...]
+    to_base: tuple[CompactionTask, ...] = ()
 
     @property
     def survivors(self) -> tuple[CompactionTask, ...]:
         """Every task that is committed."""
-        return (*self.merges, *self.drops, *self.conversions)
+        return (*self.merges, *self.drops, *self.conversions, *self.to_base)
 
     @property
     def replaces(self) -> bool:

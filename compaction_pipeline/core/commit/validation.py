@@ -43,9 +43,9 @@ def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf, paths_
     if task.work.action is TaskAction.DROP_DELETES:
         return None
     reason = _unfit_result(task) or _moved_input(task, head) or _duplicate_delete(task, head) or _lost_delete(task, head, paths_in)
-    if reason is None and task.work.action is TaskAction.MERGE:
-        # A converted file stays the same file, so deletes that were added meanwhile still apply to it.
-        reason = _new_delete(task, head, outputs_of(task), paths_in)
+    if reason is None and task.work.action in (TaskAction.MERGE, TaskAction.TO_BASE):
+        # A file that stays is the same file, so deletes that were added meanwhile still apply to it.
+        reason = _new_delete(task, head, [output for output in outputs_of(task) if output.is_data], paths_in)
     return reason
 
 
@@ -53,18 +53,23 @@ def _unfit_result(task: CompactionTask) -> str | None:
     """Return why the result of a task cannot be what its work asked for; None when it can."""
     if task.result is None or task.result.error is not None:
         return "it has no result: " + (task.result.error or "" if task.result else "it was not merged")
-    written = sum(output.record_count for output in task.result.outputs)
+    merges_changes = task.work.action is TaskAction.TO_BASE
+    counted = [output for output in task.result.outputs if output.content is FileContent.DATA or not merges_changes]
+    written = sum(output.record_count for output in counted)
     if written != task.result.rows_written:
         return f"its outputs hold {written} rows but its merge wrote {task.result.rows_written}"
-    inputs = {file.path: file for file in task.work.inputs}
+    replaced = {file.path for file in task.work.rewritten}
+    inputs = {file.path: file for file in task.work.inputs if file.path not in replaced}
     for output in task.result.outputs:
+        if merges_changes and output.content is FileContent.DATA:
+            continue
         if task.work.action is TaskAction.MERGE:
             if output.content is not FileContent.DATA:
                 return f"its output {output.path} holds {output.content.value} but a merge writes data files"
             continue
         data = inputs.get(output.referenced_data_file or "")
         if output.content is not FileContent.POSITION_DELETES or data is None:
-            return f"its output {output.path} is not a position-delete file of one of its inputs"
+            return f"its output {output.path} is not a position-delete file of one of its inputs that stay"
         if output.spec_id != data.spec_id:
             return f"its output {output.path} has partition spec {output.spec_id} but its input {data.path} has {data.spec_id}"
     return None
@@ -72,6 +77,7 @@ def _unfit_result(task: CompactionTask) -> str | None:
 
 def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
     """Rule 1: every input is live with the data sequence number that the plan saw."""
+    replaced = {file.path for file in task.work.rewritten}
     for file in task.work.inputs:
         live = head.data.by_path.get(file.path)
         if live is None:
@@ -82,7 +88,7 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
             return (
                 f"input {file.path} has data sequence number {live.data_sequence_number} but was planned with {file.data_sequence_number}"
             )
-        if task.work.action is TaskAction.MERGE and live.data_sequence_number > task.sequence_number:
+        if file.path in replaced and live.data_sequence_number > task.sequence_number:
             return (
                 f"input {file.path} has data sequence number {live.data_sequence_number}, "
                 f"but the plan was made at sequence number {task.sequence_number}"
@@ -116,7 +122,7 @@ def _lost_delete(task: CompactionTask, head: HeadFiles, paths_in: PathsIn) -> st
 def _new_delete(task: CompactionTask, head: HeadFiles, outputs: Sequence[LiveFile], paths_in: PathsIn) -> str | None:
     """Rules 2, 4 and 5: with the outputs in place of the inputs, each delete of the head still deletes the same rows."""
     applied = {delete.path for delete in task.work.deletes}
-    inputs = [head.data.by_path[file.path] for file in task.work.inputs]
+    inputs = [head.data.by_path[file.path] for file in task.work.rewritten]
     buckets = {bucket_of(file) for file in (*inputs, *outputs)}
     old, new = _EqualityReach(inputs), _EqualityReach(outputs)
     for delete in head.deletes_near(buckets, [file.path for file in inputs]):
@@ -193,6 +199,9 @@ def _new_equality(task: CompactionTask, head: HeadFiles, delete: LiveFile, input
     When it reaches an input, it must be newer than the plan and reach all outputs. When it reaches an output, it must reach all inputs.
     """
     everywhere = is_global(delete, head.layout)
+    if task.work.action is TaskAction.TO_BASE and (inputs.any_of(delete, everywhere) or outputs.any_of(delete, everywhere)):
+        # The outputs also hold rows of the change store, which the delete does not reach there.
+        return f"it did not apply delete file {delete.path}, which would delete rows of the changes too once they are in the base store"
     if inputs.any_of(delete, everywhere):
         if delete.data_sequence_number <= task.sequence_number:
             return f"it did not apply delete file {delete.path}, which existed when the task was planned and applies to the task's inputs"

@@ -101,6 +101,7 @@ class ChangeSpan:
     partition becomes `up_to`. `change_snapshot_id` is the snapshot of the change store that the plan was made from.
 
     `marked` are the paths of those inputs that stay: the rows that die in them get position deletes. The other inputs are rewritten.
+    `tasks` is how many tasks the task group has. They merge all changes of one partition together, so they are committed all or none.
     """
 
     inserts: tuple[LiveFile, ...]
@@ -109,6 +110,7 @@ class ChangeSpan:
     up_to: int
     change_snapshot_id: int
     marked: tuple[str, ...] = ()
+    tasks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,14 @@ class TaskWork:
     def input_bytes(self) -> int:
         """Bytes of the data files that the task reads."""
         return sum(file.file_size_bytes for file in self.inputs)
+
+    @property
+    def rewritten(self) -> tuple[LiveFile, ...]:
+        """The data files that leave the table when the task is committed."""
+        if self.action is TaskAction.CONVERT:
+            return ()
+        staying = frozenset(self.changes.marked) if self.changes is not None else frozenset()
+        return tuple(file for file in self.inputs if file.path not in staying)
 
     @property
     def small_files(self) -> int:

@@ -78,3 +78,7 @@ class OutputFile:
     split_offsets: tuple[int, ...] = ()
     sort_order_id: int | None = None
     referenced_data_file: str | None = None
+
+    @property
+    def is_data(self) -> bool:
+        return self.content is FileContent.DATA

@@ -14,7 +14,11 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.keyed.optimized_sequence import (
     SEQUENCE_BLOB,
     SEQUENCE_FLAG,
+    TIME_BLOB,
+    TIME_FLAG,
     OptimizedSequences,
+    numbers_of_blob,
+    numbers_of_properties,
     sequences_of_blob,
     sequences_of_properties,
 )
@@ -63,6 +67,30 @@ def flagged_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
     for snapshot in ancestors(metadata):
         if snapshot.summary is not None and SEQUENCE_FLAG in snapshot.summary.additional_properties:
             yield snapshot
+
+
+def read_numbers(name: str, metadata: TableMetadata, io: FileIO) -> dict[str, int]:
+    """The optimized sequences at the head of a base store by the texts of their partitions, as they are written. Raises as
+    `read_sequences` does."""
+    for snapshot in flagged_snapshots(metadata):
+        return numbers_of_blob(_payload(name, snapshot, metadata.statistics, io))
+    return numbers_of_properties(metadata.properties)
+
+
+def read_times(metadata: TableMetadata, io: FileIO) -> dict[str, int]:
+    """When the base files of each partition were last rewritten (epoch ms), by the texts of the partitions. No row depends on it, so a
+    snapshot without its blob has none."""
+    for snapshot in ancestors(metadata):
+        if snapshot.summary is not None and TIME_FLAG in snapshot.summary.additional_properties:
+            paths = [file.statistics_path for file in metadata.statistics if file.snapshot_id == snapshot.snapshot_id]
+            payloads = [payload for path in paths for payload in blobs_of(_content(io, path), TIME_BLOB, path)]
+            return numbers_of_blob(payloads[0]) if len(payloads) == 1 else {}
+    return numbers_of_properties(metadata.properties, times=True)
+
+
+def numbers_at(name: str, metadata: TableMetadata, snapshot: Snapshot, io: FileIO) -> OptimizedSequences:
+    """The optimized sequences that a snapshot's own statistics file holds. Raises TableRefused when it has none."""
+    return sequences_of_blob(_payload(name, snapshot, metadata.statistics, io), fields_of_spec(metadata))
 
 
 def ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:

@@ -19,9 +19,14 @@ SEQUENCE_BLOB = "optimized-sequence"
 """The type of the blob in the statistics file."""
 SEQUENCE_FLAG = "optimized-sequence.exist"
 """This key in the summary of a snapshot says that the snapshot has the statistics file."""
+TIME_BLOB = "base-optimized-time"
+"""The type of the blob with the times (epoch ms) at which the base files of each partition were last rewritten."""
+TIME_FLAG = "base-optimized-time.exist"
+"""This key in the summary of a snapshot says that the snapshot has that blob."""
 LEGACY_KEY = "table.partition-properties"
 """The property of the base store in which old versions of Amoro kept the numbers."""
 _LEGACY_SEQUENCE = "max-txId"
+_LEGACY_TIME = "base-op-time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +56,48 @@ class OptimizedSequences:
 
 def sequences_of_blob(payload: bytes, fields: Sequence[PathField]) -> OptimizedSequences:
     """Read the payload of the statistics file's blob. Raises TableRefused when it is not what it should be."""
+    return _by_partition(numbers_of_blob(payload), fields)
+
+
+def numbers_of_blob(payload: bytes) -> dict[str, int]:
+    """The numbers of a blob by the texts of their partitions. Raises TableRefused when the payload is not what it should be."""
     try:
         numbers = json.loads(payload.decode())
     except ValueError as error:
         raise _unreadable(f"it is not JSON ({error})") from error
     if not isinstance(numbers, dict) or not all(type(number) is int for number in numbers.values()):
         raise _unreadable("it is not a map of partitions to whole numbers")
-    return _by_partition(numbers, fields)
+    return numbers
 
 
-def blob_of(numbers: Mapping[Partition, int], fields: Sequence[PathField]) -> bytes:
-    """The payload of a blob that holds one number for each partition."""
-    return json.dumps({path_of(partition, fields): number for partition, number in numbers.items()}, separators=(",", ":")).encode()
+def numbers_moved(numbers: Mapping[str, int], moved: Mapping[Partition, int], fields: Sequence[PathField]) -> dict[str, int]:
+    """The numbers by the texts of their partitions, with new numbers for some partitions. The others keep their texts."""
+    keys = {key_of(partition, fields) for partition in moved}
+    unpartitioned = all(field.transform == "void" for field in fields)
+    kept = {path: number for path, number in numbers.items() if key_of_path(path, fields) not in keys}
+    return {**kept, **{"" if unpartitioned else path_of(partition, fields): number for partition, number in moved.items()}}
+
+
+def payload_of(numbers: Mapping[str, int]) -> bytes:
+    """The payload of a blob that holds these numbers."""
+    return json.dumps(numbers, separators=(",", ":")).encode()
 
 
 def sequences_of_properties(properties: Mapping[str, str], fields: Sequence[PathField]) -> OptimizedSequences:
     """Read the property of the base store in which old versions of Amoro kept the numbers. Without it, no partition has one."""
-    text = properties.get(LEGACY_KEY)
-    if text is None:
-        return OptimizedSequences(tuple(fields))
+    return _by_partition(numbers_of_properties(properties), fields)
+
+
+def numbers_of_properties(properties: Mapping[str, str], *, times: bool = False) -> dict[str, int]:
+    """The numbers in that property, or with `times` the times (epoch ms) in it, by the texts of their partitions."""
+    key = _LEGACY_TIME if times else _LEGACY_SEQUENCE
     try:
-        by_path = json.loads(text)
-        numbers = {path: int(values[_LEGACY_SEQUENCE]) for path, values in by_path.items() if values.get(_LEGACY_SEQUENCE) is not None}
+        by_path = json.loads(properties.get(LEGACY_KEY, "{}"))
+        return {path: int(values[key]) for path, values in by_path.items() if values.get(key) is not None}
     except (ValueError, TypeError, AttributeError) as error:
         raise TableRefused(
             f"'{LEGACY_KEY}' of the base store cannot be read ({error}): which changes are already in it is unknown"
         ) from error
-    return _by_partition(numbers, fields)
 
 
 def _by_partition(numbers: Mapping[str, int], fields: Sequence[PathField]) -> OptimizedSequences:

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.tables.keyed.optimized_sequence import blob_of, sequences_of_blob, sequences_of_properties
+from compaction_pipeline.core.tables.keyed.optimized_sequence import (
+    numbers_moved,
+    payload_of,
+    sequences_of_blob,
+    sequences_of_properties,
+)
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 
@@ -26,8 +31,19 @@ def test_the_blob_of_amoro_is_read() -> None:
 
 @given(st.dictionaries(st.text(max_size=5), st.integers(0, 2**63 - 1), max_size=6))
 def test_what_is_written_is_read_again(numbers: dict[str, int]) -> None:
-    found = sequences_of_blob(blob_of({region(name): number for name, number in numbers.items()}, REGION), REGION)
+    found = sequences_of_blob(payload_of(numbers_moved({}, {region(name): number for name, number in numbers.items()}, REGION)), REGION)
     assert {name: found.of(region(name)) for name in numbers} == numbers
+
+
+def test_a_number_moves_in_place_of_the_one_with_another_text() -> None:
+    before = {"region=a~b": 1, "region=other": 7}
+    assert numbers_moved(before, {region("a~b"): 3}, REGION) == {"region=other": 7, "region=a%7Eb": 3}
+    assert numbers_moved({"": 4}, {(): 9}, ()) == {"": 9}
+
+
+def test_a_spec_of_void_fields_has_one_number_without_a_text() -> None:
+    void = (PathField("region_null", "void", "string"),)
+    assert numbers_moved({"region_null=null": 4}, {(PartitionValue("region_null", "string", None),): 9}, void) == {"": 9}
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"[1]", b'{"region=eu":"7"}', b'{"region=eu":1.5}', b'{"region=eu":true}', b"\xff"])

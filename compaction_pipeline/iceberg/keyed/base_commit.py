@@ -1,0 +1,146 @@
+"""What a commit to the base store of a keyed table needs besides the commit of a plain table.
+
+It reads both stores, and writes the statistics file with the optimized sequences, which is part of the same request as the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+
+from compaction_pipeline.core.commit.base_decision import KeyedHead, task_groups
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.tables.keyed.optimized_sequence import (
+    SEQUENCE_BLOB,
+    SEQUENCE_FLAG,
+    TIME_BLOB,
+    TIME_FLAG,
+    numbers_moved,
+    payload_of,
+)
+from compaction_pipeline.core.tables.keyed.partition_paths import key_of
+from compaction_pipeline.core.tables.keyed.stores import base_store, is_change_store
+from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.keyed.puffin import puffin_of
+from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, read_numbers, read_sequences, read_times
+from compaction_pipeline.iceberg.listing import files_under
+from compaction_pipeline.iceberg.manifests.live_files import read_live_files
+from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
+from compaction_pipeline.iceberg.scan import manifests_of
+
+STATISTICS_FLAGS = {SEQUENCE_FLAG: "true", TIME_FLAG: "true"}
+"""What the summary of each snapshot of ours on a base store says."""
+
+
+def merges_changes(tasks: Sequence[CompactionTask]) -> bool:
+    """Whether these tasks are to be committed to the base store of a keyed table."""
+    return any(task.work.action is TaskAction.TO_BASE for task in tasks)
+
+
+def load_for_commit(catalogs: Catalogs, table: TableIdentifier) -> tuple[Table, Table]:
+    """The base store `table` and its change store. Raises TableRefused when they are not the stores of one keyed table.
+
+    The change store is loaded first. In the other order, the base store may get changes and lose its state of before in between, and the
+    attempt would be built on metadata that is older than what it was checked against.
+    """
+    named = base_store(str(table), catalogs.load(table).metadata.properties)
+    *namespace, name = named.change_store
+    change = catalogs.load(TableIdentifier(table.catalog, tuple(namespace), name))
+    base = catalogs.load(table)
+    if base_store(str(table), base.metadata.properties) != named:
+        raise TableRefused(f"table {table} got another primary key or another change store while it was loaded; commit it again")
+    if not is_change_store(change.metadata.properties):
+        raise TableRefused(f"table {table} names {'.'.join(named.change_store)} as its change store, but that is no change store")
+    if base.metadata.format_version != 2:
+        raise TableRefused(f"the base store {table} has format version {base.metadata.format_version}, but keyed tables have 2")
+    return base, change
+
+
+def keyed_head(name: str, base: Table, change: Table, tasks: Sequence[CompactionTask]) -> KeyedHead:
+    """What `decide_to_base` must know of the stores. Raises TableRefused when the optimized sequences are lost."""
+    metadata = base.metadata
+    fields = fields_of_spec(metadata)
+    nodes = {
+        task.work.node for task in tasks if task.work.action is TaskAction.TO_BASE and task.work.node.spec_id == metadata.default_spec_id
+    }
+    may_share = any(None in key_of(node.partition, fields) for node in nodes)
+    return KeyedHead(
+        sequences=read_sequences(name, metadata, base.io),
+        spec_id=metadata.default_spec_id,
+        change_snapshots=_columns_of_history(change.metadata),
+        change_partitions=frozenset(_partitions(change)) if may_share else frozenset(),
+        paths_of=lambda snapshot_id: _paths(base, snapshot_id),
+    )
+
+
+def attach_statistics(name: str, base: Table, transaction: Transaction, record_id: RecordId, merged: Sequence[CompactionTask]) -> None:
+    """Write the statistics file of the staged snapshots, and make it a part of the transaction.
+
+    It holds the numbers of the metadata that the transaction is built on, moved for the partitions of the `merged` tasks.
+    """
+    metadata, last = base.metadata, transaction.staged[-1].snapshot
+    fields = fields_of_spec(metadata)
+    moved = {group[0].work.node.partition: group[0].work.changes.up_to for group in task_groups(merged) if group[0].work.changes}
+    sequences = numbers_moved(read_numbers(name, metadata, base.io), moved, fields)
+    times = numbers_moved(read_times(metadata, base.io), dict.fromkeys(moved, last.timestamp_ms), fields)
+    blobs = [(SEQUENCE_BLOB, payload_of(sequences)), (TIME_BLOB, payload_of(times))]
+    written = puffin_of(blobs, last.snapshot_id, last.sequence_number or 0)
+    path = f"{_folder(metadata)}/{last.snapshot_id}-{record_id}.puffin"
+    try:
+        with base.io.new_output(path).create(overwrite=True) as stream:
+            stream.write(written.content)
+    except Exception:
+        delete_quietly(base.io, [path])
+        raise
+    transaction.set_statistics(
+        StatisticsFile(
+            snapshot_id=staged.snapshot.snapshot_id,
+            statistics_path=path,
+            file_size_in_bytes=len(written.content),
+            file_footer_size_in_bytes=written.footer_size_bytes,
+            blob_metadata=[BlobMetadata(**blob) for blob in written.blob_metadata],
+        )
+        for staged in transaction.staged
+    )
+
+
+def statistics_files(base: Table, record_ids: Collection[RecordId]) -> Sequence[str]:
+    """The paths of all statistics files that commits of these records wrote, live ones included."""
+    found = files_under(base.io, _folder(base.metadata), recursive=False)
+    return [path for path in found if path.rpartition("/")[2].partition("-")[2].removesuffix(".puffin") in record_ids]
+
+
+def _folder(metadata: TableMetadata) -> str:
+    # Amoro looks for leftover statistics files below `data`, wherever `write.data.path` puts the data files.
+    return f"{metadata.location.rstrip('/')}/data/puffin"
+
+
+def _columns_of_history(metadata: TableMetadata) -> dict[int, frozenset[int]]:
+    """The head of the change store and its ancestors, each with the field ids that its rows may have and that the store still has."""
+    schemas = {schema.schema_id: frozenset(schema.field_ids) for schema in metadata.schemas}
+    now = schemas[metadata.current_schema_id]
+    of_snapshots = {one.snapshot_id: now if one.schema_id is None else schemas.get(one.schema_id, now) for one in ancestors(metadata)}
+    return {number: columns & now for number, columns in of_snapshots.items()}
+
+
+def _partitions(table: Table) -> Iterator[Partition]:
+    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
+    for manifest in manifests_of(snapshot, table.io) if snapshot is not None else ():
+        for file in read_live_files(table.io, table.metadata, manifest):
+            yield file.partition
+
+
+def _paths(table: Table, snapshot_id: int) -> frozenset[str] | None:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return None
+    manifests = manifests_of(snapshot, table.io)
+    return frozenset(file.path for manifest in manifests for file in read_live_files(table.io, table.metadata, manifest) if file.is_data)
