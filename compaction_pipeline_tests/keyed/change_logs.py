@@ -198,13 +198,13 @@ def _partition_value(table: Table, field: Any, values: Row) -> Any:
     return field.transform.transform(source.field_type)(internal)
 
 
-def positions_file(table: Table, pairs: Sequence[tuple[str, int]], name: str) -> OutputFile:
+def positions_file(table: Table, pairs: Sequence[tuple[str, int]], name: str, partition: Record | None = None) -> OutputFile:
     """Write a position-delete file with these (path, position) pairs."""
     rows = pa.Table.from_arrays(
         [pa.array([path for path, _ in sorted(pairs)]), pa.array([position for _, position in sorted(pairs)], pa.int64())],
         schema=schema_to_pyarrow(POSITION_DELETE_SCHEMA),
     )
-    return _stored(table, rows, Record(), FileContent.POSITION_DELETES, name)
+    return _stored(table, rows, partition or Record(), FileContent.POSITION_DELETES, name)
 
 
 def _stored(table: Table, data: pa.Table, partition: Record, content: FileContent, name: str) -> OutputFile:

@@ -6,7 +6,8 @@ module changes PyIceberg's models in place, once. A commit of ours keeps what th
 
 from __future__ import annotations
 
-from pyiceberg.table import CommitTableResponse, metadata, statistics
+from pyiceberg.catalog.rest import TableResponse
+from pyiceberg.table import CommitTableRequest, CommitTableResponse, metadata, statistics, update
 
 
 def accept_any_blob_type() -> None:
@@ -23,6 +24,9 @@ def accept_any_blob_type() -> None:
         metadata.TableMetadataV2,
         metadata.TableMetadataV3,
         metadata.TableMetadataWrapper,
+        update.SetStatisticsUpdate,
+        CommitTableRequest,
         CommitTableResponse,
+        TableResponse,
     ):
         model.model_rebuild(force=True)
