@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.bin_packing import output_count
@@ -131,7 +131,7 @@ class _Planner:
         if held is not None:
             text = f"another task holds base file {held}, and the changes of a partition are merged all or none"
             return self._answer(PlanReason(PlanReasonCode.FILES_IN_USE, text))
-        return self._answer(cut.reason, works)
+        return self._answer(cut.reason, [_one_of(work, len(works)) for work in works])
 
     def _answer(self, reason: PlanReason, tasks: Sequence[TaskWork] = ()) -> PartitionPlan:
         read = self._read
@@ -228,6 +228,11 @@ class _Planner:
                 marked=tuple(each.file.path for each in files.base if each.file.path in stays),
             ),
         )
+
+
+def _one_of(work: TaskWork, tasks: int) -> TaskWork:
+    """The work as one of so many tasks of its partition."""
+    return replace(work, changes=replace(work.changes, tasks=tasks)) if work.changes is not None else work
 
 
 def _plain(inputs: Iterable[KeyedInput]) -> tuple[LiveFile, ...]:

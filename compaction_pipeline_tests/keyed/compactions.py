@@ -1,0 +1,101 @@
+"""Merges changes of a keyed table into its base store with the product's plan, kernel and commit, for tests.
+
+A test may act between the three steps, as other writers and other compactions do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from pyiceberg.catalog import Catalog
+
+from compaction_pipeline.core.commit.ports import CommitOutcome
+from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
+from compaction_pipeline.core.queue.report import report_problem
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus
+from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, data_folder
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
+from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
+from compaction_pipeline.merging.kernel import merge_task
+
+MIB = 1024 * 1024
+
+
+class Compactions:
+    """Compacts the keyed table `db.t` of a catalog. `properties` are those with which the program opens the catalog."""
+
+    def __init__(self, catalog: Catalog, properties: Mapping[str, str]) -> None:
+        self._catalog = catalog
+        self._table = TableIdentifier(catalog.name, ("db",), "t")
+        self.committer = IcebergCommitter(Catalogs(lambda name: CatalogEntry(name, properties)), sleep=lambda seconds: None)
+        self._numbers = itertools.count(1)
+        self.partitions: tuple[PartitionPlan, ...] = ()
+
+    @property
+    def stores(self) -> KeyedStores:
+        return load_stores(self._catalog, ("db", "t"))
+
+    def plan(
+        self, kind: CompactionType = CompactionType.MAJOR, properties: TableProperties | None = None, task_bytes: int | None = None
+    ) -> list[CompactionTask]:
+        """Tasks for all partitions at the head of both stores. `partitions` has the plans of this call."""
+        stores = self.stores
+        files = read_keyed_files(stores)
+        now = datetime.now(timezone.utc)
+        opened = read_open_transactions(stores.change.metadata, stores.base.metadata, files.changes, files.base, now)
+        properties = properties or resolve_properties(stores.base.properties, {})
+        self.partitions = plan_to_base(files, ToBaseOptions(kind, properties, opened, task_bytes=task_bytes))
+        snapshot = stores.base.current_snapshot()
+        plan_id = f"p{next(self._numbers)}"
+        works = [work for partition in self.partitions for work in partition.tasks]
+        return [
+            CompactionTask(
+                task_id=TaskId(f"{plan_id}-{number:05d}"),
+                plan_id=plan_id,
+                table=self._table,
+                table_uuid=str(stores.base.metadata.table_uuid),
+                snapshot_id=snapshot.snapshot_id if snapshot is not None else 0,
+                sequence_number=(snapshot.sequence_number or 0) if snapshot is not None else 0,
+                schema_id=stores.base.metadata.current_schema_id,
+                queue="default",
+                priority=0,
+                max_attempts=4,
+                memory_bytes=256 * MIB,
+                created_at=now,
+                work=replace(work, group=f"{plan_id}/{work.group}"),
+                attempt=1,
+                attempt_id=AttemptId(f"a{next(self._numbers)}"),
+                status=TaskStatus.EXECUTING,
+            )
+            for number, work in enumerate(works)
+        ]
+
+    def merge(self, tasks: Sequence[CompactionTask]) -> list[CompactionTask]:
+        """The tasks with their results. Each merge succeeds, and its report is believed."""
+        stores = self.stores
+        folder = data_folder(stores.base.metadata.location, stores.base.metadata.properties)
+        merged = []
+        for task in tasks:
+            result = merge_task(task, stores.layout, {})
+            assert result.error is None, result.error
+            assert report_problem(task, result, folder) is None
+            merged.append(replace(task, status=TaskStatus.PREPARED, result=result))
+        return merged
+
+    def commit(self, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+        return self.committer.commit(self._table, f"record-{next(self._numbers)}", tasks)
+
+    def compact(
+        self, kind: CompactionType = CompactionType.MAJOR, properties: TableProperties | None = None, task_bytes: int | None = None
+    ) -> CommitOutcome | None:
+        """Plan, merge and commit; None when there is nothing to do."""
+        tasks = self.plan(kind, properties, task_bytes)
+        return self.commit(self.merge(tasks)) if tasks else None
