@@ -161,7 +161,7 @@ class SimTable:
         assert span is not None
 
         def applied(files: Iterable[LiveFile]) -> list[tuple[SimFile, list[SimRow]]]:
-            return [(file, self._of_task(file, span.above, span.up_to, node)) for each in files for file in [self.changes[each.path]]]
+            return [(file, self.rows_of_task(file, span.above, span.up_to, node)) for each in files for file in [self.changes[each.path]]]
 
         inserts, deletes = applied(span.inserts), applied(span.deletes)
         newest = _newest(deletes)
@@ -188,7 +188,7 @@ class SimTable:
             self.new_file(work.node.partition, (mask, index), "B", name, rows, self.head, size=10 * len(rows))
 
     @staticmethod
-    def _of_task(file: SimFile, above: int | None, up_to: int, node: Node) -> list[SimRow]:
+    def rows_of_task(file: SimFile, above: int | None, up_to: int, node: Node) -> list[SimRow]:
         """The rows of a change file that the task takes."""
         rows = file.counted(above, up_to)
         within = file.node[0] >= node[0] and related(file.node, node)
