@@ -12,11 +12,11 @@ from compaction_pipeline.core.errors import IllegalTransition, NotFoundError, St
 from compaction_pipeline.core.queue.attempts import MOST_LOSSES
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.order import priority_order
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, CompactionType, EndReason, TaskAction, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
-from compaction_pipeline_tests.builders import NOW, TABLE, node
+from compaction_pipeline_tests.builders import NOW, TABLE, data, node
 
 LATER = NOW + timedelta(seconds=30)
 EXPIRED = NOW + LEASE
@@ -39,6 +39,18 @@ def test_a_task_comes_back_as_it_was_inserted(stores: Stores) -> None:
     task = example("t1", group="g", kind=CompactionType.FULL)
     assert stores.tasks.insert([task], [], NOW)
     assert stores.tasks.task("t1") == task
+
+
+def test_a_task_that_merges_changes_comes_back_as_it_was_inserted(stores: Stores) -> None:
+    span = ChangeSpan((data("ins", seq=9),), (data("del", seq=8),), None, 9, 2**62, ("t1-a",), 3)
+    task = example("t1", group="g", kind=CompactionType.MAJOR)
+    task = replace(task, work=replace(task.work, action=TaskAction.TO_BASE, changes=span))
+    assert stores.tasks.insert([task, example("t2")], [], NOW)
+    found = stores.tasks.task("t1")
+    assert found == task
+    assert [file.path for file in found.work.rewritten] == ["t1-b"]
+    # The files of the change store are only read, so they are free for others.
+    assert set(stores.tasks.in_use(TABLE).pending) == {"t1-a", "t1-b", "t2-a", "t2-b"}
 
 
 def test_an_unknown_task_is_not_found(stores: Stores) -> None:

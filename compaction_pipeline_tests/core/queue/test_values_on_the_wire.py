@@ -84,6 +84,7 @@ def task_in(partition: Partition, path: str) -> CompactionTask:
     )
     equality = replace(data, path=path + "-e", content=FileContent.EQUALITY_DELETES, equality_ids=(1, 2**31 - 1))
     node = TableNode(7, partition, DataTreeNode(63, 62))
+    span = ChangeSpan((data,), (data, data), -(2**63), 2**63 - 1, -(2**63), (path,), 2**31)
     work = TaskWork(
         node,
         CompactionType.FULL,
@@ -97,7 +98,7 @@ def task_in(partition: Partition, path: str) -> CompactionTask:
         "p/g",
         3,
         2**41,
-        ChangeSpan((data,), (data, data), None, 2**63 - 1, -(2**63), (path,)),
+        span,
     )
     return builders.task(
         "t1",
