@@ -227,6 +227,17 @@ def test_names_tell_the_highest_transaction_that_was_applied_and_not_a_sequence_
     assert named(result) == [(1, "B", first)]
 
 
+@pytest.mark.parametrize("newest", ["ED", "I"])
+def test_deletes_and_inserts_both_count_for_the_name(log: ChangeLog, newest: str) -> None:
+    log.commit(log.changes(1, "I", 0, [(row(1), 1)]))
+    log.commit(log.changes(1, "I" if newest == "ED" else "ED", 0, [(row(2), 1)]))
+    # The rows of the last file are of the transactions 1 and 3, and its sequence number is 4.
+    log.begin()
+    log.commit(log.changes(1, newest, 0, [(row(3), 1, 3), (row(4), 1, 1)]))
+    (result,) = compact(log, log.sequence, **ONE_BUCKET)
+    assert named(result) == [(1, "B", 3)]
+
+
 def test_a_task_that_applies_nothing_keeps_the_highest_name_of_its_files(log: ChangeLog) -> None:
     log.begin()
     log.begin()

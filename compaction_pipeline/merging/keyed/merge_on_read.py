@@ -33,8 +33,8 @@ from compaction_pipeline.merging.reading.read import DataReader, OpenFile, Table
 class KeyedReader:
     """Reads nodes of a keyed table, projected to `fields` of the base store's schema.
 
-    `key` are the field ids of the primary key. `memory_bytes` is the limit for batches and buffers, and `delete_bytes` that for the deletes
-    of a node: more of them are kept on local disk.
+    `key` are the field ids of the primary key. `memory_bytes` is the limit for batches and buffers. `delete_bytes` is that for the deletes
+    of a node, once for those of the change store and once for Iceberg's own: more of them are kept on local disk.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class KeyedReader:
         self.base_shape = base
         self.key = KeyColumns.of(tuple(key), base)
         self.fields = tuple(fields)
-        self.memory_bytes, self.delete_bytes = memory_bytes, delete_bytes
+        self.delete_bytes = delete_bytes
         self.schema = arrow_schema(self.fields)
 
     def batches(self, read: NodeRead) -> Iterator[Any]:
@@ -198,7 +198,7 @@ class NodeRows:
             return
         inputs = tuple(each.file for each in read.base)
         work = TaskWork(read.node, CompactionType.FULL, TaskAction.MERGE, inputs, read.base_deletes, read.node.spec_id, 1, 1)
-        own = TaskDeletes(work, reader.base_shape, reader.base, reader.memory_bytes, self._shared)
+        own = TaskDeletes(work, reader.base_shape, reader.base, reader.delete_bytes, self._shared)
         for each in read.base:
             with reader.base.open(each.file) as opened:
                 masks = own.of(each.file, opened)

@@ -54,10 +54,9 @@ from compaction_pipeline.merging.route import RowRouter
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter
 
-_READ_SHARE = 1 / 4
-"""Batches, buffers and Iceberg's own deletes get this share of the task's memory. The rest is for rows to sort and to write."""
-_DELETE_SHARE = 0.4
-"""The deletes of the change store get this share. More of them are kept on local disk."""
+_DELETE_SHARE = 0.3
+"""The deletes of the change store get this share of the task's memory, and Iceberg's own the same. The rest is for rows that are read,
+sorted and written."""
 
 
 def merge_changes(task: CompactionTask, shape: TableShape, files: FileAccess, shared: SharedDeletes) -> MergeResult:
@@ -71,15 +70,8 @@ def merge_changes(task: CompactionTask, shape: TableShape, files: FileAccess, sh
         # Without rows there is nothing that a delete could delete.
         return MergeResult(task.task_id, task.current_attempt_id)
     schema, memory = shape.schema_of_plan(task.schema_id), task.memory_bytes
-    reader = KeyedReader(
-        files,
-        shape,
-        TableShape.of(inputs.keyed.change),
-        inputs.keyed.primary_key,
-        schema.fields,
-        int(memory * _READ_SHARE),
-        int(memory * _DELETE_SHARE),
-    )
+    change, key, delete_bytes = TableShape.of(inputs.keyed.change), inputs.keyed.primary_key, int(memory * _DELETE_SHARE)
+    reader = KeyedReader(files, shape, change, key, schema.fields, memory, delete_bytes)
     rows = NodeRows(reader, inputs.read, inputs.span, shared, keys_only=inputs.marked)
     transaction = _name_of_outputs(rows, inputs)
     return _Merge(task, shape, files, inputs, _paths(task, shape, transaction)).run(rows)
