@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,26 @@ def check_listening(listening: Listening) -> None:
         )
 
 
+def check_port(listening: Listening) -> None:
+    """Raise ConfigError when nobody can listen there, for example because another process does. A server that starts all the same would
+    plan tables before it finds out."""
+    try:
+        places = socket.getaddrinfo(listening.host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"--host is {listening.host}, which has no address ({error.strerror}): give an address of this host") from error
+    for family, kind, protocol, _, address in places:
+        with socket.socket(family, kind, protocol) as probe:
+            # Connections of a server that ended just now do not count. The server itself is as lenient.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(address)
+            except OSError as error:
+                raise ConfigError(
+                    f"--port is {listening.port}, but nobody can listen there on {listening.host} ({error.strerror}): give another --port, "
+                    "or end the process that has it"
+                ) from error
+
+
 def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     """Serve until SIGTERM or Ctrl-C. With `ticks`, tables are also refreshed, planned and committed here, and cleaned up.
 
@@ -58,7 +79,8 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     app = http_app(services, ticking(services.run_ticks, tables=ticks))
     server = uvicorn.Server(server_config(app, listening))
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.
-    with suppress(KeyboardInterrupt):
+    # It ends the process when it cannot start.
+    with suppress(KeyboardInterrupt, SystemExit):
         server.run()
     if not server.started:
         raise ConfigError("the server did not start; its log says why")

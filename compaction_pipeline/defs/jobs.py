@@ -66,6 +66,9 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     types = (config.type,) if config.type else None
     asked = {table: PlanRequest(types, frozenset(nodes.values()), config.force) for table, nodes in named.items()}
     asked |= dict.fromkeys(whole, PlanRequest(types, None, config.force))
+    if (config.tables or config.node_keys) and not asked:
+        # Without names the run would do other work, for which nobody asked.
+        report.fail_if_anything_failed("nothing is planned")
     report.asked_for({**named, **{table: [name] for table, name in whole.items()}})
     if config.dry_run:
         everything = dict.fromkeys(services.read_tables.names(), PlanRequest(types, None, config.force))

@@ -189,15 +189,20 @@ class RunReport(CompactionListener):
             self._evaluate_at_end()
         self.fail_if_anything_failed()
 
-    def fail_if_anything_failed(self, rest: str = "the rest is committed") -> None:
+    def fail_if_anything_failed(self, rest: str | None = None) -> None:
         """Raise `dg.Failure` with every reason when anything in this run failed. `rest` says what became of everything else."""
         if self._failed:
+            rest = rest or (
+                "the rest is committed" if any(record.committed_task_ids for record in self._records) else "nothing is committed"
+            )
             rows = [{"what": what, "reason": reason} for what, reason in self._failed.items()]
             first = rows[0]
             columns = (("what", "string", "node, task or table"), ("reason", "string", "why"))
             # With one failure the sentence says everything, and a table would say it again.
             table = {"failed": table_of(rows, columns)} if len(rows) > 1 else {}
-            text = f"{len(rows)} failed, and {rest}; {first['what']}: {first['reason']}"
+            # Most reasons name what failed.
+            named = first["reason"] if first["what"] in first["reason"] else f"{first['what']}: {first['reason']}"
+            text = f"{len(rows)} failed, and {rest}; {named}"
             raise dg.Failure(text, metadata=table, allow_retries=False)
 
     def _health(self) -> dg.AssetMaterialization:

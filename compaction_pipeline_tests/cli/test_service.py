@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,14 @@ def test_without_the_extra_everything_but_serve_works() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2, done.stderr
     assert "install 'compaction-pipeline[server]'" in done.stderr
+
+
+def test_a_port_that_another_process_has_is_refused_before_anything_is_done(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = desk.json("serve", "--port", str(port), code=2)
+    assert answer["error"].startswith(f"--port is {port}, but nobody can listen there on 127.0.0.1 (Address already in use): give another")
+    assert list(desk.folder.rglob("*.token")) == []
+    assert "--host is nowhere.invalid, which has no address" in desk.type(
+        "serve", "--host", "nowhere.invalid", "--behind-proxy"
+    ).output.replace("\n", " ")

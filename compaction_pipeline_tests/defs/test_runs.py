@@ -366,6 +366,20 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(lake: Lake, services: Service
     assert services.read_tasks.queue_counts().open == 0
 
 
+@pytest.mark.parametrize("config", [{"node_keys": ["nothing"]}, {"node_keys": [""]}, {"tables": ["orders"]}])
+def test_a_run_whose_names_are_all_unknown_does_no_other_work(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, config: Mapping[str, Any]
+) -> None:
+    services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    result = run(instance, "compact_job", **config)
+    assert not result.success
+    assert "1 failed, and nothing is planned; " in failure(result)
+    assert ": : " not in failure(result)
+    assert services.read_tasks.queue_counts().pending == 2
+    assert lake.files() == 9
+
+
 def test_a_failing_task_fails_the_run_after_the_others_were_committed(
     lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
 ) -> None:

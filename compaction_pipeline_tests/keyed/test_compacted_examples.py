@@ -37,7 +37,7 @@ def check(example: Example) -> None:
 @pytest.mark.parametrize("name", KEYED_EXAMPLES)
 def test_the_rows_stay_and_the_base_store_alone_holds_them(name: str, kind: CompactionType, tmp_path: Path) -> None:
     example = Example(name, tmp_path)
-    done = compactions(example).compact(kind, task_bytes=2_000)
+    done = compactions(example).compact(kind, task_bytes=40_000)
     assert done is not None
     assert done.state is CommitState.COMMITTED
     check(example)

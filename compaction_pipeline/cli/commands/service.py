@@ -90,11 +90,12 @@ def serve(
     """
     _need_server_extra()
     from compaction_pipeline.api.first_tokens import write_first_tokens
-    from compaction_pipeline.api.serve import Listening, check_listening
+    from compaction_pipeline.api.serve import Listening, check_listening, check_port
     from compaction_pipeline.api.serve import serve as serve_until_told
 
     listening = Listening(host, port, tls_cert, tls_key, behind_proxy)
     check_listening(listening)
+    check_port(listening)
     with Session(context) as session:
         log_service(session.output.verbosity)
         home = session.services.settings.home.expanduser().absolute()
