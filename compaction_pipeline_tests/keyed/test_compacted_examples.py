@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,13 +57,3 @@ def test_large_base_files_stay_and_get_position_deletes(name: str, tmp_path: Pat
     assert done is not None
     assert done.state is CommitState.COMMITTED
     check(example)
-
-
-@pytest.mark.interop
-@pytest.mark.parametrize("name", KEYED_EXAMPLES)
-def test_java_reads_the_rows_of_the_base_store_after_a_full(name: str, tmp_path: Path, spark: Any) -> None:
-    from compaction_pipeline_tests.scenarios.java_reader import java_rows
-
-    example = Example(name, tmp_path)
-    assert compactions(example).compact(CompactionType.FULL) is not None
-    assert bag_difference(java_rows(spark, locations(example)[0]), example.expected) == ""
