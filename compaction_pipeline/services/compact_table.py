@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -213,7 +214,9 @@ class CompactTable:
         done.failed.update(self._drain_own(planned.tasks, done))
         ids = [task.task_id for task in planned.tasks]
         done.failed.update(self.give_up_paused(ids))
-        with done.listener.committing(table, len(ids)):
+        # A newer plan may have taken all files of these tasks before they began. Nothing is committed then.
+        merged = sum(self._tasks.task(task_id).status is TaskStatus.PREPARED for task_id in ids)
+        with done.listener.committing(table, merged) if merged else nullcontext():
             commit = self._commit_own(table, ids, done.run_id)
         self._add_settled(done, table, commit.settled)
         # Another process that serves the queue may have committed some of them, or all, before.

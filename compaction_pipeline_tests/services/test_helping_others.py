@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from threading import Event
 
@@ -136,9 +137,19 @@ def test_what_a_newer_plan_replaced_is_planned_again(house: House) -> None:
         # The sensor takes the tasks that have not begun yet.
         assert services.plan_tables.plan(table, FORCED, unlimited=True).plan.replaces
 
+    class Commits(Heard):
+        """It notes how many merged tasks each commit is said to have."""
+
+        def committing(self, table: TableIdentifier, tasks: int) -> AbstractContextManager[None]:
+            said.append(tasks)
+            return nullcontext()
+
+    said: list[int] = []
     services.engine_override = Between(plan_as_a_sensor)
-    done = services.compact_table.compact(table, FORCED)
+    done = services.compact_table.compact(table, FORCED, listener=Commits())
     assert len(done.records) == 2
+    # The tasks that were replaced are not called merged.
+    assert sum(said) == len(done.committed)
     assert done.failed == {}
     assert set(done.committed) == {task.task_id for task in done.tasks}
     assert services.stores.tasks.counts().get(TaskStatus.PENDING, 0) == 0
