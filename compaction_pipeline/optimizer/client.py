@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from pydantic import TypeAdapter
@@ -19,6 +22,7 @@ from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.optimizer import Registration
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.optimizer.inspection import Inspection
 
 log = logging.getLogger(__name__)
@@ -29,6 +33,8 @@ _REPORT_SECONDS = 120
 """A report that cannot be delivered is tried again for this long. After that the attempt is no longer named, so the server
 takes the task back at the next heartbeat, or when the lease ends."""
 _PAUSE_SECONDS = 2.0
+_TOLD_EVERY_SECONDS = 60.0
+"""While the server is away, the log says so this often."""
 _TIMEOUT = (5, 30)
 _ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])
 _RESULT: TypeAdapter[MergeResult] = TypeAdapter(MergeResult)
@@ -48,7 +54,13 @@ class HttpTaskQueue:
     """
 
     def __init__(self, url: str, token: str, registration: Registration, ca_file: str | None = None) -> None:
-        """`url` is the server's, without a path. `ca_file` holds the certificates, in PEM, that are trusted beside those of the system."""
+        """`url` is the server's, without a path. `ca_file` holds the certificates, in PEM, that are trusted beside those of the system.
+
+        Raises ConfigError for a text that is no such URL.
+        """
+        _check_url(url)
+        self._away_since: float | None = None
+        self._told_at = 0.0
         self._url = f"{url.rstrip('/')}/api/v1"
         self._token = token
         self._registration = registration
@@ -127,9 +139,10 @@ class HttpTaskQueue:
             return False
         except StorageUnavailable as error:
             # The same poll id is sent again: if the answer was lost, the server repeats it.
-            log.warning("no task taken: %s", error)
+            self._note_away(error)
             self.drains.wait(_PAUSE_SECONDS)
             return False
+        self._note_back()
         self._poll_id = _new_poll_id()
         taken = _ASSIGNMENTS.validate_json(response.content)
         with self._lock:
@@ -139,6 +152,21 @@ class HttpTaskQueue:
             self._fetched.extend(taken)
             self._running.update(assignment.attempt_id for assignment in taken)
         return bool(taken)
+
+    def _note_away(self, error: StorageUnavailable) -> None:
+        """Log that the server gives no tasks: at once, and then once a minute."""
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since, self._told_at = now, now
+            log.warning("no task taken, tried again until the server answers: %s", error)
+        elif now - self._told_at >= _TOLD_EVERY_SECONDS:
+            self._told_at = now
+            log.warning("no task taken for %s: %s", duration_text(timedelta(seconds=now - self._away_since)), error)
+
+    def _note_back(self) -> None:
+        if self._away_since is not None:
+            away, self._away_since = time.monotonic() - self._away_since, None
+            log.info("the server answers again, after %s", duration_text(timedelta(seconds=away)))
 
     def poll(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> Assignment | EndedAttempt | None:
         with self._lock:
@@ -205,14 +233,39 @@ class HttpTaskQueue:
         try:
             response = self._session.request(method, self._url + path, json=body, headers=headers, timeout=_TIMEOUT, allow_redirects=False)
         except requests.RequestException as error:
-            raise StorageUnavailable(f"server {self._url} did not answer: {error}") from error
+            raise StorageUnavailable(
+                f"server {self._url} did not answer: {_why(error)}; see that it runs, and that the URL is right"
+            ) from error
         if response.ok:
             return response
         detail = _detail(response)
-        if response.status_code in (401, 403):
+        if response.status_code == 401:
+            raise ConfigError(
+                f"server {self._url} does not accept the token: it does not know it, or somebody revoked it. Issue one there with "
+                "`compaction-pipeline token add --role optimizer`, and name its file with --token-file"
+            )
+        if response.status_code == 403:
             raise ConfigError(f"server {self._url} does not accept the token: {detail}")
         kind = _ERRORS.get(response.status_code, StorageUnavailable)
         raise kind(f"server {self._url} answered {response.status_code}: {detail}")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ConfigError(f"--server is {url!r} but must be a URL, for example http://127.0.0.1:8787")
+
+
+def _why(error: requests.RequestException) -> str:
+    """The last part of a library's message, which says what happened."""
+    if isinstance(error, requests.Timeout):
+        return f"no answer within {_TIMEOUT[1]} s"
+    cause = error.args[0] if error.args else error
+    return str(getattr(cause, "reason", cause)).rpartition(": ")[2] or type(error).__name__
 
 
 def _detail(response: requests.Response) -> str:

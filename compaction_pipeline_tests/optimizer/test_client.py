@@ -200,10 +200,32 @@ def test_a_failed_attempt_is_reported(house: House) -> None:
 
 
 def test_a_server_that_is_away_and_a_token_that_is_wrong_are_clear_errors(house: House) -> None:
-    with serving(house) as port, pytest.raises(ConfigError, match="does not accept the token"):
+    unknown = r"does not accept the token: it does not know it, or somebody revoked it\. Issue one there"
+    with serving(house) as port, pytest.raises(ConfigError, match=unknown):
         HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
-    with pytest.raises(StorageUnavailable, match="did not answer"):
+    with pytest.raises(StorageUnavailable, match=r"/api/v1 did not answer: .*Connection refused\W*; see that it runs") as refused:
         HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
+    assert "HTTPConnectionPool" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["foo", "foo:8787", "ftp://host", "http://", "http://host:port", ""])
+def test_a_text_that_is_no_url_is_refused_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(ConfigError, match="but must be a URL, for example http"):
+        HttpTaskQueue(url, "a.b", REGISTRATION)
+
+
+def test_the_log_says_once_that_the_server_is_away_and_once_that_it_is_back(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", client.log.name)
+    with serving(house) as port:
+        queue = queue_at(house, port)
+    for _ in range(5):
+        assert not queue.waits("default")
+    with serving(house, port):
+        assert not queue.waits("default")
+    told = [record.message for record in caplog.records if "server" in record.message]
+    away, back = told
+    assert away.startswith("no task taken, tried again until the server answers: ")
+    assert back.startswith("the server answers again, after ")
 
 
 def test_a_task_that_nobody_begins_any_more_is_handed_back(house: House) -> None:
