@@ -386,7 +386,7 @@ class _Commit:
             return [output.live for output in outputs[task.task_id]]
 
         if self._change is not None:
-            keyed = keyed_head(str(self._table), loaded, self._change, tasks)
+            keyed = keyed_head(str(self._table), loaded, self._change, tasks, head.data.by_path.values())
             return outputs, decide_to_base(tasks, unfit, head, keyed, outputs_of, paths_in)
         decision = decide([task for task in tasks if task.task_id in outputs], head, outputs_of, paths_in)
         return outputs, replace(decision, conflicts={**unfit, **decision.conflicts})

@@ -35,6 +35,7 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemovePropertiesUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     SetStatisticsUpdate,
@@ -167,6 +168,11 @@ class Transaction:
         """Set properties of the table together with the staged snapshots."""
         if properties:
             self._updates += (SetPropertiesUpdate(updates=dict(properties)),)
+
+    def remove_properties(self, keys: Sequence[str]) -> None:
+        """Remove properties of the table together with the staged snapshots."""
+        if keys:
+            self._updates += (RemovePropertiesUpdate(removals=list(keys)),)
 
     def set_statistics(self, files: Iterable[StatisticsFile]) -> None:
         """Give staged snapshots these statistics files, in the same swap. Those of other snapshots stay."""

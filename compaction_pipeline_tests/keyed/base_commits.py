@@ -29,7 +29,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
-from compaction_pipeline.iceberg.keyed.sequences import read_sequences
+from compaction_pipeline.iceberg.keyed.sequences import read_numbers, read_sequences
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
 from compaction_pipeline.iceberg.scan import manifests_of, unpartitioned_spec_ids
@@ -170,8 +170,15 @@ class BaseCommits(ChangeLog):
     # ---- other writers of the base store, which know nothing of keyed tables
 
     def append_base(self, transaction: int, rows: Sequence[Row]) -> None:
-        """Append a file to the base store. With transaction 0 the file has a name as other programs give it."""
-        row_delta(self.base, [self.base_rows(1, transaction, rows, name=None if transaction else f"other-{self.number()}")])
+        """Append a file to the base store. With transaction 0 the file has a name as other programs give it.
+
+        Who writes a file of another transaction says which changes are merged, as every compaction and insert-overwrite does.
+        """
+        file = self.base_rows(1, transaction, rows, name=None if transaction else f"other-{self.number()}")
+        if not transaction:
+            row_delta(self.base, [file])
+            return
+        self.commit_base(file, sequences=read_numbers("t", self.base.refresh().metadata, self.base.io))
 
     def delete_rows(self, path: str, *positions: int) -> None:
         """Delete rows of a base file by position."""

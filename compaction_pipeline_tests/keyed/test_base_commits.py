@@ -366,7 +366,9 @@ def test_a_base_file_that_no_change_can_reach_is_no_conflict(regions: BaseCommit
     log.commit(log.changes(2, "I", 0, [(row(1, "eu"), 1)]))
     log.commit(log.changes(2, "ED", 0, [(row(1, "eu"), 1)]))
     (task,) = log.plan(nodes=(2,))
-    log.commit_base(log.base_rows(3, 0, [row(3, "eu")]), log.base_rows(2, 0, [row(4, "us")]), log.base_rows(2, 2, [row(5, "eu")]))
+    log.commit_base(
+        log.base_rows(3, 0, [row(3, "eu")]), log.base_rows(2, 0, [row(4, "us")]), log.base_rows(2, 2, [row(5, "eu")]), sequences={}
+    )
     assert log.commit_tasks(task).state is CommitState.COMMITTED
     log.check([row(3, "eu"), row(4, "us"), row(5, "eu")])
 

@@ -33,6 +33,7 @@ class KeyedHead:
     `sequences` are the optimized sequences in the metadata that the attempt is built on, and `spec_id` is its default partition spec.
     `change_snapshots` are the head of the change store and its ancestors; each has the field ids of the columns that its rows may have.
     `change_partitions` are the partitions of the change store's live files; they are needed for partitions with a NULL only.
+    `late_files` are the change store's live files that are newer than what the tasks merge, by partition.
     `paths_of` gives the paths of the base store's data files in a snapshot; None when the metadata has no such snapshot.
     """
 
@@ -40,6 +41,7 @@ class KeyedHead:
     spec_id: int
     change_snapshots: Mapping[int, frozenset[int]]
     change_partitions: frozenset[Partition]
+    late_files: Mapping[Partition, Sequence[LiveFile]]
     paths_of: Callable[[int], frozenset[str] | None]
 
 
@@ -127,6 +129,7 @@ class _GroupRules:
             or self._moved_sequence(group, changes)
             or self._shared_number(group)
             or self._lost_changes(group, changes)
+            or self._late_changes(group, changes)
             or self._unread_file(group)
         )
 
@@ -202,6 +205,21 @@ class _GroupRules:
             )
         missing = columns - self._layout.field_ids.get(group[0].schema_id, frozenset())
         return f"the change store has column id {min(missing)}, which the base store did not have at the plan" if missing else None
+
+    def _late_changes(self, group: TaskGroup, changes: ChangeSpan) -> str | None:
+        """No change has landed of a transaction that the commit would pass over.
+
+        Readers apply such a change to the rows that are there now. The new base files would count as later than it. The plan made sure of
+        this for the files that it saw. A file that lands between this check and the commit is as late as one that lands after the commit.
+        """
+        for file in self._keyed.late_files.get(group[0].work.node.partition, ()):
+            transaction = change_file(file.path, file.data_sequence_number).transaction_id
+            if transaction <= changes.up_to < file.data_sequence_number:
+                return (
+                    f"change file {file.path} of transaction {transaction} has landed, and the commit would pass it over, because it moves "
+                    f"the optimized sequence of its partition to {changes.up_to}"
+                )
+        return None
 
     def _unread_file(self, group: TaskGroup) -> str | None:
         """Every base file whose rows the changes delete was read, or was left alone by the plan on purpose.

@@ -5,7 +5,8 @@ It reads both stores, and writes the statistics file with the optimized sequence
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -16,7 +17,9 @@ from compaction_pipeline.core.commit.base_decision import KeyedHead, task_groups
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.optimized_sequence import (
+    LEGACY_KEY,
     SEQUENCE_BLOB,
     SEQUENCE_FLAG,
     TIME_BLOB,
@@ -30,7 +33,7 @@ from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.keyed.puffin import puffin_of
-from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, read_numbers, read_sequences, read_times
+from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, read_numbers, read_sequences, read_times, refuse_lost
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
@@ -64,9 +67,14 @@ def load_for_commit(catalogs: Catalogs, table: TableIdentifier) -> tuple[Table, 
     return base, change
 
 
-def keyed_head(name: str, base: Table, change: Table, tasks: Sequence[CompactionTask]) -> KeyedHead:
-    """What `decide_to_base` must know of the stores. Raises TableRefused when the optimized sequences are lost."""
+def keyed_head(name: str, base: Table, change: Table, tasks: Sequence[CompactionTask], base_files: Iterable[LiveFile]) -> KeyedHead:
+    """What `decide_to_base` must know of the stores. `base_files` are the live data files of the base store.
+
+    Raises TableRefused when the optimized sequences are lost.
+    """
     metadata = base.metadata
+    # Somebody may have expired the snapshot with the sequences since the plan. Then they look as if nothing had ever been merged.
+    refuse_lost(metadata, base_files)
     fields = fields_of_spec(metadata)
     nodes = {
         task.work.node for task in tasks if task.work.action is TaskAction.TO_BASE and task.work.node.spec_id == metadata.default_spec_id
@@ -77,6 +85,7 @@ def keyed_head(name: str, base: Table, change: Table, tasks: Sequence[Compaction
         spec_id=metadata.default_spec_id,
         change_snapshots=_columns_of_history(change.metadata),
         change_partitions=frozenset(_partitions(change)) if may_share else frozenset(),
+        late_files=_files_after(change, min((task.work.changes.up_to for task in tasks if task.work.changes), default=0)),
         paths_of=lambda snapshot_id: _paths(base, snapshot_id),
     )
 
@@ -100,6 +109,8 @@ def attach_statistics(name: str, base: Table, transaction: Transaction, record_i
     except Exception:
         delete_quietly(base.io, [path])
         raise
+    # The property of old versions would count again if the snapshots with the numbers were expired one day.
+    transaction.remove_properties([LEGACY_KEY] if LEGACY_KEY in metadata.properties else [])
     transaction.set_statistics(
         StatisticsFile(
             snapshot_id=staged.snapshot.snapshot_id,
@@ -136,6 +147,19 @@ def _partitions(table: Table) -> Iterator[Partition]:
     for manifest in manifests_of(snapshot, table.io) if snapshot is not None else ():
         for file in read_live_files(table.io, table.metadata, manifest):
             yield file.partition
+
+
+def _files_after(change: Table, sequence: int) -> Mapping[Partition, Sequence[LiveFile]]:
+    """The live files of the change store with a data sequence number above this one, by partition."""
+    files: dict[Partition, list[LiveFile]] = defaultdict(list)
+    snapshot = change.metadata.snapshot_by_name(MAIN_BRANCH)
+    for manifest in manifests_of(snapshot, change.io) if snapshot is not None else ():
+        # No entry of a manifest is newer than the manifest.
+        if (manifest.sequence_number or 0) > sequence:
+            for file in read_live_files(change.io, change.metadata, manifest):
+                if file.data_sequence_number > sequence:
+                    files[file.partition].append(file)
+    return files
 
 
 def _paths(table: Table, snapshot_id: int) -> frozenset[str] | None:

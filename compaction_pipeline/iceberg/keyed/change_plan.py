@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.types import PrimitiveType
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.planning.keyed.cut import TransactionSpan
 from compaction_pipeline.core.planning.keyed.refusals import (
     FlaggedSnapshot,
-    refuse_lost_sequences,
     refuse_lowered_sequences,
+    refuse_other_columns,
     refuse_other_optimizer,
     refuse_partitioning,
     refuse_promoted_keys,
 )
 from compaction_pipeline.core.planning.keyed.to_base import KeyedFiles
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.keyed.optimized_sequence import LEGACY_KEY
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_fields
-from compaction_pipeline.iceberg.keyed.sequences import ancestors, flagged_snapshots, read_history, read_sequences
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.keyed.sequences import ancestors, read_history, read_sequences, refuse_lost
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.manifests.entries import readable
 from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
@@ -55,23 +59,43 @@ def read_keyed_files(stores: KeyedStores) -> KeyedFiles:
 def read_row_spans(change: Table) -> dict[str, TransactionSpan | None]:
     """The paths of live change files that tell the transaction of each row, and the bounds of these transactions.
 
-    Bounds in a file's manifest entry mark it. Writers of changes only append, so a file that another operation added may have rows of
-    several transactions too: without bounds they are unknown, which is None.
+    Bounds in a file's manifest entry mark it. A file without them is opened when it may have the column all the same: when its entry has no
+    bounds at all, or when nothing says that a writer of changes appended it.
     """
     snapshot = change.metadata.snapshot_by_name(MAIN_BRANCH)
     appended = {
-        each.snapshot_id for each in change.metadata.snapshots if each.summary is None or each.summary.operation is Operation.APPEND
+        each.snapshot_id for each in change.metadata.snapshots if each.summary is not None and each.summary.operation is Operation.APPEND
     }
-    rewritten = {each.snapshot_id for each in change.metadata.snapshots} - appended
     spans: dict[str, TransactionSpan | None] = {}
     for manifest in manifests_of(snapshot, change.io) if snapshot is not None else ():
         if manifest.content == ManifestContent.DATA:
             for entry in _live_entries(change, manifest):
                 span = _span(entry)
                 added_by = manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id
-                if span is not None or added_by in rewritten:
+                if span is None and (added_by not in appended or not entry.lower_bounds):
+                    span = _span_in_file(change, entry.path)
+                if span is not None:
                     spans[entry.path] = span
     return spans
+
+
+def _span_in_file(change: Table, path: str) -> TransactionSpan | None:
+    """The bounds of the transactions that a file tells; None when it has no such column, or no row."""
+
+    @looked_at_twice
+    def read() -> TransactionSpan | None:
+        with translated(f"change file {path}", is_file=True), change.io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
+            wanted = str(_TRANSACTION_FIELD_ID).encode()
+            names = [field.name for field in file.schema_arrow if (field.metadata or {}).get(b"PARQUET:field_id") == wanted]
+            if not names or not file.metadata.num_rows:
+                return None
+            numbers = file.read(columns=names[:1]).column(0)
+            if numbers.null_count:
+                raise TableRefused(f"change file {path} does not tell the transaction of each of its rows; write the file anew")
+            found = pc.min_max(numbers)
+            return TransactionSpan(found["min"].as_py(), found["max"].as_py())
+
+    return read()
 
 
 def _live_entries(change: Table, manifest: ManifestFile) -> Sequence[DecodedEntry]:
@@ -102,13 +126,8 @@ def _refuse(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
     refuse_partitioning(f"the base store of table {stores.name}", _fields_by_spec(stores.base))
     refuse_partitioning(f"the change store of table {stores.name}", _fields_by_spec(stores.change))
     refuse_promoted_keys(_key_types(stores))
-    chain = list(ancestors(metadata))
-    refuse_lost_sequences(
-        base,
-        has_flagged_snapshot=any(True for _ in flagged_snapshots(metadata)),
-        has_property=LEGACY_KEY in metadata.properties,
-        parents_expired=bool(chain) and chain[-1].parent_snapshot_id is not None,
-    )
+    refuse_other_columns(_columns(stores.base.schema()), _columns(stores.change.schema()))
+    refuse_lost(metadata, base)
     history = read_history(stores.name, metadata, stores.base.io, _MOST_HISTORY)
     refuse_lowered_sequences(
         [
@@ -116,7 +135,7 @@ def _refuse(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
             for snapshot, sequences in history
         ]
     )
-    summaries = [(each.snapshot_id, each.summary.additional_properties if each.summary else {}) for each in chain]
+    summaries = [(each.snapshot_id, each.summary.additional_properties if each.summary else {}) for each in ancestors(metadata)]
     refuse_other_optimizer(summaries, RECORD_ID_PROPERTY)
 
 
@@ -135,3 +154,14 @@ def _key_types(stores: KeyedStores) -> Mapping[str, Sequence[str]]:
         ]
         for number in stores.key
     }
+
+
+def _columns(schema: Schema) -> Mapping[int, tuple[str, str]]:
+    """The full name and the type of each column by its field id."""
+    return {number: (str(schema.find_column_name(number)), _own_type(schema, number)) for number in schema.field_ids}
+
+
+def _own_type(schema: Schema, number: int) -> str:
+    """The type of a column. The columns in a struct, a list or a map are compared by themselves."""
+    kind = schema.find_type(number)
+    return str(kind) if isinstance(kind, PrimitiveType) else type(kind).__name__

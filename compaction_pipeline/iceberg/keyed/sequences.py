@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
@@ -11,7 +11,10 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
 from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.planning.keyed.refusals import refuse_lost_sequences
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.optimized_sequence import (
+    LEGACY_KEY,
     SEQUENCE_BLOB,
     SEQUENCE_FLAG,
     TIME_BLOB,
@@ -67,6 +70,17 @@ def flagged_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
     for snapshot in ancestors(metadata):
         if snapshot.summary is not None and SEQUENCE_FLAG in snapshot.summary.additional_properties:
             yield snapshot
+
+
+def refuse_lost(metadata: TableMetadata, base_files: Iterable[LiveFile]) -> None:
+    """Raise TableRefused when a base store with these live files has merged changes, but does not say which."""
+    chain = list(ancestors(metadata))
+    refuse_lost_sequences(
+        base_files,
+        has_flagged_snapshot=any(True for _ in flagged_snapshots(metadata)),
+        legacy=sequences_of_properties(metadata.properties, fields_of_spec(metadata)) if LEGACY_KEY in metadata.properties else None,
+        parents_expired=bool(chain) and chain[-1].parent_snapshot_id is not None,
+    )
 
 
 def read_numbers(name: str, metadata: TableMetadata, io: FileIO) -> dict[str, int]:

@@ -68,7 +68,7 @@ class KeyedStores:
 
 
 def _in_words(spec: PartitionSpec) -> str:
-    return ", ".join(f"{field.transform} of field {field.source_id}" for field in spec.fields) or "unpartitioned"
+    return ", ".join(f"{field.name!r}: {field.transform} of field {field.source_id}" for field in spec.fields) or "unpartitioned"
 
 
 def load_stores(catalog: Catalog, identifier: Identifier) -> KeyedStores:

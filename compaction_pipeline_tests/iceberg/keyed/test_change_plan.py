@@ -84,11 +84,11 @@ def test_bounds_mark_a_file_with_rows_of_several_transactions(log: ChangeLog) ->
     assert read(log).row_spans == {several.path: TransactionSpan(3, 300)}
 
 
-def test_a_rewritten_change_file_without_bounds_has_unknown_transactions(log: ChangeLog) -> None:
+def test_a_rewritten_change_file_without_bounds_is_opened(log: ChangeLog) -> None:
     log.commit(log.changes(1, "I", 0, [(row(1), 1)]))
     rewritten = log.changes(1, "I", 0, [(row(2), 1, 1)])
     log.commit(rewritten, operation=Operation.OVERWRITE)
-    assert read(log).row_spans == {rewritten.path: None}
+    assert read(log).row_spans == {rewritten.path: TransactionSpan(1, 1)}
 
 
 def test_a_partition_by_year_is_refused(tmp_path: Path) -> None:

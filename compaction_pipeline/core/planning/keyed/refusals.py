@@ -64,26 +64,42 @@ def refuse_promoted_keys(key_types: Mapping[str, Iterable[str]]) -> None:
             )
 
 
-def refuse_lost_sequences(base: Iterable[LiveFile], *, has_flagged_snapshot: bool, has_property: bool, parents_expired: bool) -> None:
+def refuse_lost_sequences(
+    base: Iterable[LiveFile], *, has_flagged_snapshot: bool, legacy: OptimizedSequences | None, parents_expired: bool
+) -> None:
     """Refuse a base store that has merged changes, but does not say which.
 
-    `has_property` tells whether the base store has the property of old versions. `parents_expired` tells whether an ancestor of the head
-    is missing in the metadata: it may have said which changes were merged.
+    `legacy` are the numbers in the property of old versions; None without the property. `parents_expired` tells whether an ancestor of the
+    head is missing in the metadata: it may have said which changes were merged.
     """
-    if has_flagged_snapshot or has_property:
+    if has_flagged_snapshot:
         return
-    merged = next((file for file in base if file.is_data and base_file(file.path).transaction_id > 0), None)
-    if merged is None and not parents_expired:
+    named = ((file, base_file(file.path).transaction_id) for file in base if file.is_data)
+    # The property stays as it was when later versions keep their numbers elsewhere. So it does not count when files are newer than it.
+    merged = next((each for each in named if each[1] > ((legacy.of(each[0].partition) if legacy is not None else None) or 0)), None)
+    if merged is None and (legacy is not None or not parents_expired):
         return
     why = (
-        f"its file {merged.path} has changes of transaction {base_file(merged.path).transaction_id}"
+        f"its file {merged[0].path} has changes of transaction {merged[1]}"
         if merged is not None
         else "older snapshots, which may have said so, are expired"
     )
+    outdated = "" if legacy is None else ", and the property of old versions has a lower number"
     raise TableRefused(
-        f"no snapshot of the base store says '{SEQUENCE_FLAG}', but {why}: which changes are already in the base store is unknown, and "
-        "they could appear twice. Roll the table back to a snapshot with its statistics file"
+        f"no snapshot of the base store says '{SEQUENCE_FLAG}', but {why}{outdated}: which changes are already in the base store is "
+        "unknown, and they could appear twice. Roll the table back to a snapshot with its statistics file"
     )
+
+
+def refuse_other_columns(base: Mapping[int, tuple[str, str]], change: Mapping[int, tuple[str, str]]) -> None:
+    """Refuse stores in which one field id means two columns. Both map field ids of the current schema to (full name, type)."""
+    for number in sorted(base.keys() & change.keys()):
+        if base[number] != change[number]:
+            (base_name, base_type), (change_name, change_type) = base[number], change[number]
+            raise TableRefused(
+                f"column id {number} is {base_name!r} ({base_type}) in the base store and {change_name!r} ({change_type}) in the change "
+                "store: a merge would move values into another column. Make the same change of the schema in both stores, in the same order"
+            )
 
 
 def refuse_lowered_sequences(history: Sequence[FlaggedSnapshot]) -> None:

@@ -11,12 +11,13 @@ from compaction_pipeline.core.planning.keyed.refusals import (
     FlaggedSnapshot,
     refuse_lost_sequences,
     refuse_lowered_sequences,
+    refuse_other_columns,
     refuse_other_optimizer,
     refuse_partitioning,
     refuse_promoted_keys,
 )
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
-from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
+from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences, sequences_of_properties
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField
 
 _REGION, _YEAR = PathField("region", "identity", "string"), PathField("ts_year", "year", "int")
@@ -61,22 +62,40 @@ def test_a_key_whose_type_has_changed_is_refused(types: list[str]) -> None:
 
 def test_a_base_store_without_merged_changes_needs_no_sequences() -> None:
     files = [base("1-B-0-00000-0-1-00001"), base("part-0001")]
-    refuse_lost_sequences(files, has_flagged_snapshot=False, has_property=False, parents_expired=False)
+    refuse_lost_sequences(files, has_flagged_snapshot=False, legacy=None, parents_expired=False)
 
 
-@pytest.mark.parametrize(("flag", "legacy"), [(True, False), (False, True)])
-def test_a_base_store_that_says_what_was_merged_is_fine(flag: bool, legacy: bool) -> None:
-    refuse_lost_sequences([base("1-B-7-00000-0-1-00001")], has_flagged_snapshot=flag, has_property=legacy, parents_expired=True)
+@pytest.mark.parametrize(("flag", "number"), [(True, None), (True, 6), (False, 7)])
+def test_a_base_store_that_says_what_was_merged_is_fine(flag: bool, number: int | None) -> None:
+    file = base("1-B-7-00000-0-1-00001")
+    legacy = None if number is None else legacy_of(number)
+    refuse_lost_sequences([file], has_flagged_snapshot=flag, legacy=legacy, parents_expired=True)
+
+
+def test_a_property_of_old_versions_that_is_older_than_a_file_is_refused() -> None:
+    with pytest.raises(TableRefused, match="changes of transaction 7, and the property of old versions has a lower number: which changes"):
+        refuse_lost_sequences([base("1-B-7-00000-0-1-00001")], has_flagged_snapshot=False, legacy=legacy_of(6), parents_expired=False)
+
+
+def legacy_of(number: int) -> OptimizedSequences:
+    return sequences_of_properties({"table.partition-properties": f'{{"": {{"max-txId": "{number}"}}}}'}, ())
 
 
 def test_merged_changes_without_sequences_are_refused() -> None:
     with pytest.raises(TableRefused, match=r"its file wh/1-B-7-00000-0-1-00001\.parquet has changes of transaction 7: which changes"):
-        refuse_lost_sequences([base("1-B-7-00000-0-1-00001")], has_flagged_snapshot=False, has_property=False, parents_expired=False)
+        refuse_lost_sequences([base("1-B-7-00000-0-1-00001")], has_flagged_snapshot=False, legacy=None, parents_expired=False)
 
 
 def test_expired_ancestors_that_may_have_had_the_sequences_are_refused() -> None:
     with pytest.raises(TableRefused, match="older snapshots, which may have said so, are expired"):
-        refuse_lost_sequences([], has_flagged_snapshot=False, has_property=False, parents_expired=True)
+        refuse_lost_sequences([], has_flagged_snapshot=False, legacy=None, parents_expired=True)
+
+
+def test_a_column_id_that_means_two_columns_is_refused() -> None:
+    refuse_other_columns({1: ("id", "long"), 2: ("a", "string")}, {1: ("id", "long"), 3: ("b", "string")})
+    for other in (("b", "string"), ("a", "int")):
+        with pytest.raises(TableRefused, match=r"column id 2 is 'a' \(string\) in the base store and"):
+            refuse_other_columns({2: ("a", "string")}, {2: other})
 
 
 def test_sequences_that_rise_or_stay_are_fine() -> None:
