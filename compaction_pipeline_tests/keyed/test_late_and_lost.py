@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
@@ -21,8 +20,8 @@ from compaction_pipeline_tests.reference_reader import Row, bag_difference
 class Compacted(ChangeLog):
     """A keyed table, and its compactions."""
 
-    def __init__(self, folder: Path, spec: PartitionSpec = PartitionSpec()) -> None:
-        super().__init__(folder, spec=spec)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh", "catalog-name": "lake"}
         self.compactions = Compactions(self.catalog, properties)
 

@@ -56,7 +56,7 @@ def read_keyed_files(stores: KeyedStores) -> KeyedFiles:
     return KeyedFiles(tuple(base), tuple(changes), sequences, number, read_row_spans(stores.change))
 
 
-def read_row_spans(change: Table) -> dict[str, TransactionSpan | None]:
+def read_row_spans(change: Table) -> dict[str, TransactionSpan]:
     """The paths of live change files that tell the transaction of each row, and the bounds of these transactions.
 
     Bounds in a file's manifest entry mark it. A file without them is opened when it may have the column all the same: when its entry has no
@@ -66,7 +66,7 @@ def read_row_spans(change: Table) -> dict[str, TransactionSpan | None]:
     appended = {
         each.snapshot_id for each in change.metadata.snapshots if each.summary is not None and each.summary.operation is Operation.APPEND
     }
-    spans: dict[str, TransactionSpan | None] = {}
+    spans: dict[str, TransactionSpan] = {}
     for manifest in manifests_of(snapshot, change.io) if snapshot is not None else ():
         if manifest.content == ManifestContent.DATA:
             for entry in _live_entries(change, manifest):

@@ -40,11 +40,11 @@ class TransactionSpan:
 class ChangeFile:
     """A change file that readers do not skip as a whole.
 
-    With `by_row` the file has a column with the transaction of each row. `span` bounds these transactions; None when they are unknown.
+    `span` bounds the transactions in a file that tells the transaction of each row. None says that all rows are of the transaction that
+    the file's name tells.
     """
 
     of: KeyedInput
-    by_row: bool = False
     span: TransactionSpan | None = None
 
     @property
@@ -55,20 +55,18 @@ class ChangeFile:
     @property
     def forbidden(self) -> tuple[int, int] | None:
         """The numbers that T must not be because of this file: from the first up to, and without, the second. None when all are allowed."""
-        if not self.by_row:
+        if self.span is None:
             ends = sorted((self.of.named.transaction_id, self.sequence))
             return (ends[0], ends[1]) if ends[0] < ends[1] else None
         # Readers skip the whole file as soon as T is its sequence number. So no row may have a transaction above T then.
-        highest = self.span.highest if self.span is not None else _NO_END
-        return (self.sequence, highest) if self.sequence < highest else None
+        return (self.sequence, self.span.highest) if self.sequence < self.span.highest else None
 
     def first_cut(self, above: int | None) -> int | None:
         """The lowest T with which rows of the file are merged, in a partition with this optimized sequence. None when no T merges any."""
-        if not self.by_row:
+        if self.span is None:
             return self.sequence
-        lowest, highest = (self.span.lowest, self.span.highest) if self.span is not None else (0, _NO_END)
-        first = lowest if above is None else max(lowest, above + 1)
-        return first if first <= highest else None
+        first = self.span.lowest if above is None else max(self.span.lowest, above + 1)
+        return first if first <= self.span.highest else None
 
     def has_rows(self, above: int | None, up_to: int) -> bool:
         """Whether rows of the file may be among the changes above the one number and up to the other. `above` is that of the partition."""
@@ -77,13 +75,11 @@ class ChangeFile:
 
     def highest(self, up_to: int) -> int:
         """A transaction that no row of the file up to this number exceeds."""
-        if not self.by_row:
-            return self.of.named.transaction_id
-        return min(self.span.highest, up_to) if self.span is not None else up_to
+        return self.of.named.transaction_id if self.span is None else min(self.span.highest, up_to)
 
     def is_late(self, above: int | None) -> bool:
         """Whether the file's transaction was passed over: later changes were merged before it landed."""
-        return not self.by_row and above is not None and self.of.named.transaction_id <= above
+        return self.span is None and above is not None and self.of.named.transaction_id <= above
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +199,6 @@ def _held_back(files: Sequence[ChangeFile], first: BegunTransaction) -> PlanReas
 
 
 def _impossible(files: Sequence[ChangeFile]) -> PlanReason:
-    unknown = [each for each in files if each.by_row and each.span is None]
-    if unknown:
-        text = (
-            f"change file {unknown[0].of.file.path} has rows of several transactions, but its manifest entry has no bounds for them, so it "
-            "is unknown which rows would be skipped: read the bounds from the file, or write the file again"
-        )
-        return PlanReason(PlanReasonCode.REFUSED, text)
     wrong = next((each for each in files if each.highest(_NO_END) > each.sequence), files[0])
     return PlanReason(
         PlanReasonCode.REFUSED,

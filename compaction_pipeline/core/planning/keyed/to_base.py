@@ -30,15 +30,15 @@ from compaction_pipeline.core.tables.properties import TableProperties
 class KeyedFiles:
     """The live files of both stores of a keyed table. The change store was read first, at `change_snapshot_id`.
 
-    `base` has the base store's own delete files too. `row_spans` has each change file with a column that tells the transaction of each row:
-    the bounds of these transactions, or None when they are unknown. `sequences` are those of the base store.
+    `base` has the base store's own delete files too. `row_spans` has the bounds of the transactions in each change file with a column that
+    tells the transaction of each row. `sequences` are those of the base store.
     """
 
     base: tuple[LiveFile, ...]
     changes: tuple[LiveFile, ...]
     sequences: OptimizedSequences
     change_snapshot_id: int
-    row_spans: Mapping[str, TransactionSpan | None] = field(default_factory=dict)
+    row_spans: Mapping[str, TransactionSpan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class _Planner:
 
     def _change_files(self, inputs: Iterable[KeyedInput]) -> list[ChangeFile]:
         spans = self._files.row_spans
-        return [ChangeFile(each, each.file.path in spans, spans.get(each.file.path)) for each in inputs]
+        return [ChangeFile(each, spans.get(each.file.path)) for each in inputs]
 
     def plan(self, group: str, shared: Collection[PartitionKey], copies: _Copies) -> PartitionPlan:
         read, options = self._read, self._options

@@ -46,7 +46,6 @@ class SimFile:
     transaction: int
     rows: list[SimRow]
     by_row: bool = False
-    knows_span: bool = True
     dead: frozenset[int] = frozenset()
 
     @property
@@ -101,7 +100,6 @@ class SimTable:
         size: int = 10,
         records_a_row: int = 1,
         by_row: bool = False,
-        knows_span: bool = True,
         named: int | None = None,
     ) -> SimFile:
         """Add a file. `named` is the transaction that its name tells; by default the right one. -1 gives the file a foreign name."""
@@ -110,7 +108,7 @@ class SimTable:
         number = self.next_number()
         path = f"f{number}" if told < 0 else f"{node_id}-{kind}-{told}-00000-0-{number}-00001.parquet"
         live = LiveFile(path, FileContent.DATA, 0, partition, size, len(rows) * records_a_row, sequence)
-        file = SimFile(live, node, kind, transaction, list(rows), by_row, knows_span)
+        file = SimFile(live, node, kind, transaction, list(rows), by_row)
         (self.base if kind == "B" else self.changes)[path] = file
         return file
 
@@ -204,8 +202,6 @@ def _newest(deletes: Iterable[tuple[SimFile, Sequence[SimRow]]]) -> dict[int, Ls
     return newest
 
 
-def _span(file: SimFile) -> TransactionSpan | None:
-    if not file.knows_span:
-        return None
+def _span(file: SimFile) -> TransactionSpan:
     numbers = [row.transaction for row in file.rows]
     return TransactionSpan(min(numbers), max(numbers))

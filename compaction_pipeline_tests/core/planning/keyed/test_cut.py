@@ -25,9 +25,9 @@ def change(sequence: int, transaction: int = 0, *, rows: int = 1) -> ChangeFile:
     return ChangeFile(KeyedInput(file, change_file(path, sequence)))
 
 
-def merged(sequence: int, span: tuple[int, int] | None) -> ChangeFile:
+def merged(sequence: int, span: tuple[int, int]) -> ChangeFile:
     """A change file that tells the transaction of each row."""
-    return ChangeFile(change(sequence).of, by_row=True, span=TransactionSpan(*span) if span is not None else None)
+    return ChangeFile(change(sequence).of, TransactionSpan(*span))
 
 
 def begun(*numbers: int) -> tuple[BegunTransaction, ...]:
@@ -120,14 +120,11 @@ def test_a_file_with_several_transactions_is_read_although_its_sequence_is_above
     assert file.highest(12) == 12
 
 
-def test_a_file_whose_transactions_are_unknown_is_never_skipped_as_a_whole() -> None:
-    assert up_to([change(3), merged(6, None), change(8)]) == 5
-    cut = choose_cut([merged(6, None)], 5, ())
+def test_a_file_with_a_row_above_its_own_sequence_is_never_skipped_as_a_whole() -> None:
+    assert up_to([change(3), merged(6, (2, 9)), change(8)]) == 5
+    cut = choose_cut([merged(6, (6, 9))], 5, ())
     assert (cut.up_to, cut.reason.code) == (None, PlanReasonCode.REFUSED)
-    assert (
-        "change file wh/1-I-0-00000-0-6-00001.parquet has rows of several transactions, but its manifest entry has no bounds"
-        in cut.reason.text
-    )
+    assert "has the data sequence number 6 but changes of transaction 9" in cut.reason.text
 
 
 def test_a_transaction_above_its_sequence_number_is_not_merged() -> None:
@@ -143,7 +140,6 @@ _FILES = st.lists(
     st.one_of(
         st.tuples(_NUMBERS, _NUMBERS).map(lambda pair: change(*pair)),
         st.tuples(_NUMBERS, st.tuples(_NUMBERS, _NUMBERS).map(lambda pair: (min(pair), max(pair)))).map(lambda pair: merged(*pair)),
-        _NUMBERS.map(lambda number: merged(number, None)),
     ),
     max_size=6,
 )
@@ -152,11 +148,11 @@ _FILES = st.lists(
 def _may_be(files: Sequence[ChangeFile], above: int | None, cut: int) -> bool:
     """Whether a number may be T, judged by each transaction that a row may have."""
     for file in files:
-        unknown = range(20) if file.span is None else range(file.span.lowest, file.span.highest + 1)
-        for transaction in unknown if file.by_row else [file.of.named.transaction_id]:
-            skipped = file.sequence <= cut or (file.by_row and transaction <= cut)
-            is_merged = transaction <= cut if file.by_row else file.sequence <= cut
-            counts = not file.by_row or above is None or transaction > above
+        by_row, span = file.span is not None, file.span or TransactionSpan(file.of.named.transaction_id, file.of.named.transaction_id)
+        for transaction in range(span.lowest, span.highest + 1):
+            skipped = file.sequence <= cut or (by_row and transaction <= cut)
+            is_merged = transaction <= cut if by_row else file.sequence <= cut
+            counts = not by_row or above is None or transaction > above
             if counts and (skipped != is_merged or (transaction <= cut) != is_merged):
                 return False
     return (-1 if above is None else above) < cut <= max((file.sequence for file in files), default=-1)

@@ -86,10 +86,7 @@ class Writers:
         for file in chosen:
             del self.table.changes[file.live.path]
         sequence = max(file.sequence for file in chosen)
-        knows = self.random.random() < 0.8 and all(file.knows_span for file in chosen)
-        self.table.new_file(
-            first.live.partition, first.node, first.kind, sequence, rows, sequence, size=20, by_row=True, knows_span=knows, named=0
-        )
+        self.table.new_file(first.live.partition, first.node, first.kind, sequence, rows, sequence, size=20, by_row=True, named=0)
 
     def _changes(self, transaction: int, named: int | None) -> list[SimFile]:
         random, table = self.random, self.table
@@ -270,6 +267,6 @@ def _wild_table(random: Random) -> SimTable:
         size, records = random.choice([3, 15, 30, 90]), random.choice([1, 60]) if kind == "B" else 1
         table.new_file(
             partition, node, kind, transaction, rows, sequence, size=size, records_a_row=records, by_row=by_row,
-            knows_span=random.random() < 0.7, named=-1 if foreign else None,
+            named=-1 if foreign else None,
         )  # fmt: skip
     return table
