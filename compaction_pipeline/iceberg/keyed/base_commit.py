@@ -6,12 +6,13 @@ It reads both stores, and writes the statistics file with the optimized sequence
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.commit.base_decision import KeyedHead, task_groups
 from compaction_pipeline.core.errors import TableRefused
@@ -28,12 +29,12 @@ from compaction_pipeline.core.tables.keyed.optimized_sequence import (
     payload_of,
 )
 from compaction_pipeline.core.tables.keyed.partition_paths import key_of
-from compaction_pipeline.core.tables.keyed.stores import base_store, is_change_store
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.keyed.puffin import puffin_of
 from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, read_numbers, read_sequences, read_times, refuse_lost
+from compaction_pipeline.iceberg.keyed.stores import files_of, load_both
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
@@ -49,19 +50,12 @@ def merges_changes(tasks: Sequence[CompactionTask]) -> bool:
 
 
 def load_for_commit(catalogs: Catalogs, table: TableIdentifier) -> tuple[Table, Table]:
-    """The base store `table` and its change store. Raises TableRefused when they are not the stores of one keyed table.
+    """The base store `table` and its change store. Raises TableRefused when they are not the stores of one keyed table."""
 
-    The change store is loaded first. In the other order, the base store may get changes and lose its state of before in between, and the
-    attempt would be built on metadata that is older than what it was checked against.
-    """
-    named = base_store(str(table), catalogs.load(table).metadata.properties)
-    *namespace, name = named.change_store
-    change = catalogs.load(TableIdentifier(table.catalog, tuple(namespace), name))
-    base = catalogs.load(table)
-    if base_store(str(table), base.metadata.properties) != named:
-        raise TableRefused(f"table {table} got another primary key or another change store while it was loaded; commit it again")
-    if not is_change_store(change.metadata.properties):
-        raise TableRefused(f"table {table} names {'.'.join(named.change_store)} as its change store, but that is no change store")
+    def load(store: Identifier, what: str) -> Table:
+        return catalogs.load(TableIdentifier(table.catalog, tuple(store[:-1]), store[-1]))
+
+    base, change = load_both(str(table), (*table.namespace, table.name), load)
     if base.metadata.format_version != 2:
         raise TableRefused(f"the base store {table} has format version {base.metadata.format_version}, but keyed tables have 2")
     return base, change
@@ -79,12 +73,13 @@ def keyed_head(name: str, base: Table, change: Table, tasks: Sequence[Compaction
     nodes = {
         task.work.node for task in tasks if task.work.action is TaskAction.TO_BASE and task.work.node.spec_id == metadata.default_spec_id
     }
+    changes = files_of(change, change.metadata.snapshot_by_name(MAIN_BRANCH))
     may_share = any(None in key_of(node.partition, fields) for node in nodes)
     return KeyedHead(
         sequences=read_sequences(name, metadata, base.io),
         spec_id=metadata.default_spec_id,
         change_snapshots=_columns_of_history(change.metadata),
-        change_partitions=frozenset(_partitions(change)) if may_share else frozenset(),
+        change_partitions=frozenset(file.partition for file in changes) if may_share else frozenset(),
         late_files=_files_after(change, min((task.work.changes.up_to for task in tasks if task.work.changes), default=0)),
         paths_of=lambda snapshot_id: _paths(base, snapshot_id),
     )
@@ -142,13 +137,6 @@ def _columns_of_history(metadata: TableMetadata) -> dict[int, frozenset[int]]:
     return {number: columns & now for number, columns in of_snapshots.items()}
 
 
-def _partitions(table: Table) -> Iterator[Partition]:
-    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
-    for manifest in manifests_of(snapshot, table.io) if snapshot is not None else ():
-        for file in read_live_files(table.io, table.metadata, manifest):
-            yield file.partition
-
-
 def _files_after(change: Table, sequence: int) -> Mapping[Partition, Sequence[LiveFile]]:
     """The live files of the change store with a data sequence number above this one, by partition."""
     files: dict[Partition, list[LiveFile]] = defaultdict(list)
@@ -164,7 +152,4 @@ def _files_after(change: Table, sequence: int) -> Mapping[Partition, Sequence[Li
 
 def _paths(table: Table, snapshot_id: int) -> frozenset[str] | None:
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
-    if snapshot is None:
-        return None
-    manifests = manifests_of(snapshot, table.io)
-    return frozenset(file.path for manifest in manifests for file in read_live_files(table.io, table.metadata, manifest) if file.is_data)
+    return frozenset(file.path for file in files_of(table, snapshot) if file.is_data) if snapshot is not None else None

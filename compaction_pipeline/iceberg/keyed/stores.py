@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import TableRefused
@@ -49,9 +49,9 @@ class KeyedStores:
 
     def files(self) -> tuple[list[LiveFile], list[LiveFile]]:
         """The live files of the base store, its delete files too, and those of the change store. Raises as `nodes`."""
-        changes = list(_live_files(self.change))
+        changes = list(files_of(self.change, self.change.metadata.snapshot_by_name(MAIN_BRANCH)))
         refuse_lost_deletes(changes, _replacing(self.change))
-        base = list(_live_files(self.base))
+        base = list(files_of(self.base, self.base.metadata.snapshot_by_name(MAIN_BRANCH)))
         self._refuse_other_specs({file.spec_id for file in (*base, *changes)})
         return base, changes
 
@@ -78,20 +78,33 @@ def load_stores(catalog: Catalog, identifier: Identifier) -> KeyedStores:
     """
     accept_any_blob_type()
     name = ".".join((catalog.name, *identifier))
-    named = base_store(name, _load(catalog, identifier, f"table {name}").properties)
-    # The change store is loaded first. In the other order, changes may move into the base store and expire in between, and are lost to us.
-    change = _load(catalog, named.change_store, f"the change store of table {name}")
-    base = _load(catalog, identifier, f"table {name}")
+
+    def load(store: Identifier, what: str) -> Table:
+        with translated(what):
+            return catalog.load_table(store)
+
+    base, change = load_both(name, identifier, load)
+    key = tuple(_field_id(name, base, column) for column in base_store(name, base.properties).primary_key)
+    return KeyedStores(name, base, change, key)
+
+
+def load_both(name: str, identifier: Identifier, load: Callable[[Identifier, str], Table]) -> tuple[Table, Table]:
+    """The base store with this identifier, and its change store. `name` is the table's name, for messages.
+
+    `load` gets the identifier of a store, and words for it.
+
+    The change store is loaded first. In the other order, changes may move into the base store and expire in between, and are lost to a
+    reader; and a commit would be checked against metadata that is newer than what it is built on. Raises TableRefused when the two are not
+    the stores of one keyed table.
+    """
+    named = base_store(name, load(identifier, f"table {name}").properties)
+    change = load(named.change_store, f"the change store of table {name}")
+    base = load(identifier, f"table {name}")
     if base_store(name, base.properties) != named:
-        raise TableRefused(f"table {name} got another primary key or another change store while it was opened; open it again")
+        raise TableRefused(f"table {name} got another primary key or another change store while it was loaded; try it again")
     if not is_change_store(change.properties):
         raise TableRefused(f"table {name} names {'.'.join(named.change_store)} as its change store, but that is no change store")
-    return KeyedStores(name, base, change, tuple(_field_id(name, base, column) for column in named.primary_key))
-
-
-def _load(catalog: Catalog, identifier: Identifier, what: str) -> Table:
-    with translated(what):
-        return catalog.load_table(identifier)
+    return base, change
 
 
 def _field_id(name: str, table: Table, column: str) -> int:
@@ -101,8 +114,8 @@ def _field_id(name: str, table: Table, column: str) -> int:
         raise TableRefused(f"table {name} has no column {column!r}, which its primary key names") from error
 
 
-def _live_files(table: Table) -> Iterator[LiveFile]:
-    snapshot = table.metadata.snapshot_by_name(MAIN_BRANCH)
+def files_of(table: Table, snapshot: Snapshot | None) -> Iterator[LiveFile]:
+    """The live files of a snapshot of the table; none without a snapshot."""
     if snapshot is not None:
         for manifest in manifests_of(snapshot, table.io):
             yield from read_live_files(table.io, table.metadata, manifest)
