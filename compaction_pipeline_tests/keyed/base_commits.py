@@ -9,7 +9,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,15 +29,14 @@ from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.keyed.sequences import read_numbers, read_sequences
-from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
-from compaction_pipeline.iceberg.scan import manifests_of, unpartitioned_spec_ids
+from compaction_pipeline.iceberg.scan import unpartitioned_spec_ids
+from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.interop.amoro_reader import optimized_sequences
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, positions_file
 from compaction_pipeline_tests.reference_reader import LocatedRow, Row, located_rows, metadata_of
 
 TABLE = TableIdentifier("lake", ("db",), "t")
-NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _LAST = 2**63 - 1
 
 
@@ -74,7 +72,7 @@ class BaseCommits(ChangeLog):
         """
         base, change = self.base.refresh(), self.change.refresh()
         plan_id = f"p{next(self._plans)}"
-        of_base, of_change = _by_partition(base), _by_partition(change)
+        of_base, of_change = _by_partition(self.base_files()), _by_partition(self.change_files())
         sequences = read_sequences("t", base.metadata, base.io)
         tasks = []
         for partition in dict.fromkeys([*of_base, *of_change]):
@@ -106,10 +104,11 @@ class BaseCommits(ChangeLog):
         snapshot = self.base.current_snapshot()
         outputs = self._merged(task_id, work, span)
         rows = sum(output.record_count for output in outputs if output.is_data)
-        return CompactionTask(
-            task_id, plan_id, TABLE, str(self.base.metadata.table_uuid), snapshot.snapshot_id if snapshot else 0,
-            (snapshot.sequence_number or 0) if snapshot else 0, self.base.metadata.current_schema_id, "default", 0, 4, 1 << 30, NOW, work,
-            TaskStatus.PREPARED, result=MergeResult(task_id, "a1", outputs, rows_written=rows),
+        return task_builder(
+            task_id, plan_id=plan_id, table=TABLE, table_uuid=str(self.base.metadata.table_uuid),
+            snapshot_id=snapshot.snapshot_id if snapshot else 0, sequence_number=(snapshot.sequence_number or 0) if snapshot else 0,
+            schema_id=self.base.metadata.current_schema_id, work=work, status=TaskStatus.PREPARED,
+            result=MergeResult(task_id, "a1", outputs, rows_written=rows),
         )  # fmt: skip
 
     def _merged(self, task_id: str, work: TaskWork, span: ChangeSpan) -> tuple[OutputFile, ...]:
@@ -161,11 +160,7 @@ class BaseCommits(ChangeLog):
 
     def base_paths(self) -> list[str]:
         """The paths of the live data files of the base store, sorted."""
-        return sorted(file.path for file in self.files() if file.is_data)
-
-    def files(self) -> list[LiveFile]:
-        """The live files of the base store."""
-        return list(itertools.chain.from_iterable(_by_partition(self.base.refresh()).values()))
+        return sorted(file.path for file in self.base_files() if file.is_data)
 
     # ---- other writers of the base store, which know nothing of keyed tables
 
@@ -182,7 +177,7 @@ class BaseCommits(ChangeLog):
 
     def delete_rows(self, path: str, *positions: int) -> None:
         """Delete rows of a base file by position."""
-        (file,) = [file for file in self.files() if file.path == path]
+        (file,) = [file for file in self.base_files() if file.path == path]
         row_delta(self.base, position_deletes=[self._positions(file, positions, f"other-{self.number()}")])
 
     def _positions(self, file: LiveFile, positions: Sequence[int], name: str) -> OutputFile:
@@ -202,13 +197,11 @@ def _snapshot(table: Table) -> int:
     return snapshot.snapshot_id
 
 
-def _by_partition(table: Table) -> dict[Partition, list[LiveFile]]:
-    files: dict[Partition, list[LiveFile]] = defaultdict(list)
-    snapshot = table.current_snapshot()
-    for manifest in manifests_of(snapshot, table.io) if snapshot is not None else ():
-        for file in read_live_files(table.io, table.metadata, manifest):
-            files[file.partition].append(file)
-    return files
+def _by_partition(files: Iterable[LiveFile]) -> dict[Partition, list[LiveFile]]:
+    found: dict[Partition, list[LiveFile]] = defaultdict(list)
+    for file in files:
+        found[file.partition].append(file)
+    return found
 
 
 def _logged(file: LiveFile) -> Iterable[tuple[tuple[int, int], Row]]:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
-from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, change_file
 from compaction_pipeline.core.tables.keyed.partition_paths import path_of
 from compaction_pipeline.core.tables.keyed.tree import ROOT, DataTreeNode
 from compaction_pipeline.core.tables.node import Partition, TableNode
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.iceberg.keyed.sequences import fields_of_spec, read_sequences
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.merging.kernel import merge_task
+from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog
 
 MIB = 1024 * 1024
@@ -82,19 +82,13 @@ def task_of(
         choices.target_bytes // 8,
         changes=span,
     )
-    return CompactionTask(
-        task_id=TaskId("plan7-00003"),
+    return task_builder(
+        "plan7-00003",
         plan_id="plan7",
-        table=TableIdentifier("lake", ("db",), "t"),
         table_uuid=str(log.base.metadata.table_uuid),
-        snapshot_id=1,
         sequence_number=log.base.metadata.last_sequence_number,
         schema_id=log.base.metadata.current_schema_id,
-        queue="default",
-        priority=0,
-        max_attempts=4,
         memory_bytes=choices.memory_bytes,
-        created_at=datetime(2026, 1, 1, tzinfo=timezone.utc),
         work=work,
         attempt=1,
         attempt_id=AttemptId("ab12cd34"),

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pyiceberg.catalog import Catalog
 
 from compaction_pipeline.core.commit.ports import CommitOutcome
-from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
 from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus
@@ -25,6 +25,7 @@ from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.merging.kernel import merge_task
+from compaction_pipeline_tests.builders import task as task_builder
 
 MIB = 1024 * 1024
 
@@ -57,17 +58,14 @@ class Compactions:
         plan_id = f"p{next(self._numbers)}"
         works = [work for partition in self.partitions for work in partition.tasks]
         return [
-            CompactionTask(
-                task_id=TaskId(f"{plan_id}-{number:05d}"),
+            task_builder(
+                f"{plan_id}-{number:05d}",
                 plan_id=plan_id,
                 table=self._table,
                 table_uuid=str(stores.base.metadata.table_uuid),
                 snapshot_id=snapshot.snapshot_id if snapshot is not None else 0,
                 sequence_number=(snapshot.sequence_number or 0) if snapshot is not None else 0,
                 schema_id=stores.base.metadata.current_schema_id,
-                queue="default",
-                priority=0,
-                max_attempts=4,
                 memory_bytes=256 * MIB,
                 created_at=now,
                 work=replace(work, group=f"{plan_id}/{work.group}"),

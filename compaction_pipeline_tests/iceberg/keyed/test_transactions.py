@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.keyed.transactions import begun_transactions, ended_by_base, read_open_transactions
-from compaction_pipeline.iceberg.manifests.live_files import read_live_files
-from compaction_pipeline.iceberg.scan import manifests_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 
 
@@ -22,15 +19,9 @@ def log(tmp_path: Path) -> ChangeLog:
 
 def open_now(log: ChangeLog, after: timedelta = timedelta(0)) -> list[int]:
     """The numbers of the transactions that are open when this much time has passed."""
-    change, base = log.change.refresh(), log.base.refresh()
-
-    def live(table: object) -> list[LiveFile]:
-        snapshot = table.current_snapshot()  # type: ignore[attr-defined]
-        manifests = manifests_of(snapshot, table.io) if snapshot is not None else []  # type: ignore[attr-defined]
-        return [file for each in manifests for file in read_live_files(table.io, table.metadata, each)]  # type: ignore[attr-defined]
-
-    now = datetime.now(timezone.utc) + after
-    return [each.transaction_id for each in read_open_transactions(change.metadata, base.metadata, live(change), live(base), now)]
+    change, base = log.change.refresh().metadata, log.base.refresh().metadata
+    found = read_open_transactions(change, base, log.change_files(), log.base_files(), datetime.now(timezone.utc) + after)
+    return [each.transaction_id for each in found]
 
 
 def test_a_begun_transaction_is_open_until_its_changes_land(log: ChangeLog) -> None:
