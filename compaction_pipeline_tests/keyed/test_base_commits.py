@@ -20,10 +20,11 @@ from pyiceberg.types import StringType
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, TaskAction
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
+from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
@@ -35,6 +36,7 @@ from compaction_pipeline_tests.keyed.change_logs import row
 from compaction_pipeline_tests.reference_reader import Row
 from compaction_pipeline_tests.rest_catalog import rest_server
 
+OTHER = (PartitionValue("region", "string", "mars"),)
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"), spec_id=0)
 
 
@@ -191,6 +193,18 @@ def test_changes_without_a_living_row_only_move_the_sequence(log: BaseCommits, m
     log.check([])
 
 
+def test_a_group_that_only_removes_files_is_found_when_its_record_is_settled(log: BaseCommits) -> None:
+    log.commit(log.changes(1, "I", 0, [(row(0), 1)]))
+    log.commit_base(log.base_rows(1, 1, [row(1)]), sequences={"": 1})
+    log.commit(log.changes(1, "ED", 0, [(row(1), 1)]))
+    (task,) = log.plan()
+    assert task.result is not None
+    assert (task.result.outputs, len(task.work.rewritten)) == ((), 1)
+    assert log.commit_tasks(task).committed == (task.task_id,)
+    assert log.committer.settle(TABLE, "record-1", [task]).committed == (task.task_id,)
+    log.check([])
+
+
 def test_two_groups_without_files_are_told_apart_when_a_record_is_settled(regions: BaseCommits) -> None:
     log = regions
     pair = [(row(1, "eu"), 1)], [(row(1, "eu"), 2)]
@@ -286,6 +300,16 @@ def test_a_partition_goes_in_with_all_its_tasks_or_with_none(log: BaseCommits) -
     (log.folder / "hidden").rename(two.result.outputs[0].path.removeprefix("file://"))
     assert set(log.commit_tasks(one, two).committed) == {one.task_id, two.task_id}
     log.check([row(1), row(2)])
+
+
+def test_tasks_of_a_partition_that_were_planned_apart_do_not_go_in(log: BaseCommits) -> None:
+    log.commit(log.changes(2, "I", 0, [(row(1), 1)]), log.changes(3, "I", 0, [(row(2), 1)]))
+    one, two = log.plan(nodes=(2, 3))
+    log.commit(log.changes(1, "ED", 0, [(row(2), 1)]))
+    outcome = log.commit_tasks(one, with_span(two, up_to=log.sequence))
+    assert outcome.state is CommitState.NOTHING
+    assert all("were planned from different snapshots, or for different changes" in reason for reason in outcome.conflicts.values())
+    log.check([row(1)])
 
 
 @pytest.mark.parametrize("record", ["record-1", "another"])
@@ -511,9 +535,13 @@ def test_a_plain_table_takes_no_changes(log: BaseCommits) -> None:
         log.commit_tasks(*tasks)
 
 
-def with_span(task: CompactionTask, **changes: Any) -> CompactionTask:
+def span_of(task: CompactionTask) -> ChangeSpan:
     assert task.work.changes is not None
-    return replace(task, work=replace(task.work, changes=replace(task.work.changes, **changes)))
+    return task.work.changes
+
+
+def with_span(task: CompactionTask, **changes: Any) -> CompactionTask:
+    return replace(task, work=replace(task.work, changes=replace(span_of(task), **changes)))
 
 
 @pytest.mark.parametrize(
@@ -522,6 +550,11 @@ def with_span(task: CompactionTask, **changes: Any) -> CompactionTask:
         (lambda task: with_span(task, up_to=-1), "from None to -1"),
         (lambda task: replace(task, work=replace(task.work, changes=None)), "its plan names none"),
         (lambda task: replace(task, work=replace(task.work, output_spec_id=1)), "partition spec"),
+        (lambda task: replace(task, work=replace(task.work, node=replace(task.work.node, spec_id=1))), "planned for partition spec 1"),
+        (
+            lambda task: with_span(task, inserts=tuple(replace(file, partition=OTHER) for file in span_of(task).inserts)),
+            "another partition",
+        ),
         (lambda task: replace(task, result=None), "has no result"),
         (lambda task: replace(task, result=replace(task.result, rows_written=9)), "but its merge wrote 9"),
     ],
@@ -676,7 +709,7 @@ class RandomTable:
         self.prepared += self.log.plan(up_to=self.draw(st.integers(1, self.log.sequence), label="up to"), mark=marked)
 
     def write_base(self, turn: int) -> None:
-        files = [file for file in self.log.files() if file.is_data]
+        files = [file for file in self.log.base_files() if file.is_data]
         if files and self.draw(st.booleans(), label="deleted"):
             file = files[self.draw(st.integers(0, len(files) - 1), label="file")]
             self.log.delete_rows(file.path, self.draw(st.integers(0, file.record_count - 1), label="position"))

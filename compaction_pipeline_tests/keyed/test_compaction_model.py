@@ -18,7 +18,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests.keyed.compactions import Compactions
 from compaction_pipeline_tests.keyed.test_writing import Keyed, row, table_of
-from compaction_pipeline_tests.reference_reader import Row
+from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows
 
 REGIONS = ("eu", "us", "l'été/=", None)
 SPECS = {
@@ -106,6 +106,8 @@ def run(folder: Path, seed: int, steps: int) -> Modelled:
     # A FULL to the head of the changes leaves all rows in the base store.
     model.compactions.compact(CompactionType.FULL)
     model.check()
+    base = reference_rows(model.keyed.catalog.load_table("db.t").metadata_location)
+    assert bag_difference(base, model.keyed.table.scan().to_arrow().to_pylist()) == "", "the base store alone"
     return model
 
 

@@ -342,6 +342,14 @@ def test_a_file_in_whose_node_a_key_does_not_lie_is_refused(log: ChangeLog, plac
     assert f"belongs to the tree node {wrong} by its name" in str(result.error)
 
 
+def test_nodes_without_shared_rows_are_checked_when_all_new_files_are_of_the_root(log: ChangeLog) -> None:
+    right, wrong = (2 + (node_of(1, 2) + away) % 2 for away in (0, 1))
+    merged = log.commit(log.changes(right, "I", 0, [(row(1), 1)]), log.changes(wrong, "ED", 0, [(row(1), 2)]))
+    log.check([row(1)])
+    result = run(log, task_of(log, merged), **ONE_BUCKET)
+    assert f"belongs to the tree node {wrong} by its name" in str(result.error)
+
+
 # ---- memory, order and files
 
 

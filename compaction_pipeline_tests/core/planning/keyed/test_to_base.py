@@ -137,6 +137,13 @@ def test_a_small_base_file_is_not_rewritten_alone() -> None:
     assert work.inputs == (large,)
 
 
+def test_a_small_base_file_above_the_cut_is_not_joined() -> None:
+    below, above = file("B", 8, size=100), file("B", 9, size=100)
+    opened = (BegunTransaction(9, datetime(2026, 1, 1, tzinfo=timezone.utc)),)
+    work = only(planned(files([below, above], [file("I", 0, 8)], above=5), open_transactions=opened))
+    assert (work.inputs, span(work).up_to) == ((below,), 8)
+
+
 def test_a_full_rewrites_all_base_files_but_those_above_the_cut() -> None:
     base = [file("B", 5, size=900, rows=5000), file("B", 2, size=900)]
     above = file("B", 30, size=900)
