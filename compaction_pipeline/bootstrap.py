@@ -123,6 +123,7 @@ class Services(Foundations):
             stores.tables,
             stores.planning,
             stores.files,
+            self._scan,
             stores.tasks,
             stores.leases,
             self.clock,

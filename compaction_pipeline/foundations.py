@@ -113,7 +113,7 @@ class Foundations:
 
     @cached_property
     def _scan(self) -> TableScan:
-        from compaction_pipeline.iceberg.scan import IcebergScan
+        from compaction_pipeline.iceberg.table_scan import IcebergScan
 
         return IcebergScan(self._catalogs)
 

@@ -1,7 +1,4 @@
-"""Reads catalogs and table metadata: the TableScan port.
-
-`head` loads a table and keeps it. `manifests` and `live_files` then answer for this metadata. Nothing is written.
-"""
+"""Tells what the metadata of a loaded table says: its head, its layout, and why it may be refused."""
 
 from __future__ import annotations
 
@@ -14,61 +11,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.stores import refusal_of_store
 from compaction_pipeline.core.tables.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout
-from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.manifests.lists import read_manifests
-from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.manifests.partitions import is_unpartitioned
 
 _ANCESTORS = 100
 _ENCRYPTION_KEY = "encryption.key-id"
-
-
-class IcebergScan:
-    """The TableScan on PyIceberg."""
-
-    def __init__(self, catalogs: Catalogs) -> None:
-        self._catalogs = catalogs
-        self._loaded: dict[TableIdentifier, Table] = {}
-
-    def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
-        """Every table that the catalog lists, in all namespaces, sorted."""
-        return self._catalogs.tables(catalog)
-
-    def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
-        """The location of each table's newest metadata, if the catalog tells all of them in one answer. Empty otherwise."""
-        return self._catalogs.locations(catalog)
-
-    def head(self, table: TableIdentifier) -> TableHead:
-        """The table's newest metadata, loaded afresh. Raises NotFoundError if the table was dropped, TableRefused if it cannot be read."""
-        loaded = self._catalogs.load(table)
-        self._loaded[table] = loaded
-        return head_of(table, loaded)
-
-    def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
-        """The manifest list of a snapshot. Raises NotFoundError if the metadata that `head` loaded last does not have the snapshot."""
-        loaded = self._table(table)
-        snapshot = loaded.metadata.snapshot_by_id(snapshot_id)
-        if snapshot is None:
-            raise NotFoundError(f"table {table} has no snapshot {snapshot_id}: it was expired or rolled back; read the head again")
-        with translated(f"the manifest list of table {table}", is_file=True):
-            return tuple(manifest_ref(manifest) for manifest in manifests_of(snapshot, loaded.io))
-
-    def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
-        """The live entries of a manifest. Raises TableRefused for a file that we do not compact (Avro, ORC, encrypted)."""
-        loaded = self._table(table)
-        with translated(f"manifest {manifest.path} of table {table}", is_file=True):
-            yield from read_live_files(loaded.io, loaded.metadata, manifest.handle)
-
-    def _table(self, table: TableIdentifier) -> Table:
-        loaded = self._loaded.get(table)
-        if loaded is None:
-            loaded = self._loaded[table] = self._catalogs.load(table)
-        return loaded
 
 
 def manifests_of(snapshot: Snapshot, io: FileIO) -> Sequence[ManifestFile]:

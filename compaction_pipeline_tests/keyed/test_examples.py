@@ -12,7 +12,7 @@ from pyiceberg.expressions import EqualTo, GreaterThan
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, TableRefused
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
 from compaction_pipeline_tests.scenarios.examples.unpacking import CATALOG_NAME, KEYED_EXAMPLES, catalog_properties, expected_rows, unpack

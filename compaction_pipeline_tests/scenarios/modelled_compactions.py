@@ -31,7 +31,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep
-from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline_tests.reference_reader import local_path
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
 

@@ -17,7 +17,7 @@ from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
-from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline.services.planning.decide_plan import Asker, Decision
 from compaction_pipeline.services.tables import refresh_files
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes

@@ -13,7 +13,7 @@ from compaction_pipeline import bootstrap
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline_tests.services.house import House
 
 

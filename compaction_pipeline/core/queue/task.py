@@ -145,8 +145,8 @@ class TaskWork:
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of the data files that the task reads."""
-        return sum(file.file_size_bytes for file in self.inputs)
+        """Bytes of the data files that the task reads, and of the change files."""
+        return sum(file.file_size_bytes for file in (*self.inputs, *self._change_files))
 
     @property
     def rewritten(self) -> tuple[LiveFile, ...]:
@@ -158,11 +158,16 @@ class TaskWork:
 
     @property
     def small_files(self) -> int:
-        """How many small data files, and how many delete files of any size, the task reads.
+        """How many small data files, and how many delete files and change files of any size, the task reads.
 
         Readers open each of them until the task is committed.
         """
-        return sum(file.file_size_bytes <= self.fragment_size_bytes for file in self.inputs) + len(self.deletes)
+        small = sum(file.file_size_bytes <= self.fragment_size_bytes for file in self.inputs)
+        return small + len(self.deletes) + len(self._change_files)
+
+    @property
+    def _change_files(self) -> tuple[LiveFile, ...]:
+        return (*self.changes.inserts, *self.changes.deletes) if self.changes is not None else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.sort_order import order_of_full
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier, TableLayout
 
+NO_SNAPSHOT = 0
+"""Stands for the snapshot of a keyed table whose base store has none yet, while its change store has files."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:

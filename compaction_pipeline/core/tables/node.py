@@ -1,8 +1,8 @@
 """Table nodes, which are the unit of fragmentation and of planning.
 
-A node is one partition of a table (spec id and partition values). Keyed tables are Amoro's Mixed-Iceberg tables with a primary key. They
-can be read and written, and are not compacted yet. In such a table the rows of a partition are divided by the hash of their key, and each
-division, a tree node, is a node. The identity of a node never depends on the text of a path.
+A node is one partition of a table (spec id and partition values). Keyed tables are Amoro's Mixed-Iceberg tables with a primary key. In such
+a table the rows of a partition are divided by the hash of their key, and each division, a tree node, is a node. The identity of a node
+never depends on the text of a path.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class PartitionValue:
 
 
 Partition = tuple[PartitionValue, ...]
+Place = tuple[int, Partition]
+"""A partition of a table: its spec id and its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class TableNode:
     partition: Partition = ()
     tree: DataTreeNode = ROOT
 
+    @property
+    def place(self) -> Place:
+        """The partition that the node is, or that its tree node divides."""
+        return self.spec_id, self.partition
+
     def __str__(self) -> str:
-        values = "/".join(str(value) for value in self.partition)
-        return values or "unpartitioned"
+        values = "/".join(str(value) for value in self.partition) or "unpartitioned"
+        return values if self.tree == ROOT else f"{values} node {self.tree}"

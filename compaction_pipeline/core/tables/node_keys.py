@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from urllib.parse import quote
 
+from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -25,7 +26,7 @@ def long_key(table: TableIdentifier, node: TableNode) -> str:
     It has at most 512 bytes of `A-Za-z0-9_-.=&/%~`. A longer one is cut, and ends with `~` and 16 hex digits of the SHA-256 of the whole
     form. The state database tells nodes apart by it, whatever their keys are.
     """
-    key = f"{table_key(table)}/{node.spec_id}/{_values(node, _encoded)}/{node.tree.mask}-{node.tree.index}"
+    key = f"{table_key(table)}/{node.spec_id}/{_values(node, _encoded)}/{node.tree}"
     if len(key) <= MAX_KEY_BYTES:
         return key
     digest = hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]
@@ -35,11 +36,12 @@ def long_key(table: TableIdentifier, node: TableNode) -> str:
 def short_key(table: TableIdentifier, node: TableNode) -> str:
     """Return the short form: `<namespace>.<table>/<field>=<value>&…`, or only `<namespace>.<table>` without partition fields.
 
-    Letters and digits of any script stand for themselves. It never equals a long form, because a long form has more slashes. When the short
-    form would have more than 512 bytes, the long form is returned instead.
+    The key of a tree node of a keyed table ends with `/<mask>-<index>`. Letters and digits of any script stand for themselves. It never
+    equals a long form, because a long form has more slashes. When the short form would have more than 512 bytes, the long form is returned
+    instead.
     """
     name, values = _short_table_name(table), _values(node, _readable)
-    key = f"{name}/{values}" if values else name
+    key = "/".join(part for part in (name, values, str(node.tree) if node.tree != ROOT else "") if part)
     return key if len(key.encode()) <= MAX_KEY_BYTES else long_key(table, node)
 
 

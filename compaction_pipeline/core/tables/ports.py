@@ -11,6 +11,7 @@ from compaction_pipeline.core.tables.commit_report import CommitReport, Reported
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
 from compaction_pipeline.core.tables.index import TableIndex
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier
 
@@ -32,6 +33,13 @@ class TableScan(Protocol):
 
     def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
         """Yield the live files of a manifest, which are those of its entries that are not DELETED."""
+
+    def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
+        """Return the live files of both stores of a keyed table, and the transactions that are open `now`.
+
+        `head` is the table's head as `head` returned it; its layout is that of a keyed table. Raises TableRefused when the changes of the
+        table must not be merged.
+        """
 
 
 class CatalogStore(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from compaction_pipeline.core.errors import ConfigError
@@ -132,6 +132,9 @@ class TableHead:
     `snapshot_id` is the newest snapshot of main; None while the table has no snapshot. `sequence_number` is that of this snapshot, which
     may be lower than the table's last one; it is 0 without a snapshot and in format v1. `ancestors` are at most the 100 newest snapshots
     of main, newest first. `refusal` says why the program does not compact the table; None when it does.
+
+    Of a keyed table these are the values of its base store, but `metadata_location` names the metadata of both stores, so that it is
+    another one whenever one of them changes. `stores` is the object with which the scan reads the files of both.
     """
 
     table: TableIdentifier
@@ -142,6 +145,7 @@ class TableHead:
     ancestors: tuple[SnapshotSummary, ...]
     layout: TableLayout
     refusal: str | None
+    stores: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
-from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.commit.base_decision import KeyedHead, task_groups
 from compaction_pipeline.core.errors import TableRefused
@@ -34,7 +33,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.keyed.puffin import puffin_of
 from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, read_numbers, read_sequences, read_times, refuse_lost
-from compaction_pipeline.iceberg.keyed.stores import files_of, load_both
+from compaction_pipeline.iceberg.keyed.stores import files_of, load_known_stores
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
@@ -51,14 +50,10 @@ def merges_changes(tasks: Sequence[CompactionTask]) -> bool:
 
 def load_for_commit(catalogs: Catalogs, table: TableIdentifier) -> tuple[Table, Table]:
     """The base store `table` and its change store. Raises TableRefused when they are not the stores of one keyed table."""
-
-    def load(store: Identifier, what: str) -> Table:
-        return catalogs.load(TableIdentifier(table.catalog, tuple(store[:-1]), store[-1]))
-
-    base, change = load_both(str(table), (*table.namespace, table.name), load)
-    if base.metadata.format_version != 2:
-        raise TableRefused(f"the base store {table} has format version {base.metadata.format_version}, but keyed tables have 2")
-    return base, change
+    stores = load_known_stores(catalogs, table)
+    if stores.base.metadata.format_version != 2:
+        raise TableRefused(f"the base store {table} has format version {stores.base.metadata.format_version}, but keyed tables have 2")
+    return stores.base, stores.change
 
 
 def keyed_head(name: str, base: Table, change: Table, tasks: Sequence[CompactionTask], base_files: Iterable[LiveFile]) -> KeyedHead:

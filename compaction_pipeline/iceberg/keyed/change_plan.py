@@ -15,7 +15,6 @@ from pyiceberg.types import PrimitiveType
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.planning.keyed.cut import TransactionSpan
 from compaction_pipeline.core.planning.keyed.refusals import (
     FlaggedSnapshot,
     refuse_lowered_sequences,
@@ -24,8 +23,8 @@ from compaction_pipeline.core.planning.keyed.refusals import (
     refuse_partitioning,
     refuse_promoted_keys,
 )
-from compaction_pipeline.core.planning.keyed.to_base import KeyedFiles
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_fields
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.sequences import ancestors, read_history, read_sequences, refuse_lost

@@ -16,7 +16,8 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_to_read, refuse_lost_deletes
 from compaction_pipeline.core.tables.keyed.stores import base_store, is_change_store
-from compaction_pipeline.core.tables.table import KeyedLayout, TableLayout
+from compaction_pipeline.core.tables.table import KeyedLayout, TableIdentifier, TableLayout
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.sequences import read_sequences
@@ -77,34 +78,35 @@ def load_stores(catalog: Catalog, identifier: Identifier) -> KeyedStores:
     Raises NotFoundError when a store does not exist, and TableRefused when the table is not a keyed table.
     """
     accept_any_blob_type()
-    name = ".".join((catalog.name, *identifier))
 
-    def load(store: Identifier, what: str) -> Table:
-        with translated(what):
+    def load(store: Identifier) -> Table:
+        with translated(f"{'table' if store == identifier else 'change store'} {'.'.join((catalog.name, *store))}"):
             return catalog.load_table(store)
 
-    base, change = load_both(name, identifier, load)
-    key = tuple(_field_id(name, base, column) for column in base_store(name, base.properties).primary_key)
-    return KeyedStores(name, base, change, key)
+    return _loaded(".".join((catalog.name, *identifier)), identifier, load)
 
 
-def load_both(name: str, identifier: Identifier, load: Callable[[Identifier, str], Table]) -> tuple[Table, Table]:
-    """The base store with this identifier, and its change store. `name` is the table's name, for messages.
+def load_known_stores(catalogs: Catalogs, table: TableIdentifier) -> KeyedStores:
+    """The same for a table of a registered catalog."""
+    return _loaded(
+        str(table), (*table.namespace, table.name), lambda store: catalogs.load(TableIdentifier(table.catalog, store[:-1], store[-1]))
+    )
 
-    `load` gets the identifier of a store, and words for it.
 
-    The change store is loaded first. In the other order, changes may move into the base store and expire in between, and are lost to a
-    reader; and a commit would be checked against metadata that is newer than what it is built on. Raises TableRefused when the two are not
-    the stores of one keyed table.
+def _loaded(name: str, identifier: Identifier, load: Callable[[Identifier], Table]) -> KeyedStores:
+    """The stores in the state of one moment. The change store is loaded first, and the base store after it.
+
+    In the other order, changes may move into the base store and expire in between, and are lost to a reader. A commit would be built on
+    metadata that is older than what it was checked against.
     """
-    named = base_store(name, load(identifier, f"table {name}").properties)
-    change = load(named.change_store, f"the change store of table {name}")
-    base = load(identifier, f"table {name}")
+    named = base_store(name, load(identifier).properties)
+    change = load(named.change_store)
+    base = load(identifier)
     if base_store(name, base.properties) != named:
-        raise TableRefused(f"table {name} got another primary key or another change store while it was loaded; try it again")
+        raise TableRefused(f"table {name} got another primary key or another change store while it was loaded; try again")
     if not is_change_store(change.properties):
         raise TableRefused(f"table {name} names {'.'.join(named.change_store)} as its change store, but that is no change store")
-    return base, change
+    return KeyedStores(name, base, change, tuple(_field_id(name, base, column) for column in named.primary_key))
 
 
 def _field_id(name: str, table: Table, column: str) -> int:

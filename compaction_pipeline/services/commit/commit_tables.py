@@ -303,7 +303,11 @@ class CommitTables:
         if full:
             others = self._tasks.tasks(table, _NOT_COMMITTED)
             left = {(task.plan_id, task.work.node) for task in others if task.work.type is CompactionType.FULL}
-        return [(task.work.node, task.work.type) for task in committed if (task.plan_id, task.work.node) not in full & left]
+        # A merge of changes works on all nodes of its partition.
+        merged = {task.work.node.place: task.work.type for task in committed if task.work.changes is not None}
+        nodes = self._reader.nodes(table) if merged else ()
+        beside = ((state.node, merged[state.node.place]) for state in nodes if state.node.place in merged)
+        return [*((task.work.node, task.work.type) for task in committed if (task.plan_id, task.work.node) not in full & left), *beside]
 
     def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[TaskId, str]:
         """Return why tasks of the same plans were never merged, by task id. The record shows them, so that nobody misses them."""

@@ -1,33 +1,39 @@
 """Decides what to plan on a table. It queues nothing and stores nothing.
 
 Invariant: a plan is made only from files that are exactly those of one snapshot. The index is read between two looks at what is known of
-the table. Both looks must show the same read of the whole index. A file younger than the snapshot is refused all the same.
+the table. Both looks must show the same read of the whole index. A file younger than the snapshot is refused all the same. A keyed table
+has no index of files: its plan reads the files of both stores from their newest metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum
 
+from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.fragmentation.clock import is_pausing
-from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReason, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.admission import Admitted, admission
 from compaction_pipeline.core.planning.budget import may_refill, most_tasks, table_budget
 from compaction_pipeline.core.planning.failing import failed_lately, failing_nodes, without_failing
+from compaction_pipeline.core.planning.keyed.in_work import in_work
+from compaction_pipeline.core.planning.keyed.table_plan import plan_keyed
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import Planning
 from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
+from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
-from compaction_pipeline.core.tables.index import Complete
+from compaction_pipeline.core.tables.index import NO_SNAPSHOT, Complete, LoadedTable
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
 from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
 
@@ -63,6 +69,38 @@ class Decision:
     room: QueueRoom | None = None
 
 
+_CHANGED = "the table changed while it was planned; the next tick plans it again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a decision is made from besides the files.
+
+    `tasks` are the open ones and those that failed. `failing` are the nodes that are left alone, with the reason. `history` holds the time
+    of the last plan only when the pause after it matters.
+    """
+
+    in_use: InUse
+    nodes: tuple[NodeState, ...]
+    tasks: tuple[CompactionTask, ...]
+    failing: Mapping[TableNode, PlanReason]
+    history: NodeHistory
+    budget: Budget
+    now: datetime
+    by_person: bool
+
+    def worked(self, *, open_only: bool) -> frozenset[TableNode]:
+        """The nodes of tasks. A merge of changes works on all nodes of its partition."""
+        tasks = [task for task in self.tasks if not (open_only and task.is_final)]
+        places = {task.work.node.place for task in tasks if task.work.changes is not None}
+        beside = (node.node for node in self.nodes if places and node.node.place in places)
+        return frozenset((*(task.work.node for task in tasks), *beside))
+
+    def failing_beside(self, node: TableNode) -> PlanReason | None:
+        """Why the partition of a node is left alone; None when it is not. The changes of a partition are merged all or none."""
+        return next((reason for other, reason in self.failing.items() if other.place == node.place), None)
+
+
 class DecidePlan:
     """One verb: decide."""
 
@@ -71,6 +109,7 @@ class DecidePlan:
         catalogs: CatalogStore,
         reader: TableReader,
         parts: TableParts,
+        scan: TableScan,
         tasks: TaskStore,
         rooms: QueueRooms,
         clock: Clock,
@@ -78,6 +117,7 @@ class DecidePlan:
         self._catalogs = catalogs
         self._reader = reader
         self._parts = parts
+        self._scan = scan
         self._tasks = tasks
         self._rooms = rooms
         self._clock = clock
@@ -102,7 +142,21 @@ class DecidePlan:
         return self._decide(known, admitted, group, request, asker)
 
     def _decide(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker) -> Decision:
-        table, read, properties = known.table, admitted.read, admitted.properties
+        seen = self._look(known, admitted, group, request, asker)
+        if asker is Asker.TICK and seen.nodes and not request.force and request.nodes is None:
+            reached = self._parts.reached_from_elsewhere(known.table, admitted.read.loaded.layout)
+            nodes = nodes_to_look_at(seen.nodes, seen.worked(open_only=False), admitted.properties, global_deletes=reached)
+            waits = self._waits(known, admitted, seen, nodes, reached)
+            if waits is not None:
+                return Decision(CompactionPlan((), waits), admitted)
+            seen = replace(seen, nodes=tuple(nodes))
+        if admitted.read.loaded.layout.keyed is not None:
+            return self._decide_keyed(known, admitted, seen, request)
+        return self._decide_plain(known, admitted, seen, request)
+
+    def _look(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker) -> _Seen:
+        """Read what the decision depends on besides the files."""
+        table = known.table
         by_person = asker in (Asker.PERSON, Asker.READER)
         # The files in use are read before the indexed files. When a task is committed in between, its commit marks the index as outdated
         # before it frees the files, so this plan is refused.
@@ -124,29 +178,59 @@ class DecidePlan:
         if not (request.force or by_person) and any(failed_lately(task, now) for task in tasks):
             failing = failing_nodes(self._tasks.tasks(table), now)
         history = NodeHistory.of(nodes, last_planned_at, known.index.last_old_spec_delete_at)
-        planning = Planning(in_use, replace(properties, enabled=True), request, history, budget, now)
-        if asker is Asker.TICK and nodes and not request.force and request.nodes is None:
-            reached = self._parts.reached_from_elsewhere(table, read.loaded.layout)
-            nodes = nodes_to_look_at(nodes, {task.work.node for task in tasks}, properties, global_deletes=reached)
-            idle = budget.is_used_up or is_pausing(last_planned_at, properties, now)
-            told = are_told(nodes, failing) and not due_by_time(nodes, properties, now, global_deletes=reached)
-            if not nodes or (idle and told):
-                reason = what_waits(nodes) or known.planning.reason or UNCHANGED
-                if not nodes and reason.code is PlanReasonCode.QUEUE_FULL:
-                    # Somebody else did the work that waited for room.
-                    reason = UNCHANGED
-                return Decision(CompactionPlan((), reason), admitted)
-        worked = {task.work.node for task in tasks if not task.is_final}
-        for files, decided in self._parts.parts(table, admitted, nodes, worked, planning, force=request.force):
+        return _Seen(in_use, tuple(nodes), tuple(tasks), failing, history, budget, now, by_person)
+
+    def _waits(self, known: KnownTable, admitted: Admitted, seen: _Seen, nodes: Sequence[NodeState], reached: bool) -> PlanReason | None:
+        """Return why a tick need not look at the files of a table now; None when it must. `nodes` are those that may be due."""
+        properties = admitted.properties
+        idle = seen.budget.is_used_up or is_pausing(seen.history.last_planned_at, properties, seen.now)
+        told = are_told(nodes, seen.failing) and not due_by_time(nodes, properties, seen.now, global_deletes=reached)
+        if nodes and not (idle and told):
+            return None
+        reason = what_waits(nodes) or known.planning.reason or UNCHANGED
+        # When no node is left, somebody else did the work that waited for room.
+        return UNCHANGED if not nodes and reason.code is PlanReasonCode.QUEUE_FULL else reason
+
+    def _decide_plain(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
+        table, read = known.table, admitted.read
+        planning = Planning(seen.in_use, replace(admitted.properties, enabled=True), request, seen.history, seen.budget, seen.now)
+        worked = seen.worked(open_only=True)
+        for files, decided in self._parts.parts(table, admitted, seen.nodes, worked, planning, force=request.force):
             younger = next((file for file in files.files if file.data_sequence_number > read.sequence_number), None)
             if younger is not None and read.is_same_read(self._reader.state(table).whole):
                 text = f"file {younger.path} is younger than the snapshot that was read; the table must be read again"
                 return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, text), distrusted=read)
             planning.add(files, decided)
         if not read.is_same_read(self._reader.state(table).whole):
-            text = "the table changed while it was planned; the next tick plans it again"
-            return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, text))
-        return Decision(without_failing(planning.plan(), failing), admitted, room=budget.room)
+            return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, _CHANGED))
+        return Decision(without_failing(planning.plan(), seen.failing), admitted, room=seen.budget.room)
+
+    def _decide_keyed(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
+        """Plan from both stores as they are now. They are loaded after the open tasks were read.
+
+        A commit in between frees its partitions too late for this plan, so none is planned twice. What this program knows of the table may
+        be older; the next refresh finds out.
+        """
+        head = self._scan.head(known.table)
+        if head.table_uuid != admitted.read.loaded.table_uuid or head.layout.keyed is None:
+            return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, _CHANGED))
+        if head.refusal is not None:
+            return Decision(CompactionPlan.empty(PlanReasonCode.REFUSED, head.refusal))
+        properties, of_base = replace(admitted.properties, enabled=True), head.layout.properties
+        work = in_work(seen.tasks, by_person=seen.by_person)
+        try:
+            content = self._scan.keyed_content(head, seen.now)
+            plan = plan_keyed(content, of_base, seen.in_use.paths, work, properties, request, seen.history, seen.budget, seen.now)
+        except TableRefused as refusal:
+            return Decision(CompactionPlan.empty(PlanReasonCode.REFUSED, str(refusal)))
+        read = replace(
+            admitted.read,
+            loaded=LoadedTable(head.table_uuid, head.layout),
+            snapshot_id=head.snapshot_id or NO_SNAPSHOT,
+            sequence_number=head.sequence_number,
+        )
+        failing = {node.node: reason for node in seen.nodes for reason in [seen.failing_beside(node.node)] if reason is not None}
+        return Decision(without_failing(plan, {**seen.failing, **failing}), replace(admitted, read=read), room=seen.budget.room)
 
     def _budget(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, asker: Asker) -> tuple[Budget, int]:
         """Return what the plan may add, and how many tasks the table may have at most. Neither a review nor a mere look is limited."""

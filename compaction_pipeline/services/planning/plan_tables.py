@@ -28,7 +28,7 @@ from compaction_pipeline.core.queue.group import QueueFull, QueueRoom
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
+from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, TableScan
 from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.held_lease import Renew, held_lease
@@ -70,6 +70,7 @@ class PlanTables:
         reader: TableReader,
         planning: PlanningStore,
         files: FileStore,
+        scan: TableScan,
         tasks: TaskStore,
         leases: LeaseStore,
         clock: Clock,
@@ -91,7 +92,7 @@ class PlanTables:
         self._check_writable = check_writable
         self._rooms = rooms
         self._parts = TableParts(files)
-        self._decide_plan = DecidePlan(catalogs, reader, self._parts, tasks, rooms, clock)
+        self._decide_plan = DecidePlan(catalogs, reader, self._parts, scan, tasks, rooms, clock)
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
         """Return the tables that may have become due although nobody wrote to them, and those that wait in line for room in their queue.

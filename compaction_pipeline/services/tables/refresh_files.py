@@ -15,6 +15,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
+from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
 from compaction_pipeline.core.fragmentation.small_since import changed_at
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
@@ -23,6 +24,7 @@ from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.foreign_rewrite import foreign_rewrite
 from compaction_pipeline.core.tables.index import (
+    NO_SNAPSHOT,
     Complete,
     Empty,
     LoadedTable,
@@ -38,6 +40,7 @@ from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, Index
 from compaction_pipeline.core.tables.properties import properties_or_defaults, resolve_properties
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
 from compaction_pipeline.services.held_lease import Renew, held_lease
+from compaction_pipeline.services.tables.measure_keyed import MeasureKeyed
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 
 log = logging.getLogger(__name__)
@@ -93,6 +96,7 @@ class RefreshFiles:
         self._heartbeat = heartbeat
         self._new_owner = new_owner
         self._measure_nodes = MeasureNodes(reader, index, files, clock)
+        self._measure_keyed = MeasureKeyed(reader, index, clock)
 
     def unmoved(self) -> Collection[TableIdentifier]:
         """Return the tables whose metadata path is the same as at their last complete read. Nothing of them needs to be read.
@@ -173,9 +177,11 @@ class RefreshFiles:
             refused = known.index.turned(Refused(head.refusal, _loaded(head), head.metadata_location))
             self._save(self._with_old_spec_deletes(refused, known.index, head), known.index_version)
             return Refresh(table, complete=False, problem=head.refusal)
-        if whole is not None and known.index.last_snapshot_id == head.snapshot_id:
+        if whole is not None and _stands_still(known, whole, head):
             self._note_still(known, whole, head, renew)
             return Refresh(table)
+        if head.layout.keyed is not None:
+            return self._read_keyed(known, head, renew)
         return self._read(known, head, deadline, renew)
 
     def _known(self, table: TableIdentifier) -> KnownTable:
@@ -270,6 +276,30 @@ class RefreshFiles:
         self._save(reading.turned(whole), version)
         return Refresh(table, changed=changed, problem=problem)
 
+    def _read_keyed(self, known: KnownTable, head: TableHead, renew: Renew) -> Refresh:
+        """Measure a keyed table of which one of the stores moved. Its files are not stored."""
+        table, index = head.table, known.index
+        try:
+            files = self._scan.keyed_content(head, self._clock()).files
+            measured = measure_keyed(files, head.layout.properties)
+        except TableRefused as refusal:
+            self._save(index.turned(Refused(str(refusal), _loaded(head), head.metadata_location)), known.index_version)
+            return Refresh(table, complete=False, problem=str(refusal))
+        problem = self._property_problem(head)
+        properties = properties_or_defaults(head.layout.properties, self._catalogs.entry(table.catalog).properties)
+        newest = files.change_snapshot_id or head.snapshot_id
+        changed = self._measure_keyed.measure(table, measured, newest, properties, changed_at(index, head, self._clock()), renew)
+        if changed is None:
+            return Refresh(table, complete=False, problem=problem)
+        common = (head.metadata_location, self._new_owner(), self._clock(), known.commits.landed, problem)
+        if measured:
+            whole: Complete | Empty = Complete(_loaded(head), head.snapshot_id or NO_SNAPSHOT, head.sequence_number, *common)
+        else:
+            whole = Empty(_loaded(head), *common)
+        warning = foreign_rewrite(head, index.last_snapshot_id, RECORD_ID_PROPERTY) or index.warning
+        self._save(replace(index.turned(whole), warning=warning), known.index_version)
+        return Refresh(table, changed=changed, problem=problem)
+
     def _with_old_spec_deletes(
         self, changed: TableIndex, index: TableIndex, head: TableHead, added: Sequence[ManifestRef] = ()
     ) -> TableIndex:
@@ -336,6 +366,13 @@ def _without_cycle_search() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _stands_still(known: KnownTable, whole: Complete | Empty, head: TableHead) -> bool:
+    """Return whether the files of the head are those that were read last. Each commit to a store of a keyed table moves its metadata."""
+    if head.layout.keyed is not None:
+        return whole.metadata_location == head.metadata_location
+    return known.index.last_snapshot_id == head.snapshot_id
 
 
 def _lease_name(table: TableIdentifier) -> str:

@@ -20,20 +20,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.tables.keyed.keyed_files import TransactionSpan
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput
 from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
 from compaction_pipeline.core.words import count_text, time_text
 
 _NO_END = 1 << 63
 """A number above all transactions."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionSpan:
-    """The lowest and the highest transaction of the rows of a file that tells the transaction of each row."""
-
-    lowest: int
-    highest: int
 
 
 @dataclass(frozen=True, slots=True)

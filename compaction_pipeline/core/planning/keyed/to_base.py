@@ -7,16 +7,17 @@ every change up to T. Each change file with rows to merge is in a task of the pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.bin_packing import output_count
 from compaction_pipeline.core.planning.keyed.base_files import DeletedRows, marked, taken
-from compaction_pipeline.core.planning.keyed.cut import ChangeFile, LateChanges, TransactionSpan, choose_cut, late_changes
+from compaction_pipeline.core.planning.keyed.cut import ChangeFile, LateChanges, choose_cut, late_changes
 from compaction_pipeline.core.planning.keyed.units import TaskFiles, UnitFiles, divide, units_of
 from compaction_pipeline.core.queue.task import ChangeSpan, CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput, PartitionRead, partitions_to_read
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, path_of
@@ -27,36 +28,23 @@ from compaction_pipeline.core.tables.properties import TableProperties
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedFiles:
-    """The live files of both stores of a keyed table. The change store was read first, at `change_snapshot_id`.
-
-    `base` has the base store's own delete files too. `row_spans` has the bounds of the transactions in each change file with a column that
-    tells the transaction of each row. `sequences` are those of the base store.
-    """
-
-    base: tuple[LiveFile, ...]
-    changes: tuple[LiveFile, ...]
-    sequences: OptimizedSequences
-    change_snapshot_id: int
-    row_spans: Mapping[str, TransactionSpan] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class ToBaseOptions:
     """How changes are to be merged.
 
-    `open_transactions` have begun and not ended. `held` are the paths of base files that open tasks hold, and `busy` are the partitions of
-    which changes are being merged already. A task reads at most `task_bytes` bytes as far as a unit can be divided; None means the table's
-    task size. A merge of one partition reads at most `max_change_files` change files; None is no limit.
+    `open_transactions` have begun and not ended. `held` are the paths of base files that open tasks hold, and `busy` are the partitions
+    (spec id, values) of which changes are being merged already. A task reads at most `task_bytes` bytes as far as a unit can be divided;
+    None means the table's task size. A merge of one partition reads at most `max_change_files` change files; None is no limit. Only
+    `partitions` are planned; None means all.
     """
 
     type: CompactionType
     properties: TableProperties
     open_transactions: tuple[BegunTransaction, ...] = ()
     held: frozenset[str] = frozenset()
-    busy: frozenset[Partition] = frozenset()
+    busy: frozenset[tuple[int, Partition]] = frozenset()
     task_bytes: int | None = None
     max_change_files: int | None = None
+    partitions: frozenset[tuple[int, Partition]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +63,7 @@ class PartitionPlan:
 
 
 def plan_to_base(files: KeyedFiles, options: ToBaseOptions) -> tuple[PartitionPlan, ...]:
-    """Plan each partition that has live files.
+    """Plan each partition that has live files, or those that the options name.
 
     Raises TableRefused when it is unknown which deletes meet which rows, as `partitions_to_read` says.
     """
@@ -86,6 +74,7 @@ def plan_to_base(files: KeyedFiles, options: ToBaseOptions) -> tuple[PartitionPl
     return tuple(
         _Planner(files, options, read).plan(f"to-base-{files.change_snapshot_id}-{number}", shared, copies)
         for number, read in enumerate(partitions)
+        if options.partitions is None or (read.spec_id, read.partition) in options.partitions
     )
 
 
@@ -124,7 +113,7 @@ class _Planner:
         cut = choose_cut(changes, read.optimized, options.open_transactions, options.max_change_files)
         if cut.up_to is None:
             return self._answer(cut.reason)
-        if read.partition in options.busy:
+        if (read.spec_id, read.partition) in options.busy:
             return self._answer(PlanReason(PlanReasonCode.FILES_IN_USE, "other tasks merge changes of the partition already"))
         works = self._works(cut.up_to, group)
         held = next((file.path for work in works for file in work.inputs if file.path in options.held), None)

@@ -40,6 +40,12 @@ def is_change_store(properties: Mapping[str, str]) -> bool:
     return properties.get(STORE_KEY, "").lower() == _CHANGE
 
 
+def is_keyed(properties: Mapping[str, str]) -> bool:
+    """Whether an Iceberg table with these properties is the base store of a keyed table, which is compacted together with its changes."""
+    kind, store = properties.get(FORMAT_KEY, ""), properties.get(STORE_KEY, "")
+    return kind.upper() == MIXED_ICEBERG and store.lower() == _BASE and bool(properties.get(PRIMARY_KEY, "").strip(", "))
+
+
 def base_store(name: str, properties: Mapping[str, str]) -> BaseStore:
     """The base store that a table's properties describe. `name` is the table's name, for messages.
 

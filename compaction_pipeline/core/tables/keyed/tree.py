@@ -25,6 +25,9 @@ class DataTreeNode:
         if not 0 <= self.index <= self.mask:
             raise ValueError(f"the index of a tree node is {self.index} but must be in 0..{self.mask}, its mask")
 
+    def __str__(self) -> str:
+        return f"{self.mask}-{self.index}"
+
     @classmethod
     def of_id(cls, node_id: int) -> DataTreeNode:
         """The node with this id. Raises ValueError for an id below 1."""

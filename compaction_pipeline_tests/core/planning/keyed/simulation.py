@@ -11,10 +11,9 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from compaction_pipeline.core.planning.keyed.cut import TransactionSpan
-from compaction_pipeline.core.planning.keyed.to_base import KeyedFiles
 from compaction_pipeline.core.queue.task import TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, key_of
 from compaction_pipeline.core.tables.node import Partition, PartitionValue

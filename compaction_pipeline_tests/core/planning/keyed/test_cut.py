@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
-from compaction_pipeline.core.planning.keyed.cut import ChangeFile, LateChanges, TransactionSpan, choose_cut, late_changes
+from compaction_pipeline.core.planning.keyed.cut import ChangeFile, LateChanges, choose_cut, late_changes
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import change_file
+from compaction_pipeline.core.tables.keyed.keyed_files import TransactionSpan
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput
 from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
 

@@ -11,10 +11,11 @@ import pytest
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
-from compaction_pipeline.core.planning.keyed.cut import LateChanges, TransactionSpan
-from compaction_pipeline.core.planning.keyed.to_base import KeyedFiles, PartitionPlan, ToBaseOptions, plan_to_base
+from compaction_pipeline.core.planning.keyed.cut import LateChanges
+from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
 from compaction_pipeline.core.queue.task import ChangeSpan, CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, key_of
 from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
@@ -203,7 +204,7 @@ def test_a_partition_waits_for_the_task_that_holds_a_base_file_that_must_change(
 
 
 def test_a_partition_whose_changes_are_being_merged_waits() -> None:
-    plan = planned(files([], [file("I", 0, 8)]), busy=frozenset({EU}))
+    plan = planned(files([], [file("I", 0, 8)]), busy=frozenset({(0, EU)}))
     assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.FILES_IN_USE)
     assert plan.reason.text == "other tasks merge changes of the partition already"
 

@@ -1,0 +1,255 @@
+"""Plans a keyed table: which partitions are due, and which tasks merge their changes.
+
+The nodes of a partition are judged one by one, as those of a plain table are. The changes of a partition are merged all or none, so one
+node that is due takes the other nodes of its partition with it. MINOR and MAJOR do the same work here; a FULL also rewrites base files that
+no change reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from compaction_pipeline.core.fragmentation.clock import is_pausing
+from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
+from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.planning.budget import limit_in_words, node_gains, within_budget
+from compaction_pipeline.core.planning.keyed.in_work import InWork
+from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
+from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType, TaskWork
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
+from compaction_pipeline.core.tables.node import Place, TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.words import count_text, duration_text
+
+_MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
+_FORCED = "work was asked for, whatever the thresholds say"
+_ANSWERS = (
+    PlanReasonCode.PLANNED,
+    PlanReasonCode.MIN_PLAN_INTERVAL,
+    PlanReasonCode.QUEUE_FULL,
+    PlanReasonCode.OVER_BUDGET,
+    PlanReasonCode.FILES_IN_USE,
+    PlanReasonCode.REFUSED,
+    PlanReasonCode.LIVE_TWICE,
+    PlanReasonCode.NO_GAIN,
+    PlanReasonCode.NOT_FRAGMENTED,
+)
+"""The reasons of partitions; the first of them that some partition has is the reason of the plan."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The decision about one partition. `type` is the type that is due; None when none is. `due` is the text of each node that is due."""
+
+    nodes: dict[TableNode, NodeMetrics]
+    code: PlanReasonCode
+    texts: dict[TableNode, str]
+    type: CompactionType | None = None
+    due: TableNode | None = None
+    tasks: Sequence[TaskWork] = ()
+
+    def end(self, code: PlanReasonCode, text: str) -> None:
+        """Give every node of the partition this reason. The text of the node that made the partition due stands before it."""
+        why = f"{self.texts[self.due]}; " if self.due is not None else ""
+        self.code = code
+        self.texts = {node: f"{why if node == self.due else self._of_another()}{text}" for node in self.nodes}
+
+    def _of_another(self) -> str:
+        return f"node {self.due} of the same partition is due; " if self.due is not None else ""
+
+
+def plan_keyed(
+    content: KeyedContent,
+    of_base: Mapping[str, str],
+    held: frozenset[str],
+    work: InWork,
+    properties: TableProperties,
+    request: PlanRequest,
+    history: NodeHistory,
+    budget: Budget,
+    now: datetime,
+) -> CompactionPlan:
+    """Choose the tasks of a keyed table. Pure: the same arguments give the same plan.
+
+    `of_base` are the properties of the base store, and `held` are the paths of base files that open tasks hold. Raises TableRefused when it
+    is unknown which deletes meet which rows.
+    """
+    metrics = measure_keyed(content.files, of_base)
+    if not metrics:
+        return CompactionPlan.empty(PlanReasonCode.EMPTY_TABLE, "the table has no files")
+    return _Planner(content, metrics, held, work, properties, request, history, budget, now).plan()
+
+
+class _Planner:
+    """Makes one plan."""
+
+    def __init__(
+        self,
+        content: KeyedContent,
+        metrics: Mapping[TableNode, NodeMetrics],
+        held: frozenset[str],
+        work: InWork,
+        properties: TableProperties,
+        request: PlanRequest,
+        history: NodeHistory,
+        budget: Budget,
+        now: datetime,
+    ) -> None:
+        self._content, self._metrics, self._held, self._work = content, metrics, held, work
+        self._properties, self._request, self._history = properties, request, history
+        self._budget, self._now = budget, now
+        unnamed = (_MINOR, _MAJOR) if request.force else (_MINOR, _MAJOR, _FULL)
+        self._types = frozenset(unnamed if request.types is None else request.types)
+        self._asked = None if request.nodes is None else {node.place for node in request.nodes}
+        self._partitions = self._judged()
+
+    def plan(self) -> CompactionPlan:
+        for kind in (_FULL, _MAJOR, _MINOR):
+            self._choose(kind)
+        tasks = [work for partition in self._partitions.values() for work in partition.tasks]
+        planned: Sequence[TaskWork] = ()
+        if not self._holds_back():
+            planned = within_budget(tasks, self._budget, node_gains(tasks))
+            self._mark_cut(planned)
+        data, deletes, size = self._predicted(planned)
+        return CompactionPlan(
+            tasks=tuple(planned),
+            reason=self._summary(planned),
+            verdicts=tuple(self._verdicts()),
+            replaces=self._replaces(planned),
+            predicted_files=data,
+            predicted_delete_files=deletes,
+            predicted_bytes=size,
+        )
+
+    # ---- partitions ----------------------------------------------------------------------------------------------------
+
+    def _judged(self) -> dict[Place, _Partition]:
+        partitions: dict[Place, _Partition] = {}
+        for node, figures in self._metrics.items():
+            partition = partitions.setdefault(node.place, _Partition({}, PlanReasonCode.NOT_FRAGMENTED, {}))
+            partition.nodes[node] = figures
+            kind, partition.texts[node] = self._due(node, figures)
+            if kind is not None and (partition.type is None or kind is _FULL):
+                partition.type, partition.due = kind, node
+        for place, partition in partitions.items():
+            if self._asked is not None and place not in self._asked:
+                partition.type = partition.due = None
+                partition.end(PlanReasonCode.NOT_REQUESTED, "the request does not name a node of its partition")
+            elif not self._properties.enabled:
+                partition.type = partition.due = None
+                partition.end(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+        return partitions
+
+    def _due(self, node: TableNode, figures: NodeMetrics) -> tuple[CompactionType | None, str]:
+        """Return the type that is due on a node, and the text that says why, or why none is."""
+        merges = next((kind for kind in (_MINOR, _MAJOR) if kind in self._types), None)
+        if self._request.force:
+            return (_FULL if _FULL in self._types else _MAJOR if _MAJOR in self._types else merges), _FORCED
+        full = full_trigger(node, self._history, self._properties, self._now)
+        if full.due and _FULL in self._types:
+            return _FULL, full.text
+        inserts, deletes = (figures.small_data_files, figures.small_data_bytes), (figures.small_delete_files, figures.small_delete_bytes)
+        minor = minor_trigger_of(node, inserts, deletes, self._history, self._properties, self._now)
+        return (merges if minor.due else None), minor.text
+
+    def _choose(self, kind: CompactionType) -> None:
+        """Plan the merges of the partitions that are due for this type."""
+        due = frozenset(place for place, partition in self._partitions.items() if partition.type is kind)
+        if not due:
+            return
+        options = ToBaseOptions(
+            kind,
+            self._properties,
+            self._content.open_transactions,
+            self._held,
+            self._work.busy,
+            partitions=due,
+        )
+        for found in plan_to_base(self._content.files, options):
+            self._answer(self._partitions[found.spec_id, found.partition], found)
+
+    def _answer(self, partition: _Partition, found: PartitionPlan) -> None:
+        code, text = found.reason.code, found.reason.text
+        if found.late.files:
+            text += f"; {count_text(found.late.files, 'change file')} of a transaction that came late are merged as readers apply them now"
+        if found.tasks:
+            partition.tasks = found.tasks
+        elif code is PlanReasonCode.NOT_FRAGMENTED:
+            # The node is due, so its reason must not say that it is not.
+            code = PlanReasonCode.NO_GAIN
+        elif code in (PlanReasonCode.REFUSED, PlanReasonCode.LIVE_TWICE):
+            partition.type = None
+        partition.end(code, text)
+
+    # ---- limits --------------------------------------------------------------------------------------------------------
+
+    def _holds_back(self) -> bool:
+        """Return whether the last plan is too recent for another one, and mark the due partitions. A forced request never waits."""
+        last, least = self._history.last_planned_at, self._properties.min_plan_interval
+        if self._request.force or last is None or not is_pausing(last, self._properties, self._now):
+            return False
+        ago = duration_text(self._now - last)
+        for partition in self._partitions.values():
+            if partition.tasks:
+                text = f"the table was planned {ago} ago, and at least {duration_text(least)} must pass between two plans"
+                partition.end(PlanReasonCode.MIN_PLAN_INTERVAL, text)
+        return True
+
+    def _mark_cut(self, planned: Sequence[TaskWork]) -> None:
+        """Mark the partitions whose tasks exceeded the budget, or did not fit into the queue. Those of a partition go in all or none."""
+        taken = {work.node.place for work in planned}
+        for place, partition in self._partitions.items():
+            if partition.tasks and place not in taken:
+                code, limit = limit_in_words(self._budget, planned, partition.tasks)
+                partition.end(code, f"it waits: {limit}")
+
+    def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
+        places = {work.node.place for work in planned}
+        return tuple(sorted(task_id for place in places for task_id in self._work.replaceable.get(place, ())))
+
+    # ---- answers -------------------------------------------------------------------------------------------------------
+
+    def _verdicts(self) -> list[NodeVerdict]:
+        return [
+            NodeVerdict(node, partition.type, PlanReason(partition.code, partition.texts[node]), figures)
+            for partition in self._partitions.values()
+            for node, figures in partition.nodes.items()
+        ]
+
+    def _predicted(self, planned: Sequence[TaskWork]) -> tuple[int, int, int]:
+        """Return the numbers of data files and of delete files that a reader opens after these tasks, and the bytes of both."""
+        data = sum(figures.data_files for figures in self._metrics.values()) + sum(work.predicted_files for work in planned)
+        deletes = sum(figures.delete_files for figures in self._metrics.values())
+        size = sum(figures.data_bytes + figures.delete_bytes for figures in self._metrics.values())
+        size += sum(work.predicted_bytes for work in planned)
+        spans = [work.changes for work in planned if work.changes is not None]
+        read = {file.path: file for span in spans for file in span.inserts} | {file.path: file for work in planned for file in work.inputs}
+        merged = {file.path: file for span in spans for file in span.deletes} | {
+            file.path: file for work in planned for file in work.deletes
+        }
+        staying = sum(file.file_size_bytes for work in planned for file in work.inputs if file not in work.rewritten)
+        size += staying - sum(file.file_size_bytes for file in (*read.values(), *merged.values()))
+        return data - len(read), deletes - len(merged) + sum(len(span.marked) for span in spans), max(0, size)
+
+    def _summary(self, planned: Sequence[TaskWork]) -> PlanReason:
+        """Return the reason of the whole plan: what is planned, or the most important reason for planning nothing."""
+        asked = [each for each in self._partitions.values() if each.code is not PlanReasonCode.NOT_REQUESTED]
+        if not asked:
+            return PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the requested nodes has files")
+        if not self._properties.enabled:
+            return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+        best = min(asked, key=lambda each: _ANSWERS.index(each.code))
+        node = best.due or max(best.nodes, key=lambda each: best.nodes[each].small_files)
+        if planned:
+            changes = len({file.path for work in planned if (span := work.changes) for file in (*span.inserts, *span.deletes)})
+            places = {work.node.place: None for work in planned}
+            words = f"{count_text(len(planned), 'task')} on {count_text(len(places), 'partition')}, {count_text(changes, 'change file')}"
+            return PlanReason(PlanReasonCode.PLANNED, f"{words}; for example {node}: {best.texts[node]}")
+        return PlanReason(best.code, f"{node}: {best.texts[node]}")

@@ -1,0 +1,117 @@
+"""Reads catalogs and table metadata: the TableScan port.
+
+`head` loads a table and keeps it. `manifests` and `live_files` then answer for this metadata. The head of a keyed table holds both of its
+stores, and `keyed_content` answers for them. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from pyiceberg.table import Table
+
+from compaction_pipeline.core.errors import NotFoundError, TableRefused
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
+from compaction_pipeline.core.tables.keyed.stores import is_keyed
+from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
+from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
+from compaction_pipeline.iceberg.manifests.live_files import read_live_files
+from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of, refusal_of_contents
+
+_UNKNOWN = ""
+"""The place of metadata of which a part was not found. No table has it, so that the table is looked at again."""
+
+
+class IcebergScan:
+    """The TableScan on PyIceberg."""
+
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
+        self._loaded: dict[TableIdentifier, Table] = {}
+        # The change stores of the keyed tables whose heads were loaded.
+        self._change_stores: dict[TableIdentifier, TableIdentifier] = {}
+
+    def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
+        """Every table that the catalog lists, in all namespaces, sorted."""
+        return self._catalogs.tables(catalog)
+
+    def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
+        """The location of each table's newest metadata, as `TableHead.metadata_location` has it, if the catalog tells all in one answer.
+
+        Empty otherwise. A keyed table whose head was not loaded yet has the location of its base store alone.
+        """
+        locations = self._catalogs.locations(catalog)
+        pairs = {
+            base: _both(locations[base], locations[change])
+            for base, change in self._change_stores.items()
+            if base in locations and change in locations
+        }
+        return {**locations, **pairs}
+
+    def head(self, table: TableIdentifier) -> TableHead:
+        """The table's newest metadata, loaded afresh. Raises NotFoundError if the table was dropped, TableRefused if it cannot be read."""
+        loaded = self._catalogs.load(table)
+        self._loaded[table] = loaded
+        head = head_of(table, loaded)
+        return self._keyed_head(head) if is_keyed(loaded.metadata.properties) else head
+
+    def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
+        """The live files of both stores. Raises TableRefused when the changes of the table must not be merged."""
+        stores: KeyedStores = head.stores
+        with translated(f"the files of table {head.table}"):
+            files = read_keyed_files(stores)
+        opened = read_open_transactions(stores.change.metadata, stores.base.metadata, files.changes, files.base, now)
+        return KeyedContent(files, opened)
+
+    def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
+        """The manifest list of a snapshot. Raises NotFoundError if the metadata that `head` loaded last does not have the snapshot."""
+        loaded = self._table(table)
+        snapshot = loaded.metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise NotFoundError(f"table {table} has no snapshot {snapshot_id}: it was expired or rolled back; read the head again")
+        with translated(f"the manifest list of table {table}", is_file=True):
+            return tuple(manifest_ref(manifest) for manifest in manifests_of(snapshot, loaded.io))
+
+    def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
+        """The live entries of a manifest. Raises TableRefused for a file that we do not compact (Avro, ORC, encrypted)."""
+        loaded = self._table(table)
+        with translated(f"manifest {manifest.path} of table {table}", is_file=True):
+            yield from read_live_files(loaded.io, loaded.metadata, manifest.handle)
+
+    def _keyed_head(self, base: TableHead) -> TableHead:
+        """The head of a keyed table, loaded afresh. `base` is the head of its base store."""
+        try:
+            stores = load_known_stores(self._catalogs, base.table)
+        except NotFoundError as error:
+            # When the base store is there, its change store is missing. Then the table is not gone, but nobody can read it.
+            self._catalogs.load(base.table)
+            return replace(base, metadata_location=_UNKNOWN, refusal=f"its change store cannot be found: {error}")
+        except TableRefused as error:
+            return replace(base, metadata_location=_UNKNOWN, refusal=str(error))
+        self._change_stores[base.table] = TableIdentifier(base.table.catalog, stores.change.name()[:-1], stores.change.name()[-1])
+        problem = refusal_of_contents(stores.change.metadata)
+        return replace(
+            head_of(base.table, stores.base),
+            metadata_location=_both(stores.base.metadata_location, stores.change.metadata_location),
+            layout=stores.layout,
+            refusal=refusal_of_contents(stores.base.metadata) or (f"in its change store, {problem}" if problem is not None else None),
+            stores=stores,
+        )
+
+    def _table(self, table: TableIdentifier) -> Table:
+        loaded = self._loaded.get(table)
+        if loaded is None:
+            loaded = self._loaded[table] = self._catalogs.load(table)
+        return loaded
+
+
+def _both(base: str, change: str) -> str:
+    """One text that differs whenever one of the two locations does."""
+    return f"{base} {change}"

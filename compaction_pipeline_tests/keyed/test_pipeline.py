@@ -1,0 +1,198 @@
+"""The whole program on keyed tables: they are found, measured, planned, merged and committed as plain tables are."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from pyiceberg.partitioning import PartitionSpec
+
+from compaction_pipeline.core.commit.record import RecordStatus
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.index import Complete, Empty, Refused
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, row
+from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.reference_reader import Row
+
+TABLE = TableIdentifier("lake", ("db",), "t")
+CHANGE_STORE = TableIdentifier("lake", ("db",), "t_change_")
+FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
+
+
+class Program:
+    """The program over one keyed table. `now` is its clock. `rows` are those that readers must see."""
+
+    def __init__(self, folder: Path, spec: PartitionSpec = PartitionSpec(), key: tuple[str, ...] = ("id",), **options: object) -> None:
+        self.now = datetime.now(timezone.utc)
+        self.keyed = Keyed(folder, key, spec, **options)
+        self.services = OpenedServices(
+            Settings(home=folder / "home", merge_engine="in-process", retry_interval_seconds=0),
+            clock=lambda: self.now,
+            sleep=lambda seconds: self.pass_time(seconds),
+        )
+        properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
+        self.services.stores.catalogs.add(CatalogEntry("lake", properties))
+        self.rows: dict[int, Row] = {}
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def upsert(self, *rows: Row) -> None:
+        """Write these rows in one transaction, in place of those with the same key."""
+        changes = []
+        for each in rows:
+            if each["id"] in self.rows:
+                changes.append(("DELETE", self.rows[each["id"]]))
+            self.rows[each["id"]] = each
+            changes.append(("INSERT", each))
+        self.keyed.write(*changes)
+
+    def delete(self, *ids: int) -> None:
+        self.keyed.write(*(("DELETE", self.rows.pop(number)) for number in ids))
+
+    def check(self) -> None:
+        self.keyed.check(self.rows.values())
+
+    def refresh(self) -> KnownTable:
+        self.services.refresh_files.refresh(TABLE)
+        return self.services.stores.tables.state(TABLE)
+
+    def figures(self) -> NodeMetrics:
+        """The figures of all nodes together, as they are now."""
+        self.refresh()
+        return self.services.read_tables.table(TABLE).overview.metrics
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+def test_a_keyed_table_is_compacted(program: Program) -> None:
+    for number in range(13):
+        program.upsert(row(1, f"a{number}"), row(2, f"b{number}"), row(10 + number))
+    compaction = program.services.compact_table.compact(TABLE)
+    assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
+    program.check()
+    figures = program.figures()
+    assert (figures.equality_delete_files, figures.small_files, figures.data_files) == (0, 0, 4)
+    assert not program.services.stores.tasks.tasks(TABLE, (TaskStatus.PENDING, TaskStatus.PREPARED))
+    # There is nothing more to do.
+    again = program.services.compact_table.compact(TABLE)
+    assert not again.records
+    assert again.plan.reason.code is PlanReasonCode.NOT_FRAGMENTED
+
+
+def test_ticks_compact_a_keyed_table_by_themselves(program: Program) -> None:
+    ticks = program.services.tick_tables
+    program.services.explore_catalogs.explore()
+    for number in range(14):
+        program.upsert(*(row(each, f"v{number}") for each in range(8)))
+        ticks.sweep(None, timedelta(minutes=1))
+    ticks.plan_due(program.services.plan_tables.worth_planning(), timedelta(minutes=1))
+    drained = ticks.drain(until=lambda: False, linger=timedelta(0))
+    assert not drained.failed
+    assert [record.status for record in (*drained.records, *ticks.commit_due())] == [RecordStatus.COMMITTED]
+    program.check()
+    assert program.figures().small_files == 0
+
+
+def test_a_change_alone_moves_the_table(program: Program) -> None:
+    assert isinstance(program.refresh().index.state, Empty)
+    program.upsert(row(1))
+    state = program.refresh().index.state
+    assert isinstance(state, Complete)
+    assert program.figures().data_files == 1
+    assert TABLE in program.services.refresh_files.unmoved()
+    program.upsert(row(2))
+    assert TABLE not in program.services.refresh_files.unmoved()
+    assert program.figures().data_files == 2
+
+
+def test_the_change_store_is_never_compacted_alone(program: Program) -> None:
+    program.upsert(row(1))
+    program.services.explore_catalogs.explore()
+    program.services.refresh_files.refresh(CHANGE_STORE)
+    assert isinstance(program.services.stores.tables.state(CHANGE_STORE).index.state, Refused)
+
+
+def test_the_nodes_of_other_partitions_are_left_alone(tmp_path: Path) -> None:
+    program = Program(tmp_path, BY_REGION, ("id", "region"))
+    for number in range(14):
+        program.upsert(*(row(each, f"v{number}", "eu") for each in range(8)))
+    program.upsert(row(100, "x", "us"))
+    program.refresh()
+    plan = program.services.plan_tables.explain(TABLE)
+    assert plan.reason.code is PlanReasonCode.PLANNED
+    assert {task.node.partition[0].value for task in plan.tasks} == {"eu"}
+    program.services.compact_table.compact(TABLE)
+    program.check()
+    by_region = {node.metrics.small_files for node in program.services.stores.tables.nodes(TABLE) if node.node.partition[0].value == "us"}
+    assert by_region == {1}
+
+
+def test_a_node_has_a_key_with_its_tree_node(program: Program) -> None:
+    program.upsert(*(row(number) for number in range(40)))
+    program.refresh()
+    assert {node.key for node in program.services.stores.tables.nodes(TABLE)} == {f"db.t/3-{index}" for index in range(4)}
+
+
+def test_a_full_of_one_node_takes_its_partition(program: Program) -> None:
+    program.upsert(*(row(number) for number in range(40)))
+    program.refresh()
+    one = next(iter(program.services.stores.tables.nodes(TABLE))).node
+    compaction = program.services.compact_table.compact(TABLE, PlanRequest((CompactionType.FULL,), frozenset({one}), force=True))
+    assert compaction.records
+    program.check()
+    assert program.figures().small_files == 0
+    assert all(CompactionType.FULL in node.last_done for node in program.services.stores.tables.nodes(TABLE))
+
+
+def test_a_partition_is_not_planned_twice(program: Program) -> None:
+    for number in range(13):
+        program.upsert(*(row(each, f"v{number}") for each in range(8)))
+    program.refresh()
+    plans = program.services.plan_tables
+    first = plans.plan(TABLE)
+    assert first.tasks
+    program.pass_time(3600)
+    for number in range(13):
+        program.upsert(*(row(each, f"w{number}") for each in range(8)))
+    program.refresh()
+    second = plans.plan(TABLE)
+    assert not second.tasks
+    assert second.plan.reason.code is PlanReasonCode.FILES_IN_USE
+    # A person's plan takes the place of tasks that nobody has begun.
+    third = plans.plan(TABLE, FULL, unlimited=True)
+    assert {task.status for task in program.services.stores.tasks.tasks(TABLE) if task.plan_id == first.tasks[0].plan_id} == {
+        TaskStatus.CANCELED
+    }
+    assert third.tasks
+    program.services.compact_table.compact(TABLE)
+    program.check()
+
+
+def test_a_table_without_its_change_store_is_refused_and_not_forgotten(program: Program) -> None:
+    program.upsert(row(1))
+    program.refresh()
+    program.keyed.catalog.rename_table("db.t_change_", "db.away")
+    assert "its change store cannot be found" in (program.refresh().refusal or "")
+    program.keyed.catalog.rename_table("db.away", "db.t_change_")
+    assert program.refresh().refusal is None
+
+
+def test_a_table_of_which_deletes_were_lost_is_refused(program: Program) -> None:
+    program.upsert(row(1))
+    program.delete(1)
+    change = program.keyed.catalog.load_table("db.t_change_")
+    assert program.refresh().refusal is None
+    with change.transaction() as transaction:
+        transaction.set_properties({"encryption.key-id": "k"})
+    assert "in its change store" in (program.refresh().refusal or "")
