@@ -39,6 +39,8 @@ class RestServer:
         """The `Authorization` of each request."""
         self.table_config: dict[str, str] = {}
         """The `config` in the answer to a request that loads a table."""
+        self.config_of: dict[str, dict[str, str]] = {}
+        """What is added to it for some tables, by name."""
         self.ended = threading.Event()
         server = self
 
@@ -184,7 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
             call.answer(404)
             return
         metadata = json.loads(table.metadata.model_dump_json())
-        call.answer(200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": self.rest.table_config})
+        config = {**self.rest.table_config, **self.rest.config_of.get(identifier[-1], {})}
+        call.answer(200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": config})
 
     def _commit(self, call: Call) -> None:
         fault = self.rest.commits.pop(0) if self.rest.commits else None

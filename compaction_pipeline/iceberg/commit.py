@@ -36,12 +36,13 @@ from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import advice, needs_a_person, storage_failure
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.keyed.stores import is_store
+from compaction_pipeline.core.tables.keyed.stores import is_keyed, is_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
 from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_metadata, listed_paths
 from compaction_pipeline.iceberg.keyed.base_commit import (
     attach_statistics,
@@ -50,6 +51,7 @@ from compaction_pipeline.iceberg.keyed.base_commit import (
     merges_changes,
     statistics_files,
 )
+from compaction_pipeline.iceberg.keyed.stores import load_known_stores
 from compaction_pipeline.iceberg.landing import (
     has_landed,
     head_id,
@@ -65,8 +67,6 @@ from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction, d
 from compaction_pipeline.iceberg.scan import refusal_of, refusal_of_contents
 from compaction_pipeline.iceberg.snapshot_changes import snapshot_changes
 from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, outputs_are_live, prepared_output
-
-_FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "wasb.", "client.", "file.", "py-io-impl", "pyarrow.")
 
 _WRITE_CHECK = "compaction-write-check"
 
@@ -173,12 +173,11 @@ class IcebergCommitter:
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """The FileIO properties that open the table's files, vended credentials included. Properties that open the catalog are left out."""
-        properties = self._catalogs.load(table).io.properties
-        keep = {key: str(value) for key, value in properties.items() if key.startswith(_FILE_IO_PREFIXES)}
-        if any(key.startswith("s3.signer") for key in keep):
-            # Remote signing asks the catalog at each request.
-            keep.update({key: str(properties[key]) for key in ("uri", "token") if key in properties})
-        return keep
+        loaded = self._catalogs.load(table)
+        if is_keyed(loaded.metadata.properties):
+            stores = load_known_stores(self._catalogs, table)
+            return with_change_store(file_io_properties(stores.base.io), file_io_properties(stores.change.io))
+        return file_io_properties(loaded.io)
 
 
 class _Commit:

@@ -15,6 +15,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead
 from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.iceberg.file_io import with_change_store
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
 from compaction_pipeline.iceberg.scan import layout_of
@@ -33,7 +34,7 @@ class KeyedScan:
         self._fields = _top_level(schema, selected_fields, stores.name)
         needed = {field.field_id for field in self._fields} | _top_ids(schema, row_filter)
         self._selection = Selection(
-            io=stores.base.io.properties,
+            io=with_change_store(stores.base.io.properties, stores.change.io.properties),
             base=layout_of(stores.base.metadata),
             change=layout_of(stores.change.metadata),
             key=stores.key,

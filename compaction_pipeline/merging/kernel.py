@@ -70,7 +70,8 @@ def merge_task(
     shared = shared if shared is not None else SharedDeletes()
     before = shared.nbytes
     memory = PeakMemory()
-    files = FileAccess(file_io, layout.location, task.memory_bytes)
+    change_location = layout.keyed.change.location if layout.keyed is not None else None
+    files = FileAccess(file_io, layout.location, task.memory_bytes, change_location)
     try:
         with tight_allocation(task.memory_bytes):
             result = patiently(lambda: _merged(task, layout, files, shared), files, sleep)

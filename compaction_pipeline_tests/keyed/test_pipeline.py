@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.partitioning import PartitionSpec
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.credentials import credentials_end
 from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Complete, Empty, Refused
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.keyed import KeyedTable
+from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, row
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row
+from compaction_pipeline_tests.rest_catalog import rest_server
 
 TABLE = TableIdentifier("lake", ("db",), "t")
 CHANGE_STORE = TableIdentifier("lake", ("db",), "t_change_")
@@ -29,16 +36,19 @@ FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
 class Program:
     """The program over one keyed table. `now` is its clock. `rows` are those that readers must see."""
 
-    def __init__(self, folder: Path, spec: PartitionSpec = PartitionSpec(), key: tuple[str, ...] = ("id",), **options: object) -> None:
+    def __init__(
+        self, folder: Path, spec: PartitionSpec = PartitionSpec(), key: tuple[str, ...] = ("id",), catalog: Mapping[str, str] | None = None
+    ) -> None:
+        """`catalog` are the properties with which the program opens the catalog; those of a SQL catalog by default."""
         self.now = datetime.now(timezone.utc)
-        self.keyed = Keyed(folder, key, spec, **options)
+        self.keyed = Keyed(folder, key, spec)
         self.services = OpenedServices(
             Settings(home=folder / "home", merge_engine="in-process", retry_interval_seconds=0),
             clock=lambda: self.now,
             sleep=lambda seconds: self.pass_time(seconds),
         )
-        properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
-        self.services.stores.catalogs.add(CatalogEntry("lake", properties))
+        sql = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
+        self.services.stores.catalogs.add(CatalogEntry("lake", catalog or sql))
         self.rows: dict[int, Row] = {}
 
     def pass_time(self, seconds: float) -> None:
@@ -197,3 +207,37 @@ def test_a_table_of_which_deletes_were_lost_is_refused(program: Program) -> None
     with change.transaction() as transaction:
         transaction.set_properties({"encryption.key-id": "k"})
     assert "in its change store" in (program.refresh().refusal or "")
+
+
+class OneStoreIO(PyArrowFileIO):
+    """Opens the files of one store only, as credentials do that a catalog vends for one table."""
+
+    def new_input(self, location: str) -> PyArrowFile:
+        if self.properties["client.store"] not in location.split("/"):
+            raise PermissionError(f"403: {location} is not below {self.properties['client.store']}")
+        return super().new_input(location)
+
+
+def test_credentials_of_each_store_open_its_files(tmp_path: Path) -> None:
+    sql = Keyed(tmp_path / "sql").catalog
+    with rest_server(sql) as server:
+        server.config_of = {name: {"client.store": name, "py-io-impl": f"{__name__}.OneStoreIO"} for name in ("t", "t_change_")}
+        opened = {"type": "rest", "uri": server.uri, "credential": "id:secret", "oauth2-server-uri": f"{server.uri}/v1/oauth/tokens"}
+        program = Program(tmp_path, catalog=opened)
+        program.keyed.catalog, program.keyed.table = sql, KeyedTable.open(sql, "db.t")
+        for number in range(13):
+            program.upsert(row(1, f"a{number}"), row(10 + number))
+        compaction = program.services.compact_table.compact(TABLE)
+        assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
+        program.check()
+        # With those of one store, the other one's files stay closed.
+        with pytest.raises(PermissionError, match="403"):
+            FileAccess({"client.store": "t", "py-io-impl": f"{__name__}.OneStoreIO"}, "").size("file:///wh/t_change_/f.parquet")
+        rows = KeyedTable.open(load_catalog("lake", **opened), "db.t").scan().to_arrow().to_pylist()
+    assert {each["id"] for each in rows} == set(program.rows)
+
+
+def test_credentials_end_when_those_of_the_change_store_do() -> None:
+    assert credentials_end({"change-store.s3.session-token-expires-at-ms": "1000", "s3.session-token-expires-at-ms": "2000"}) == datetime(
+        1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc
+    )

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.queue.task import EndReason, MergeResult
+from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_IO
 
 ENOUGH_LEFT = timedelta(minutes=15)
 """A task is handed out with credentials when at least this much is left, because a merge may take that long.
@@ -28,11 +29,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def credentials_end(file_io: Mapping[str, str]) -> datetime | None:
     """Return when the first of the credentials ends; None when no property says it. A value that is no number says nothing."""
-    ends = [int(value) for key, value in file_io.items() if _ENDS.fullmatch(key) and value.isascii() and value.isdigit()]
+    ends = [int(value) for key, value in file_io.items() if _tells_end(key) and value.isascii() and value.isdigit()]
     try:
         return _EPOCH + timedelta(milliseconds=min(ends)) if ends else None
     except OverflowError:
         return None
+
+
+def _tells_end(key: str) -> bool:
+    return _ENDS.fullmatch(key.removeprefix(CHANGE_STORE_IO)) is not None
 
 
 def last_long_enough(ends_at: datetime | None, asked_at: datetime, now: datetime) -> bool:

@@ -46,7 +46,7 @@ class Selection:
         """The selected rows of these nodes, as Arrow record batches. Raises MergeFailed for a file that cannot be read."""
         base = TableShape.of(self.base)
         kept = self._arrow_filter(base)
-        files = FileAccess(self.io, self.base.location, _MEMORY_BYTES)
+        files = FileAccess(self.io, self.base.location, _MEMORY_BYTES, self.change.location)
         with closing(files):
             reader = KeyedReader(files, base, TableShape.of(self.change), self.key, self.fields, _MEMORY_BYTES, _DELETE_BYTES)
             for node in nodes:

@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from compaction_pipeline.core.errors import FileUnreadable, MergeDenied, MergeFailed, StoreBusy
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
+from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_IO
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, ObjectFileIO
 from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.file_io.read_ahead import ReadAhead
@@ -31,12 +32,17 @@ class FileAccess:
 
     Small files on an object store are read whole, once, before they are needed. `memory_bytes` is the limit of the task, and a sixteenth of
     it holds such files. Call `close` at the end.
+
+    In a task on a keyed table, files below `change_location` are opened with the properties of the change store, if `file_io` has any.
     """
 
-    def __init__(self, file_io: Mapping[str, str], location: str, memory_bytes: int = 1 << 30) -> None:
-        self._properties = dict(file_io)
+    def __init__(self, file_io: Mapping[str, str], location: str, memory_bytes: int = 1 << 30, change_location: str | None = None) -> None:
+        of_change = {key.removeprefix(CHANGE_STORE_IO): value for key, value in file_io.items() if key.startswith(CHANGE_STORE_IO)}
+        self._properties = {key: value for key, value in file_io.items() if not key.startswith(CHANGE_STORE_IO)}
         self._location = location
         self._io: FileIO | None = None
+        self._below_change = f"{change_location.rstrip('/')}/" if change_location is not None and of_change else None
+        self._change_io = _file_io(of_change, change_location or location) if of_change else None
         self._ahead = ReadAhead(self._whole, min(memory_bytes // 16, _MOST_AHEAD_BYTES))
         self.written: list[str] = []
 
@@ -49,9 +55,13 @@ class FileAccess:
     def io(self) -> FileIO:
         """The FileIO of the table's location. It is made at the first use."""
         if self._io is None:
-            # If the properties name a FileIO (`py-io-impl`), it is used.
-            self._io = load_file_io(self._properties, self._location) if _is_chosen(self._properties) else ObjectFileIO(self._properties)
+            self._io = _file_io(self._properties, self._location)
         return self._io
+
+    def _io_of(self, path: str) -> FileIO:
+        """The FileIO that opens this file."""
+        of_change = self._change_io is not None and self._below_change is not None and path.startswith(self._below_change)
+        return self._change_io if of_change and self._change_io is not None else self.io
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
         """Announce files that will be read, as (path, bytes). Small ones are fetched in parallel."""
@@ -97,16 +107,18 @@ class FileAccess:
             return pa.OSFile(local, "rb")
         if size is not None and size <= self._ahead.largest:
             return pa.BufferReader(self._ahead.get(path, size))
-        found = self.io.object(path) if isinstance(self.io, ObjectFileIO) else None
+        io = self._io_of(path)
+        found = io.object(path) if isinstance(io, ObjectFileIO) else None
         if found is not None:
             return RangedFile(found, len(found) if size is None else size)
-        return self.io.new_input(path).open(seekable=True)
+        return io.new_input(path).open(seekable=True)
 
     def _whole(self, path: str, size: int) -> Any:
-        found = self.io.object(path) if isinstance(self.io, ObjectFileIO) else None
+        io = self._io_of(path)
+        found = io.object(path) if isinstance(io, ObjectFileIO) else None
         if found is not None:
             return found.read(0, size)
-        with self.io.new_input(path).open(seekable=True) as stream:
+        with io.new_input(path).open(seekable=True) as stream:
             return pa.py_buffer(stream.read())
 
     @contextmanager
@@ -131,7 +143,7 @@ class FileAccess:
     def size(self, path: str) -> int:
         """The number of bytes of a file on storage."""
         local = self._local(path)
-        return os.path.getsize(local) if local is not None else len(self.io.new_input(path))
+        return os.path.getsize(local) if local is not None else len(self._io_of(path).new_input(path))
 
     def look_again(self, path: str) -> None:
         """Read every byte of a file again. Returns if the file is sound. Otherwise it raises; the error may differ from the first one."""
@@ -164,6 +176,11 @@ class FileAccess:
             return path
         parsed = urlparse(path)
         return path[len("file:") :].removeprefix("//") if parsed.scheme == "file" and parsed.netloc == "" else None
+
+
+def _file_io(properties: Mapping[str, str], location: str) -> FileIO:
+    # If the properties name a FileIO (`py-io-impl`), it is used.
+    return load_file_io(dict(properties), location) if _is_chosen(properties) else ObjectFileIO(dict(properties))
 
 
 def _is_chosen(properties: Mapping[str, str]) -> bool:

@@ -16,6 +16,8 @@ STORE_KEY = "mixed-format.table-store"
 PRIMARY_KEY = "mixed-format.primary-key-fields"
 CHANGE_STORE_KEY = "mixed-format.change.identifier"
 MIXED_ICEBERG = "MIXED_ICEBERG"
+CHANGE_STORE_IO = "change-store."
+"""FileIO properties whose keys begin so open the files of the change store. Without any, those of the base store open them too."""
 _BASE, _CHANGE = "base", "change"
 
 
