@@ -199,7 +199,7 @@ def plan_tasks_table(plan: CompactionPlan) -> Table:
     for task in plan.tasks:
         size, deletes = bytes_text(task.input_bytes), str(len(task.deletes))
         after = str(task.predicted_files)
-        table.add_row(_node(task.node), task.type.value, task.action.value, str(len(task.inputs)), deletes, size, after)
+        table.add_row(_node(task.node), task.type.value, task.action.value, str(task.files_read), deletes, size, after)
     return table
 
 
@@ -298,7 +298,7 @@ def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[s
             task.work.type.value,
             task.status.value,
             attempt_text(task),
-            str(len(task.work.inputs)),
+            str(task.work.files_read),
             bytes_text(task.work.input_bytes),
             escape(task.owner or ""),
             escape("\n".join(tries) or task.reason or ""),

@@ -136,7 +136,7 @@ def executing_tasks(tasks: Sequence[CompactionTask], now: datetime) -> dg.Metada
                 "table": str(task.table),
                 "node": str(task.work.node),
                 "type": task.work.type.value,
-                "files": len(task.work.inputs),
+                "files": task.work.files_read,
                 "input_mb": megabytes(task.work.input_bytes),
                 "attempt": attempt_text(task),
                 "running_seconds": round((now - task.started_at).total_seconds(), 1) if task.started_at else None,

@@ -84,5 +84,5 @@ def _table_bar(table: TableOverview) -> TableBar:
 def _task_lines(task: CompactionTask, status: Status) -> tuple[str, str]:
     """The name of a task, and its figures. A line of both would be too long for the picture."""
     since = max(status.at - task.started_at, timedelta(0)) if task.started_at is not None else timedelta(0)
-    files, size = count_text(len(task.work.inputs), "file"), bytes_text(task.work.input_bytes)
+    files, size = count_text(task.work.files_read, "file"), bytes_text(task.work.input_bytes)
     return f"{task.table} {task.work.node}", f"{files}, {size}, {duration_text(since)}"

@@ -124,7 +124,7 @@ class RunReport(CompactionListener):
         elif result is not None:
             outputs, took = count_text(len(result.outputs), "file"), duration_text(timedelta(milliseconds=result.duration_ms))
             self._progress.line(
-                f"{name} {status.value}: {len(task.work.inputs)} → {outputs}, {result.rows_written} rows in {took}; {progress}"
+                f"{name} {status.value}: {task.work.files_read} → {outputs}, {result.rows_written} rows in {took}; {progress}"
             )
 
     def committed(self, record: CompactionRecord) -> None:

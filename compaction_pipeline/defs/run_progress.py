@@ -73,7 +73,7 @@ class RunProgress:
         now = self._seconds()
         self._running[task.task_id] = (task, now)
         if self._began_at is None:
-            self.line(f"merging {_named(task)}: {count_text(len(task.work.inputs), 'file')}, {bytes_text(task.work.input_bytes)}")
+            self.line(f"merging {_named(task)}: {count_text(task.work.files_read, 'file')}, {bytes_text(task.work.input_bytes)}")
         if self._has_lull:
             self._has_lull, self._began_at, self._tasks, self._merged_bytes = False, now, 0, 0
 

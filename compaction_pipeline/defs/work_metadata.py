@@ -87,7 +87,7 @@ def merged_metadata(tasks: Iterable[CompactionTask], record: CompactionRecord) -
         "record": dg.MetadataValue.text(record.record_id),
         "snapshot": dg.MetadataValue.text(str(record.snapshot_after)),
         "tasks_count": dg.MetadataValue.int(len(tasks)),
-        "merged_files_count": dg.MetadataValue.int(sum(len(task.work.inputs) for task in tasks)),
+        "merged_files_count": dg.MetadataValue.int(sum(task.work.files_read for task in tasks)),
         "written_files_count": dg.MetadataValue.int(sum(output.content is FileContent.DATA for output in outputs)),
         "written_delete_files_count": dg.MetadataValue.int(sum(output.content is not FileContent.DATA for output in outputs)),
         "merged_mb": dg.MetadataValue.float(megabytes(sum(task.work.input_bytes for task in tasks))),

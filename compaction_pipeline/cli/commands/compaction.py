@@ -245,7 +245,7 @@ def _plan_value(table: TableIdentifier, made: CompactionPlan) -> dict[str, objec
                 "node": str(task.node),
                 "type": task.type.value,
                 "action": task.action.value,
-                "input_files": len(task.inputs),
+                "input_files": task.files_read,
                 "input_bytes": task.input_bytes,
                 "delete_files": len(task.deletes),
                 "predicted_files": task.predicted_files,

@@ -120,7 +120,7 @@ def task_value(task: CompactionTask) -> dict[str, object]:
         "attempt": task.attempt,
         "owner": task.owner,
         "started_at": plain(task.started_at),
-        "input_files": len(task.work.inputs),
+        "input_files": task.work.files_read,
         "input_bytes": task.work.input_bytes,
         "delete_files": len(task.work.deletes),
         "reason": task.reason,

@@ -93,7 +93,7 @@ def show(
             detail_value(detail, files),
             tables_table([detail.overview]),
             nodes_table(detail.nodes),
-            *([files_table(detail.files)] if files else []),
+            *([files_table(detail.files)] if files and not detail.is_keyed else []),
             *properties,
             *([tasks_table(detail.tasks, "open tasks")] if detail.tasks else []),
             *([records_table(detail.records)] if detail.records else []),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 RECORD_ID_PROPERTY = "compaction-pipeline.record-id"
@@ -34,6 +34,9 @@ class CommitFigures:
 
     The fields `*_before` and `*_after` are about the whole table: `files_*` count data files, `delete_files_*` count delete files, and
     `bytes_*` are the sizes of both. The other fields are about the tasks that were committed.
+
+    Of a keyed table these are the files of the base store. The change files that the commit merged count before it too, inserts as data
+    files and deletes as delete files, because a reader opened them.
     """
 
     files_before: int = 0
@@ -48,6 +51,22 @@ class CommitFigures:
     output_bytes: int = 0
     delete_files_dropped: int = 0
     delete_files_added: int = 0
+
+
+def with_changes(figures: CommitFigures, committed: Iterable[CompactionTask]) -> CommitFigures:
+    """Return figures that also count the change files of these tasks, each once."""
+    spans = [task.work.changes for task in committed if task.work.changes is not None]
+    inserts = {file.path: file.file_size_bytes for span in spans for file in span.inserts}
+    deletes = {file.path: file.file_size_bytes for span in spans for file in span.deletes}
+    size = sum(inserts.values()) + sum(deletes.values())
+    return replace(
+        figures,
+        files_before=figures.files_before + len(inserts),
+        delete_files_before=figures.delete_files_before + len(deletes),
+        bytes_before=figures.bytes_before + size,
+        input_files=figures.input_files + len(inserts) + len(deletes),
+        input_bytes=figures.input_bytes + size,
+    )
 
 
 @dataclass(frozen=True, slots=True)

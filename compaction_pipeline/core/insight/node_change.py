@@ -11,8 +11,11 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, Out
 
 def before_and_after(tasks: Sequence[CompactionTask]) -> tuple[FileGroup, FileGroup]:
     """The files of these committed tasks before and after. A delete file that applies to inputs of several tasks counts once."""
-    inputs = [file for task in tasks for file in task.work.inputs]
+    # Several tasks may read one change file, because their nodes share it.
+    inserts = {file.path: file for task in tasks if (changes := task.work.changes) for file in changes.inserts}
+    inputs = [*(file for task in tasks for file in task.work.inputs), *inserts.values()]
     deletes = {file.path: file for task in tasks for file in task.work.deletes}
+    deletes |= {file.path: file for task in tasks if (changes := task.work.changes) for file in changes.deletes}
     data: list[LiveFile | OutputFile] = []
     kept: dict[str, LiveFile | OutputFile] = {}
     for task in tasks:
@@ -23,6 +26,10 @@ def before_and_after(tasks: Sequence[CompactionTask]) -> tuple[FileGroup, FileGr
             # The data files stay, and new position deletes replace some of the deletes.
             data += task.work.inputs
             kept |= {file.path: file for file in task.work.deletes if file.path not in task.work.converts}
+        if (changes := task.work.changes) is not None:
+            # Marked files stay, with the deletes that name them.
+            data += [file for file in task.work.inputs if file.path in changes.marked]
+            kept |= {file.path: file for file in task.work.deletes if file.referenced_data_file in changes.marked}
     return _group(inputs, deletes.values()), _group(data, kept.values())
 
 

@@ -146,7 +146,7 @@ class TaskWork:
     @property
     def input_bytes(self) -> int:
         """Bytes of the data files that the task reads, and of the change files."""
-        return sum(file.file_size_bytes for file in (*self.inputs, *self._change_files))
+        return sum(file.file_size_bytes for file in (*self.inputs, *self.change_files))
 
     @property
     def rewritten(self) -> tuple[LiveFile, ...]:
@@ -163,11 +163,17 @@ class TaskWork:
         Readers open each of them until the task is committed.
         """
         small = sum(file.file_size_bytes <= self.fragment_size_bytes for file in self.inputs)
-        return small + len(self.deletes) + len(self._change_files)
+        return small + len(self.deletes) + len(self.change_files)
 
     @property
-    def _change_files(self) -> tuple[LiveFile, ...]:
+    def change_files(self) -> tuple[LiveFile, ...]:
+        """The change files that the task reads: inserts, then deletes."""
         return (*self.changes.inserts, *self.changes.deletes) if self.changes is not None else ()
+
+    @property
+    def files_read(self) -> int:
+        """How many data files and change files the task reads. Delete files that it applies to them are not among them."""
+        return len(self.inputs) + len(self.change_files)
 
 
 @dataclass(frozen=True, slots=True)

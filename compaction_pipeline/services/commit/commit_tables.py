@@ -26,7 +26,7 @@ from compaction_pipeline.core.commit.backoff import is_waiting, retry_at
 from compaction_pipeline.core.commit.commit_interval import commit_due, may_come_early
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitsStore, CommitState, Committer, RecordStore
-from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus, with_changes
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import (
     CommitStateUnknown,
@@ -261,7 +261,7 @@ class CommitTables:
             conflicts=dict(outcome.conflicts),
             snapshot_before=outcome.snapshot_before,
             snapshot_after=outcome.snapshot_after,
-            figures=outcome.figures,
+            figures=with_changes(outcome.figures, (task for task in tasks if task.task_id in set(outcome.committed))),
             attempts=outcome.attempts,
             reason=outcome.reason,
             commit_ms=_ms(record.created_at, now),

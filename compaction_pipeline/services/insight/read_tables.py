@@ -43,7 +43,8 @@ class TableDetail:
     """Everything that is known of a table.
 
     `properties` is None when a property breaks its rule, and `property_error` says which. `write_properties_not_honoured` maps
-    properties of Iceberg that a merge cannot follow to the reason.
+    properties of Iceberg that a merge cannot follow to the reason. `files` are empty for a keyed table, whose files are not in the state
+    database.
     """
 
     overview: TableOverview
@@ -54,6 +55,7 @@ class TableDetail:
     files: tuple[LiveFile, ...]
     tasks: tuple[CompactionTask, ...]
     records: tuple[CompactionRecord, ...]
+    is_keyed: bool = False
 
 
 class ReadTables:
@@ -96,6 +98,7 @@ class ReadTables:
             files=self._sorted_files(table) if with_files else (),
             tasks=tuple(task for task in self._tasks.tasks(table, statuses=(*OPEN, TaskStatus.FAILED)) if not task.is_final),
             records=tuple(self._records.records(table, limit=SHOWN)),
+            is_keyed=state.layout is not None and state.layout.keyed is not None,
         )
 
     def asset_reports(

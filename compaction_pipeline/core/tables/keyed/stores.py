@@ -82,8 +82,8 @@ def refusal_of_store(properties: Mapping[str, str]) -> str | None:
         return None
     if is_change_store(properties):
         return (
-            f"'{STORE_KEY}' is 'change': the change store of a keyed (Mixed-Iceberg) table. Its delete files look like data to Iceberg, so "
-            "deleted rows would come back if it were compacted as a plain table"
+            f"'{STORE_KEY}' is 'change': the change store of a keyed (Mixed-Iceberg) table, which is compacted through its base store. Its "
+            "delete files look like data to Iceberg, so deleted rows would come back if it were compacted as a plain table"
         )
     key = STORE_KEY if STORE_KEY in properties else FORMAT_KEY
     return (
