@@ -21,6 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.foundations import utc_now
@@ -56,7 +57,7 @@ def open_at(home: Path, later: timedelta = timedelta(0), on_step: OnStep = lambd
     return OpenedServices(settings, clock=clock, sleep=lambda seconds: None, on_step=on_step, late=timedelta(0))
 
 
-def compact_until(home: str, name: str | None, occurrence: int) -> None:
+def compact_until(home: str, name: str | None, occurrence: int, table: TableIdentifier = ModelledTable.identifier) -> None:
     """Compact the table and mirror the record. Each step is written to a file.
 
     The process kills itself with SIGKILL when it reaches the step `name` for the n-th time (`occurrence`); None means never.
@@ -75,8 +76,24 @@ def compact_until(home: str, name: str | None, occurrence: int) -> None:
     stores = open_stores(services.settings.state_database_url)
     services.__dict__["_stores"] = Stores(**{store: _Told(getattr(stores, store), store, on_step) for store in Stores.__slots__})
     with _told_files(on_step):
-        services.compact_table.compact(ModelledTable.identifier, REQUEST)
+        services.compact_table.compact(table, REQUEST)
         mirror(folder, services, on_step)
+
+
+LATER = timedelta(minutes=5)
+"""After this time every lease of a killed process has ended."""
+
+
+def recovered(home: Path, table: TableIdentifier = ModelledTable.identifier) -> OpenedServices:
+    """Do what later ticks, runs or commands do: end leases, drain the queue, compact, clean up, mirror."""
+    services = open_at(home, LATER)
+    services.tick_tables.keep()
+    if services.stores.tables.states():
+        services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+    services.compact_table.compact(table, REQUEST)
+    services.maintain_tables.remove_leftovers(table)
+    mirror(home, services)
+    return services
 
 
 def mirror(home: Path, services: OpenedServices, on_step: OnStep = lambda step: None) -> None:

@@ -9,7 +9,6 @@ import multiprocessing
 import shutil
 import signal
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 from random import Random
 
@@ -21,7 +20,7 @@ from compaction_pipeline.core.queue.task import TaskAction, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, metadata_of, reference_rows
-from compaction_pipeline_tests.scenarios.crashing import REQUEST, compact_until, instance_at, mirror, open_at, steps_of, told_records
+from compaction_pipeline_tests.scenarios.crashing import LATER, compact_until, instance_at, open_at, recovered, steps_of, told_records
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable, reachable_files
 from compaction_pipeline_tests.scenarios.modelled_values import ModelledRow, random_row
 from compaction_pipeline_tests.scenarios.soundness import faults
@@ -94,9 +93,6 @@ PROTOCOL = (
     "after telling Dagster",
     "after remembering what was told",
 )
-
-LATER = timedelta(minutes=5)
-"""After this time every lease of a killed process has ended."""
 
 
 class Scene:
@@ -196,7 +192,7 @@ def test_a_process_killed_at_any_step_leaves_every_row_and_its_work_is_done_once
         scene.table.upsert(rng)
         scene.table.delete_by_equality(rng)
         scene.table.append(rng)
-    services = recovered(scene)
+    services = recovered(scene.home)
     scene.check_rows("after recovery")
     check_records(scene, services)
     check_ends(scene, services)
@@ -213,22 +209,10 @@ def test_a_process_killed_again_and_again_still_gets_it_done(scene: Scene, undis
         open_at(scene.home, LATER).tick_tables.keep()
         scene.compact_in_a_child(name)
         scene.check_rows(f"after a kill at {name}")
-    services = recovered(scene)
+    services = recovered(scene.home)
     scene.check_rows("after recovery")
     check_records(scene, services)
     check_ends(scene, services)
-
-
-def recovered(scene: Scene) -> OpenedServices:
-    """Do what later ticks, runs or commands do: end leases, drain the queue, compact, clean up, mirror."""
-    services = open_at(scene.home, LATER)
-    services.tick_tables.keep()
-    if services.stores.tables.states():
-        services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
-    services.compact_table.compact(ModelledTable.identifier, REQUEST)
-    services.maintain_tables.remove_leftovers(ModelledTable.identifier)
-    mirror(scene.home, services)
-    return services
 
 
 def check_records(scene: Scene, services: OpenedServices) -> None:
