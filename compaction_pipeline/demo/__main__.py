@@ -11,6 +11,7 @@ from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.demo.live import run_live
 from compaction_pipeline.demo.once import run_once
 from compaction_pipeline.demo.options import DemoOptions, read_options
+from compaction_pipeline.demo.payments import make_payments
 from compaction_pipeline.demo.processes import Stopped, check_port, stop_on_signals
 from compaction_pipeline.demo.warehouse import make_tables
 
@@ -44,6 +45,7 @@ def _run(options: DemoOptions) -> int:
         options.make_folders()
         with alone(options):
             make_tables(options)
+            make_payments(options)
             if options.once:
                 return run_once(options)
             run_live(options)

@@ -15,7 +15,7 @@ from contextlib import closing
 from datetime import date, datetime, timezone
 from pathlib import Path
 
-from compaction_pipeline.demo.tables import Change, DemoTable
+from compaction_pipeline.demo.tables import Change
 
 BATCH_PROPERTY = "demo.batch-id"
 """The key in the summary of a snapshot that has the id of its batch."""
@@ -50,9 +50,10 @@ def _text(value: object) -> object:
 class ChangeLog:
     """The log of one table. It has one writer and any number of readers."""
 
-    def __init__(self, folder: Path, table: DemoTable) -> None:
-        self._table = table
-        self._connection = sqlite3.connect(folder / f"{table.name}.db", timeout=30, isolation_level=None)
+    def __init__(self, folder: Path, table: str) -> None:
+        """`table` is the name of the table."""
+        # Spark calls the writer of a stream in threads of its own, one after another.
+        self._connection = sqlite3.connect(folder / f"{table}.db", timeout=30, isolation_level=None, check_same_thread=False)
         self._connection.execute("pragma journal_mode = wal")
         self._connection.executescript(_SCHEMA)
 
@@ -112,7 +113,7 @@ class ChangeLog:
         self._connection.close()
 
 
-def files_written(folder: Path, table: DemoTable) -> int:
+def files_written(folder: Path, table: str) -> int:
     """The same as `ChangeLog.files_written`, for a log that is not open here."""
     with closing(ChangeLog(folder, table)) as log:
         return log.files_written()

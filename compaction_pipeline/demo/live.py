@@ -8,7 +8,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.demo.options import DemoOptions, child_environment
-from compaction_pipeline.demo.pipeline import open_services, register_catalog, start_dagster, ui_answers
+from compaction_pipeline.demo.pipeline import open_services, register_catalog, start_dagster, start_payments, ui_answers
 from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.demo.service import start_service
 from compaction_pipeline.demo.tables import TABLES
@@ -37,6 +37,7 @@ def run_live(options: DemoOptions) -> None:
                 options.root,
                 options.logs / f"{table.name}.log",
             )
+        start_payments(processes, options)
         watch.say(f"Dagster is starting, and its log is {options.logs / 'dagster.log'}. Ctrl-C ends everything.")
         if options.optimizers:
             optimizers = count_text(options.optimizers, "optimizer")

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.demo import payments
 from compaction_pipeline.demo.live_files import Census
 from compaction_pipeline.demo.options import DemoOptions, child_environment
 from compaction_pipeline.demo.pipeline import (
@@ -20,13 +21,14 @@ from compaction_pipeline.demo.pipeline import (
     records_by_sensors,
     register_catalog,
     start_dagster,
+    start_payments,
     work_left,
 )
 from compaction_pipeline.demo.processes import Child, Processes
 from compaction_pipeline.demo.quiet import WorkLeft, wait_until_quiet
 from compaction_pipeline.demo.service import records_of_optimizers, start_service
 from compaction_pipeline.demo.tables import TABLES
-from compaction_pipeline.demo.verify import compare
+from compaction_pipeline.demo.verify import compare, compare_payments
 from compaction_pipeline.demo.watch import Watch
 
 
@@ -75,6 +77,7 @@ def _write_backlog(processes: Processes, options: DemoOptions) -> None:
         )
         for table in TABLES.values()
     ]
+    children.append(start_payments(processes, options, payments.BACKLOG_BATCHES))
     print(f"Writing a backlog of at least {options.backlog_files:,} files …")
     while running := [child for child in children if child.exit_code is None]:
         _raise_for(child for child in children if child not in running)
@@ -107,11 +110,10 @@ def _judge(
     failures = []
     if not left.nothing:
         failures.append(f"work was left after {options.once_limit_seconds} s: {left}")
-    for table in TABLES.values():
-        comparison = compare(options, table)
+    for comparison in (*(compare(options, table) for table in TABLES.values()), compare_payments(options)):
         watch.say(str(comparison))
         if not comparison.equal:
-            failures.append(f"the rows of {table.name} are not those of the change log")
+            failures.append(f"the rows of {comparison.table} are not those of the change log")
     records = records_by_sensors(services, options, since)
     watch.say(f"{len(records.committed)} records committed, {len(records.sensors)} of them by runs of {_names(records.sensors.values())}")
     if options.optimizers:

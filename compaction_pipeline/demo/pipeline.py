@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -16,10 +17,12 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.demo import payments
 from compaction_pipeline.demo.options import CATALOG, DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Child, Processes, dagster_command
 from compaction_pipeline.demo.quiet import WorkLeft
-from compaction_pipeline.demo.tables import TABLES
+from compaction_pipeline.demo.tables import NAMESPACE, TABLES
 from compaction_pipeline.demo.warehouse import catalog_entry, identifier, newest_snapshots
 from compaction_pipeline.settings import Settings
 
@@ -45,6 +48,12 @@ def start_dagster(processes: Processes, options: DemoOptions) -> Child:
     )
 
 
+def start_payments(processes: Processes, options: DemoOptions, batches: int | None = None) -> Child:
+    """Start the stream that writes the keyed table: for ever, or so many batches."""
+    command = [sys.executable, "-m", "compaction_pipeline.demo.payments", *([] if batches is None else [str(batches)])]
+    return processes.start("stream of payments", command, child_environment(options), options.root, options.logs / "payments.log")
+
+
 def ui_answers(options: DemoOptions) -> bool:
     """True when the webserver answers."""
     try:
@@ -68,10 +77,18 @@ def work_left(services: Services, options: DemoOptions) -> WorkLeft:
         if not overview.is_whole or overview.snapshot_id != newest[table.name]:
             tables[table.name] = overview.reason if overview.is_held_back else "its newest snapshot is not read yet"
             continue
-        plan = services.plan_tables.explain(name)
-        if plan.tasks or plan.reason.code not in NOTHING_TO_DO:
-            tables[table.name] = plan.reason.text
+        tables.update(_due(services, name))
+    tables.update(_due(services, TableIdentifier(CATALOG, (NAMESPACE,), payments.NAME)))
     return WorkLeft(tables, services.read_tasks.queue_counts().open)
+
+
+def _due(services: Services, table: TableIdentifier) -> dict[str, str]:
+    """The reason of a table with work, by its name; nothing for one without."""
+    try:
+        plan = services.plan_tables.explain(table)
+    except NotFoundError:
+        return {table.name: "not found by the catalog's listing yet"}
+    return {table.name: plan.reason.text} if plan.tasks or plan.reason.code not in NOTHING_TO_DO else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 
+from compaction_pipeline.demo import payments
 from compaction_pipeline.demo.change_log import ChangeLog, row_text
 from compaction_pipeline.demo.live_files import LiveEntry, LiveFiles
 from compaction_pipeline.demo.options import DemoOptions
@@ -54,11 +55,20 @@ class Comparison:
 def compare(options: DemoOptions, demo_table: DemoTable) -> Comparison:
     """Compare one table with its log. Its writer must stand still."""
     table = open_table(options, demo_table)
-    with closing(ChangeLog(options.changes, demo_table)) as log:
+    with closing(ChangeLog(options.changes, demo_table.name)) as log:
         log.settle(lambda batch_id: files_of_batch(table, batch_id))
         expected = log.expected_rows()
     found = table_rows(table)
     return Comparison(demo_table.name, found.total(), expected - found, found - expected)
+
+
+def compare_payments(options: DemoOptions) -> Comparison:
+    """Compare the keyed table with its log. Its rows are read by the product, and only the log is independent of it."""
+    with closing(ChangeLog(options.changes, payments.NAME)) as log:
+        log.settle(payments.PaymentsStream(options).files_of_batch)
+        expected = log.expected_rows()
+    found = payments.payment_rows(options)
+    return Comparison(payments.NAME, found.total(), expected - found, found - expected)
 
 
 def table_rows(table: Table) -> Counter[str]:

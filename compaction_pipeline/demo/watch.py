@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from compaction_pipeline.core.tables.properties import resolve_properties
+from compaction_pipeline.demo import payments
 from compaction_pipeline.demo.change_log import files_written
+from compaction_pipeline.demo.keyed_live_files import KeyedLiveFiles
 from compaction_pipeline.demo.live_files import Census, LiveFiles
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.tables import PROPERTIES, TABLES
@@ -32,7 +34,8 @@ class Watch:
         self._options = options
         self._console = Console(width=None if Console().is_terminal else _WIDTH, highlight=False)
         self._small_bytes = small_bytes()
-        self._files = {name: LiveFiles(open_table(options, table)) for name, table in TABLES.items()}
+        self._files: dict[str, LiveFiles] = {name: LiveFiles(open_table(options, table)) for name, table in TABLES.items()}
+        self._files[payments.NAME] = KeyedLiveFiles(*payments.payment_stores(options))
 
     def census(self) -> dict[str, Census]:
         """Every table as it is now."""
@@ -46,7 +49,7 @@ class Watch:
         for column in ("files", "small", "deletes", "n", "worst n", "│", "without us: files", "n"):
             table.add_column(column, justify="right")
         for name, census in (counted or self.census()).items():
-            written = files_written(self._options.changes, TABLES[name])
+            written = files_written(self._options.changes, name)
             table.add_row(
                 name,
                 f"{census.files:,}",

@@ -49,7 +49,7 @@ class Writer:
     def __init__(self, options: DemoOptions, demo_table: DemoTable, seed: int | None = None) -> None:
         self._demo_table = demo_table
         self._table = open_table(options, demo_table)
-        self._log = ChangeLog(options.changes, demo_table)
+        self._log = ChangeLog(options.changes, demo_table.name)
         self._random = random.Random(seed)
         self._log.settle(lambda batch_id: files_of_batch(self._table, batch_id))
 

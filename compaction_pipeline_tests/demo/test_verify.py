@@ -100,7 +100,7 @@ def test_a_batch_that_a_killed_writer_left_open_is_settled_by_the_table(options:
     table = open_table(options, DEVICES)
     row = {"device_id": "device-new", "temperature": 1.5, "battery": 1, "seen_at": _NOW}
     changes = [Change("device-new", row)]
-    with closing(ChangeLog(options.changes, DEVICES)) as log:
+    with closing(ChangeLog(options.changes, DEVICES.name)) as log:
         log.begin("never committed", [Change("device-lost", {**row, "device_id": "device-lost"})])
         log.begin("committed", changes)
         files = write_batch(table, DEVICES, changes, "committed")
@@ -109,7 +109,7 @@ def test_a_batch_that_a_killed_writer_left_open_is_settled_by_the_table(options:
         before = log.files_written()
     comparison = compare(options, DEVICES)
     assert comparison.equal, str(comparison)
-    with closing(ChangeLog(options.changes, DEVICES)) as log:
+    with closing(ChangeLog(options.changes, DEVICES.name)) as log:
         assert log.files_written() == before + len(files)
 
 
