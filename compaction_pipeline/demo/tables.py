@@ -1,4 +1,4 @@
-"""The demo's three tables: their columns, partitions and properties, and the changes that a writer makes up for them.
+"""The demo's three plain tables: their columns, partitions and properties, and the changes that a writer makes up for them.
 
 Rows are dictionaries by column name. A table with a `key` is upserted, so only the newest row of a key counts. A table without a key
 only grows.
