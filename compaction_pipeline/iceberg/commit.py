@@ -49,6 +49,7 @@ from compaction_pipeline.iceberg.keyed.base_commit import (
     keyed_head,
     load_for_commit,
     merges_changes,
+    moved_sequences,
     statistics_files,
 )
 from compaction_pipeline.iceberg.keyed.stores import load_known_stores
@@ -281,7 +282,8 @@ class _Commit:
                 for change in snapshot_changes(decision, outputs, head, self._properties()):
                     transaction.stage(change)
                 if self._change is not None:
-                    attach_statistics(str(self._table), loaded, transaction, self._record_id, decision.to_base)
+                    moved = moved_sequences(decision.to_base)
+                    attach_statistics(str(self._table), loaded, transaction, self._record_id, moved)
             except Exception:
                 delete_quietly(loaded.io, transaction.written)
                 raise

@@ -20,6 +20,7 @@ from compaction_pipeline.iceberg.keyed.append import forget_sink
 from compaction_pipeline.iceberg.keyed.create import create_stores
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.keyed.append import append_rows
+from compaction_pipeline.keyed.overwrite import overwrite_rows
 from compaction_pipeline.keyed.scan import KeyedScan
 
 
@@ -91,19 +92,33 @@ class KeyedTable:
         Raises ConfigError for rows that do not fit the table, RacesLost when other writers were always faster, and CommitStateUnknown when
         the catalog's answer got lost: write the same batch again, it lands once.
         """
-        if (sink_id is None) != (batch is None):
-            raise ConfigError(f"sink_id is {sink_id!r} and batch is {batch!r}, but both must be given, or neither")
-        if watermark is not None and sink_id is None:
-            raise ConfigError("watermark is given without sink_id and batch: a watermark is the promise of one sink, so name the sink")
-        mark = None if sink_id is None or batch is None else Batch(sink_id, batch, watermark)
-        return append_rows(load_stores(self._catalog, self._identifier), rows, order_by, mark)
+        return append_rows(self._load(), rows, order_by, _batch(sink_id, batch, watermark))
+
+    def insert_overwrite(
+        self, rows: Any, *, sink_id: str | None = None, batch: int | None = None, watermark: datetime | None = None
+    ) -> int | None:
+        """Replace all rows of the partitions that the rows lie in, as one transaction, and return its number. All rows land, or none.
+
+        `rows` is an Arrow table or a Spark DataFrame, with the table's columns. The number is given before the rows are written. Changes
+        of these partitions that landed before it no longer count, and those that land later apply to the new rows. Other partitions stay
+        as they are. In a table that is not partitioned, one row or more replace all rows. Of two overwrites of a partition at once, the one
+        that is committed last counts.
+
+        `sink_id`, `batch` and `watermark` are those of `write_changes`. Without rows only the mark of the batch is left.
+
+        Raises ConfigError for rows that do not fit the table, and in an upsert table for two rows of one key. Raises TableRefused for a
+        table of which it is unsure which changes are in the base store, for example one with several partition specs. Raises RacesLost when
+        other writers were always faster, and CommitStateUnknown when the catalog's answer got lost: write the same batch again, it lands
+        once.
+        """
+        return overwrite_rows(self._load, rows, _batch(sink_id, batch, watermark))
 
     def watermark(self) -> datetime | None:
         """Events before this time are complete: it is the lowest watermark of the table's sinks, in UTC.
 
         It is None when there is no sink, or when one of them has never given a watermark. `reset_sink` removes a sink that has ended.
         """
-        return watermark_of(load_stores(self._catalog, self._identifier).change.properties)
+        return watermark_of(self._load().marks)
 
     def reset_sink(self, sink_id: str) -> None:
         """Forget the last batch and the watermark of a sink: it begins anew with any batch number, or it has ended.
@@ -112,7 +127,7 @@ class KeyedTable:
         other writers were always faster.
         """
         check_sink_id(sink_id)
-        forget_sink(load_stores(self._catalog, self._identifier).change, sink_id)
+        forget_sink(self._load(), sink_id)
 
     @property
     def name(self) -> str:
@@ -136,5 +151,15 @@ class KeyedTable:
         top-level columns of the result, in this order; all columns by default. Raises ConfigError for a column that the table does not
         have.
         """
-        stores = load_stores(self._catalog, self._identifier)
-        return KeyedScan(stores, parse(row_filter) if isinstance(row_filter, str) else row_filter, selected_fields)
+        return KeyedScan(self._load(), parse(row_filter) if isinstance(row_filter, str) else row_filter, selected_fields)
+
+    def _load(self) -> KeyedStores:
+        return load_stores(self._catalog, self._identifier)
+
+
+def _batch(sink_id: str | None, batch: int | None, watermark: datetime | None) -> Batch | None:
+    if (sink_id is None) != (batch is None):
+        raise ConfigError(f"sink_id is {sink_id!r} and batch is {batch!r}, but both must be given, or neither")
+    if watermark is not None and sink_id is None:
+        raise ConfigError("watermark is given without sink_id and batch: a watermark is the promise of one sink, so name the sink")
+    return None if sink_id is None or batch is None else Batch(sink_id, batch, watermark)

@@ -1,4 +1,4 @@
-"""Writes the changes of a keyed table on Spark: each tree node's rows go to one Spark task, which writes their files.
+"""Writes rows of a keyed table, changes or base rows, on Spark: each tree node's rows go to one Spark task, which writes their files.
 
 Nothing is committed here. Spark may run a task twice; only the files that the accepted run names are used.
 """
@@ -16,25 +16,27 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, MergeFailed
 from compaction_pipeline.core.tables.data_file import OutputFile
-from compaction_pipeline.merging.keyed.change_rows import ChangeWriterId, key_columns, write_change_rows
-from compaction_pipeline.merging.keyed.change_writer import ChangeTarget
+from compaction_pipeline.merging.keyed.change_rows import ChangeWriterId, key_columns
+from compaction_pipeline.merging.keyed.change_writer import StoreTarget
 from compaction_pipeline.merging.keyed.key_hashes import key_hashes
 from compaction_pipeline.merging.reading.file_access import FileAccess
 
+RowsWriter = Callable[[StoreTarget, Any, FileAccess, ChangeWriterId], list[OutputFile]]
+"""Writes an Arrow table as files of a store. Spark sends it to its workers."""
 _NODE = "_tree_node"
 _FILES: TypeAdapter[Sequence[OutputFile]] = TypeAdapter(Sequence[OutputFile])
 _RESULT_SCHEMA = "files string, problem string, kind string"
 
 
-def write_on_spark(target: ChangeTarget, frame: Any, order_by: str | None, file_io: Mapping[str, str]) -> list[OutputFile]:
-    """Write the changes of a Spark DataFrame. Returns the files.
+def write_on_spark(target: StoreTarget, frame: Any, write: RowsWriter, file_io: Mapping[str, str]) -> list[OutputFile]:
+    """Write the rows of a Spark DataFrame. Each Spark task writes the rows of its nodes with `write`. Returns the files.
 
-    A Spark task holds the rows of its nodes in memory. Raises ConfigError for rows that do not fit the table, and for two changes of one
-    key without `order_by`; the files that other tasks have written are deleted then.
+    A Spark task holds the rows of its nodes in memory. Raises ConfigError when `write` does, and MergeFailed for another error of ours; the
+    files that other tasks have written are deleted then.
     """
     located = frame.mapInArrow(_located(target), StructType([*frame.schema.fields, StructField(_NODE, IntegerType())]))
     spread = located.repartition(target.buckets, _NODE)
-    results = spread.mapInArrow(_written(target, order_by, dict(file_io)), _RESULT_SCHEMA).collect()
+    results = spread.mapInArrow(_written(target, write, dict(file_io)), _RESULT_SCHEMA).collect()
     outputs = [output for result in results if result["files"] for output in _FILES.validate_json(result["files"])]
     problems = [(result["kind"], result["problem"]) for result in results if result["problem"]]
     if problems:
@@ -47,7 +49,7 @@ def write_on_spark(target: ChangeTarget, frame: Any, order_by: str | None, file_
     return outputs
 
 
-def _located(target: ChangeTarget) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _located(target: StoreTarget) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Add the index of each row's node."""
     types = [str(target.schema.find_field(name).field_type) for name in target.key]
 
@@ -59,8 +61,8 @@ def _located(target: ChangeTarget) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return locate
 
 
-def _written(target: ChangeTarget, order_by: str | None, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def write(batches: Iterator[Any]) -> Iterator[Any]:
+def _written(target: StoreTarget, write: RowsWriter, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def written(batches: Iterator[Any]) -> Iterator[Any]:
         held = list(batches)
         rows = pa.Table.from_batches(held) if held else None
         if rows is None or not rows.num_rows:
@@ -70,7 +72,7 @@ def _written(target: ChangeTarget, order_by: str | None, file_io: Mapping[str, s
         files = FileAccess(file_io, target.shape.layout.location)
         with closing(files):
             try:
-                outputs = write_change_rows(target, rows.drop_columns([_NODE]), order_by, files, writer, one_change_a_key=order_by is None)
+                outputs = write(target, rows.drop_columns([_NODE]), files, writer)
                 answer = {"files": _FILES.dump_json(outputs).decode(), "problem": None, "kind": None}
             except CompactionError as error:
                 files.delete_written()
@@ -80,4 +82,4 @@ def _written(target: ChangeTarget, order_by: str | None, file_io: Mapping[str, s
                 raise
         yield pa.RecordBatch.from_pylist([answer], schema=pa.schema([(name, pa.string()) for name in answer]))
 
-    return write
+    return written

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import LongType, StringType
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
@@ -45,6 +46,18 @@ class Modelled:
         changes = [self._change() for _ in range(self.random.randrange(1, 12))]
         self.keyed.table.write_changes(table_of(changes))
 
+    def overwrite(self) -> None:
+        """Replace all rows of the partitions of some random rows."""
+        keys = {(self.random.randrange(24), self.random.choice(REGIONS)) for _ in range(self.random.randrange(4))}
+        new = {key: row(key[0], f"o{self.random.randrange(10**6)}", key[1]) for key in keys}
+        self.keyed.table.insert_overwrite(table_of([("", each) for each in new.values()]).drop_columns(["_change_type"]))
+        replaced = {self._partition(key) for key in new}
+        self.rows = {key: each for key, each in self.rows.items() if self._partition(key) not in replaced} | new
+
+    def _partition(self, key: tuple[int, str | None]) -> Any:
+        spec, values = self.keyed.stores()[0].spec(), {1: (LongType(), key[0]), 2: (StringType(), key[1])}
+        return tuple(field.transform.transform(values[field.source_id][0])(values[field.source_id][1]) for field in spec.fields)
+
     def _change(self) -> Change:
         """One change of a random key, which fits what the key has now."""
         key = (self.random.randrange(24), self.random.choice(REGIONS))
@@ -68,8 +81,8 @@ class Modelled:
         if not self.under_way:
             return
         merged = self.compactions.merge(self.under_way.pop(self.random.randrange(len(self.under_way))))
-        if self.random.random() < 0.3:
-            self.write()
+        if self.random.random() < 0.4:
+            self.random.choice([self.write, self.write, self.overwrite])()
         outcome = self.compactions.commit(merged)
         assert outcome.state is not CommitState.UNKNOWN
         self.landed += len(outcome.committed)
@@ -96,7 +109,7 @@ def modelled(folder: Path, seed: int) -> Modelled:
 
 def run(folder: Path, seed: int, steps: int) -> Modelled:
     model = modelled(folder, seed)
-    verbs: list[Any] = [model.write, model.write, model.plan, model.plan, model.merge_and_commit, model.merge_and_commit]
+    verbs: list[Any] = [*[model.write, model.plan, model.merge_and_commit] * 3, model.overwrite]
     for _ in range(steps):
         model.random.choice(verbs)()
         model.check()

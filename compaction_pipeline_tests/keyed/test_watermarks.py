@@ -98,7 +98,7 @@ def test_what_is_no_watermark_and_no_sink_is_refused(keyed: Keyed) -> None:
         keyed.table.reset_sink("a b")
     with keyed.stores()[1].transaction() as change:
         change.set_properties({"compaction.sink.a.watermark": "soon"})
-    with pytest.raises(ConfigError, match=r"'compaction.sink.a.watermark' of the change store is 'soon'"):
+    with pytest.raises(ConfigError, match=r"'compaction.sink.a.watermark' of the keyed table is 'soon'"):
         keyed.table.watermark()
     keyed.check([row(1)])
 

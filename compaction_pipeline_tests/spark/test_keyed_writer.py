@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, change_file
+from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, change_file
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, list_files, row
 from compaction_pipeline_tests.reference_reader import Row, live_entries, metadata_of
@@ -47,6 +47,21 @@ def test_a_data_frame_is_written_by_node_in_the_order_of_a_column(spark: Any, tm
         writers[named.node].add(entry.path.rsplit("/", 1)[1].split("-")[3])
     assert len(writers) == 4
     assert all(len(each) == 1 for each in writers.values()), "each node has one writer"
+
+
+def test_a_data_frame_replaces_partitions_by_files_of_each_node(spark: Any, tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, key=("id", "region"), spec=BY_REGION, upsert=True, buckets=2)
+    keyed.write(*(("INSERT", row(number, "old", region)) for number in range(9) for region in ("eu", "us")))
+    rows = [row(number, "new", "eu") for number in range(5, 30)]
+    new = frame(spark, *(("", each, 0) for each in rows)).drop("seq", "_change_type")
+    assert keyed.table.insert_overwrite(new, sink_id="s", batch=0) == 2
+    assert keyed.table.insert_overwrite(new, sink_id="s", batch=0) is None
+    keyed.check([*rows, *(row(number, "old", "us") for number in range(9))])
+    entries = live_entries(metadata_of(keyed.stores()[0]))
+    assert sorted((base_file(entry.path).node.id, base_file(entry.path).transaction_id) for entry in entries) == [(2, 2), (3, 2)]
+    with pytest.raises(ConfigError, match="several rows have the key id=7, region='eu'"):
+        keyed.table.insert_overwrite(new.union(new.where("id = 7")))
+    keyed.check([*rows, *(row(number, "old", "us") for number in range(9))])
 
 
 def test_two_changes_of_a_key_without_an_order_are_refused_and_leave_nothing(spark: Any, tmp_path: Path) -> None:

@@ -1,34 +1,33 @@
-"""Commits change files to a change store: all of them once, or none."""
+"""Commits change files to a change store, begins transactions there, and forgets the marks of sinks."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from uuid import uuid4
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, RacesLost
+from compaction_pipeline.core.errors import ConfigError, RacesLost
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.changes import Batch, marks_of, sinks, watermark_ms
+from compaction_pipeline.core.tables.keyed.transactions import BEGIN_KEY
 from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores
+from compaction_pipeline.iceberg.keyed.write_commits import commit_write, lost_race_pause
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
-from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
+from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 
 _ATTEMPTS = 20
-_WRITE_ID = "compaction.write-id"
-"""The key in a snapshot's summary by which a writer finds out whether its commit has landed."""
 _WATERMARK = "watermark"
 """The key in a snapshot's summary that holds the watermark of the table, in milliseconds since 1970."""
 
 
 def append_changes(
-    change: Table,
+    stores: KeyedStores,
     files: Sequence[OutputFile],
     batch: Batch | None,
     check: Callable[[Table], None],
@@ -36,77 +35,78 @@ def append_changes(
 ) -> int | None:
     """Commit the files as one snapshot, on the newest metadata. Returns its data sequence number; None when the batch is there already.
 
-    `check` looks at the metadata of each attempt, and raises when the files do not fit it any more. A lost race is tried again. Raises
-    RacesLost when the last try has lost, and CommitStateUnknown when nothing proves whether the files were committed. Only after
-    CommitStateUnknown may the files be live.
+    `check` looks at the metadata of each attempt, and raises when the files do not fit it any more. Raises as `commit_write` does.
     """
-    write_id, name = uuid4().hex, ".".join(change.name())
-    for attempt in range(_ATTEMPTS):
-        with translated(f"change store {name}"):
+    return _append(stores, files, batch, check, {}, sleep)
+
+
+def begin_transaction(stores: KeyedStores, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Begin a transaction by an empty snapshot of the change store. Returns its number. Raises as `commit_write` does."""
+    number = _append(stores, (), None, lambda change: None, {BEGIN_KEY: uuid4().hex}, sleep)
+    assert number is not None, "only a batch may have landed before"
+    return number
+
+
+def _append(
+    stores: KeyedStores,
+    files: Sequence[OutputFile],
+    batch: Batch | None,
+    check: Callable[[Table], None],
+    properties: Mapping[str, str],
+    sleep: Callable[[float], None],
+) -> int | None:
+    change, name = stores.change, f"change store {'.'.join(stores.change.name())}"
+
+    def stage(summary: Mapping[str, str], attempt: int) -> Transaction | None:
+        with translated(name):
             change.refresh()
-        if batch is not None and batch.has_landed(change.properties):
+        known = stores.marks
+        if batch is not None and batch.has_landed(known):
             return None
         check(change)
         struct = partition_struct(change.metadata, change.metadata.default_spec_id)
         transaction = Transaction(change, attempt=attempt)
         added = [AddedFile(data_file_of(file, struct)) for file in files]
-        marks = batch.marks(change.properties) if batch is not None else {}
-        watermark = watermark_ms({**change.properties, **marks})
-        summary = {} if watermark is None else {_WATERMARK: str(watermark)}
-        transaction.stage(SnapshotChange(Operation.APPEND, added, properties={_WRITE_ID: write_id, **summary}))
+        marks = batch.marks(known) if batch is not None else {}
+        transaction.stage(SnapshotChange(Operation.APPEND, added, properties={**summary, **properties, **watermark_summary(known, marks)}))
         transaction.set_properties(marks)
-        try:
-            transaction.commit()
-        except CommitFailedException:
-            # A client may send a request twice. When the first one landed and its answer got lost, the second one loses a race against it.
-            with translated(f"change store {name}"):
-                change.refresh()
-            landed = _landed(change, write_id)
-            if landed is not None:
-                return landed
-            delete_quietly(change.io, transaction.written)
-            sleep(random.uniform(0.01, 0.05) * (attempt + 1))
-            continue
-        except Exception as error:
-            with suppress(Exception):
-                change.refresh()
-            landed = _landed(change, write_id)
-            if landed is None:
-                raise CommitStateUnknown(
-                    f"change store {name}: the catalog's answer to a commit got lost ({type(error).__name__}: {error}), and the table does "
-                    "not show it yet; it may still land. Write the batch again with the same sink_id and number: it lands once"
-                ) from error
-            return landed
-        return transaction.staged[-1].snapshot.sequence_number
-    raise RacesLost(f"change store {name}: other writers were faster {_ATTEMPTS} times; nothing was written, write it again")
+        return transaction
+
+    return commit_write(change, name, stage, sleep)
 
 
-def _landed(change: Table, write_id: str) -> int | None:
-    """The data sequence number of the snapshot with this id; None while the table does not show it."""
-    for snapshot in change.metadata.snapshots:
-        if snapshot.summary is not None and snapshot.summary.additional_properties.get(_WRITE_ID) == write_id:
-            return snapshot.sequence_number
-    return None
+def watermark_summary(known: Mapping[str, str], marks: Mapping[str, str]) -> dict[str, str]:
+    """What a snapshot's summary says about the watermark of a table with these marks, together with those that the snapshot sets."""
+    watermark = watermark_ms({**known, **marks})
+    return {} if watermark is None else {_WATERMARK: str(watermark)}
 
 
-def forget_sink(change: Table, sink_id: str, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Remove the marks of a sink from a change store.
+def forget_sink(stores: KeyedStores, sink_id: str, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Remove the marks of a sink from both stores.
 
     Raises ConfigError when the sink has none, and RacesLost when other writers were always faster.
     """
-    name = ".".join(change.name())
+    known = {**stores.base.properties, **stores.change.properties}
+    if not any(key in known for key in marks_of(sink_id)):
+        names = ", ".join(sinks(known)) or "none"
+        raise ConfigError(f"table {stores.name} has no marks of sink {sink_id!r}; the sinks with marks are: {names}")
+    for store in (stores.change, stores.base):
+        _forget(store, sink_id, sleep)
+
+
+def _forget(store: Table, sink_id: str, sleep: Callable[[float], None]) -> None:
+    name = ".".join(store.name())
     for attempt in range(_ATTEMPTS):
-        with translated(f"change store {name}"):
-            change.refresh()
-            marks = [key for key in marks_of(sink_id) if key in change.properties]
+        with translated(f"table {name}"):
+            store.refresh()
+            marks = [key for key in marks_of(sink_id) if key in store.properties]
             if not marks:
-                known = ", ".join(sinks(change.properties)) or "none"
-                raise ConfigError(f"change store {name} has no marks of sink {sink_id!r}; the sinks with marks are: {known}")
+                return
             try:
-                with change.transaction() as transaction:
+                with store.transaction() as transaction:
                     transaction.remove_properties(*marks)
             except CommitFailedException:
-                sleep(random.uniform(0.01, 0.05) * (attempt + 1))
+                lost_race_pause(attempt, sleep)
             else:
                 return
-    raise RacesLost(f"change store {name}: other writers were faster {_ATTEMPTS} times; the marks of sink {sink_id!r} stay, try it again")
+    raise RacesLost(f"table {name}: other writers were faster {_ATTEMPTS} times; the marks of sink {sink_id!r} stay, try it again")

@@ -80,19 +80,24 @@ def keyed_head(name: str, base: Table, change: Table, tasks: Sequence[Compaction
     )
 
 
-def attach_statistics(name: str, base: Table, transaction: Transaction, record_id: RecordId, merged: Sequence[CompactionTask]) -> None:
+def moved_sequences(merged: Sequence[CompactionTask]) -> dict[Partition, int]:
+    """The optimized sequences that a commit of these tasks gives to their partitions."""
+    return {group[0].work.node.partition: group[0].work.changes.up_to for group in task_groups(merged) if group[0].work.changes}
+
+
+def attach_statistics(name: str, base: Table, transaction: Transaction, written_by: str, moved: Mapping[Partition, int]) -> None:
     """Write the statistics file of the staged snapshots, and make it a part of the transaction.
 
-    It holds the numbers of the metadata that the transaction is built on, moved for the partitions of the `merged` tasks.
+    It holds the numbers of the metadata that the transaction is built on, and the new ones of the partitions in `moved`. `written_by` is
+    part of its name: the id of a record, or the name of another commit.
     """
     metadata, last = base.metadata, transaction.staged[-1].snapshot
     fields = fields_of_spec(metadata)
-    moved = {group[0].work.node.partition: group[0].work.changes.up_to for group in task_groups(merged) if group[0].work.changes}
     sequences = numbers_moved(read_numbers(name, metadata, base.io), moved, fields)
     times = numbers_moved(read_times(metadata, base.io), dict.fromkeys(moved, last.timestamp_ms), fields)
     blobs = [(SEQUENCE_BLOB, payload_of(sequences)), (TIME_BLOB, payload_of(times))]
     written = puffin_of(blobs, last.snapshot_id, last.sequence_number or 0)
-    path = f"{_folder(metadata)}/{last.snapshot_id}-{record_id}.puffin"
+    path = f"{_folder(metadata)}/{last.snapshot_id}-{written_by}.puffin"
     try:
         with base.io.new_output(path).create(overwrite=True) as stream:
             stream.write(written.content)

@@ -120,7 +120,11 @@ def _span(entry: DecodedEntry) -> TransactionSpan | None:
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 
-def _refuse(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
+def refuse_unsure(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
+    """Raise TableRefused for a table of which it is unsure which deletes meet which rows, or which changes are in its base store.
+
+    `base` are the live files of the base store.
+    """
     metadata = stores.base.metadata
     refuse_partitioning(f"the base store of table {stores.name}", _fields_by_spec(stores.base))
     refuse_partitioning(f"the change store of table {stores.name}", _fields_by_spec(stores.change))
@@ -134,6 +138,11 @@ def _refuse(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
             for snapshot, sequences in history
         ]
     )
+
+
+def _refuse(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
+    refuse_unsure(stores, base)
+    metadata = stores.base.metadata
     summaries = [(each.snapshot_id, each.summary.additional_properties if each.summary else {}) for each in ancestors(metadata)]
     refuse_other_optimizer(summaries, RECORD_ID_PROPERTY)
 

@@ -14,6 +14,7 @@ from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.changes import marks_of_stores
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_to_read, refuse_lost_deletes
 from compaction_pipeline.core.tables.keyed.stores import base_store, is_change_store
 from compaction_pipeline.core.tables.table import KeyedLayout, TableIdentifier, TableLayout
@@ -38,6 +39,11 @@ class KeyedStores:
     def layout(self) -> TableLayout:
         """What a merge of changes into the base store must know of both stores."""
         return replace(layout_of(self.base.metadata), keyed=KeyedLayout(layout_of(self.change.metadata), self.key))
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The marks of all sinks. Raises ConfigError for a mark that is no number."""
+        return marks_of_stores(self.base.properties, self.change.properties)
 
     def nodes(self, wanted: Callable[[LiveFile], bool]) -> tuple[NodeRead, ...]:
         """The nodes that have rows in the wanted files. The files of a partition are wanted all or none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.changes import CHANGE_TYPE, ChangeKind
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames
-from compaction_pipeline.merging.keyed.change_writer import ChangeTarget, key_numbers, write_changes
+from compaction_pipeline.merging.keyed.change_writer import StoreTarget, key_numbers, write_changes
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess
 
@@ -39,7 +40,7 @@ class ChangeWriterId:
 
 
 def write_change_rows(
-    target: ChangeTarget, rows: Any, order_by: str | None, files: FileAccess, writer: ChangeWriterId, *, one_change_a_key: bool = False
+    target: StoreTarget, rows: Any, order_by: str | None, files: FileAccess, writer: ChangeWriterId, *, one_change_a_key: bool = False
 ) -> list[OutputFile]:
     """Write the changes of an Arrow table in their order. Returns the files; nothing is committed.
 
@@ -47,27 +48,29 @@ def write_change_rows(
     is not known.
     """
     ordered = _in_order(rows, order_by)
-    fitted = _fitted(ordered, target, order_by)
-    if one_change_a_key:
-        _refuse_repeated_keys(fitted, target.key)
+    fitted = fitted_rows(ordered, target, (CHANGE_TYPE, *([order_by] if order_by is not None else [])))
+    repeated = repeated_key(fitted, target.key) if one_change_a_key else None
+    if repeated is not None:
+        raise ConfigError(f"the batch has several changes of the key {repeated}, and Spark's rows have no order: name a column in order_by")
     # The transaction is 0: the data sequence number of the commit is the transaction.
     names = KeyedFileNames(0, writer.number, writer.task_id, writer.operation_id)
     return write_changes(target, fitted, ordered.column(CHANGE_TYPE).combine_chunks(), files, names, _BUFFER_BYTES)
 
 
-def key_columns(rows: Any, target: ChangeTarget) -> list[Any]:
+def key_columns(rows: Any, target: StoreTarget) -> list[Any]:
     """The columns of the primary key in the table's types. Raises ConfigError when they do not fit."""
     schema = arrow_schema(target.schema.fields)
     return [_column(rows, schema.field(name)).combine_chunks() for name in target.key]
 
 
-def _refuse_repeated_keys(rows: Any, key: tuple[str, ...]) -> None:
+def repeated_key(rows: Any, key: tuple[str, ...]) -> str | None:
+    """A key that several rows have, in words; None when each row has its own."""
     columns = [rows.column(name).combine_chunks() for name in key]
     first, counts = np.unique(key_numbers(columns, rows.num_rows), return_index=True, return_counts=True)[1:]
-    if (counts > 1).any():
-        place = int(first[counts > 1][0])
-        named = ", ".join(f"{name}={column[place].as_py()!r}" for name, column in zip(key, columns, strict=True))
-        raise ConfigError(f"the batch has several changes of the key {named}, and Spark's rows have no order: name a column in order_by")
+    if not (counts > 1).any():
+        return None
+    place = int(first[counts > 1][0])
+    return ", ".join(f"{name}={column[place].as_py()!r}" for name, column in zip(key, columns, strict=True))
 
 
 def _in_order(rows: Any, order_by: str | None) -> Any:
@@ -84,10 +87,13 @@ def _in_order(rows: Any, order_by: str | None) -> Any:
     return rows.take(pc.sort_indices(keyed, sort_keys=[("order", "ascending"), ("after", "ascending"), ("place", "ascending")]))
 
 
-def _fitted(rows: Any, target: ChangeTarget, order_by: str | None) -> Any:
-    """The rows with exactly the columns of the table, in its types. Raises ConfigError for rows that do not fit."""
+def fitted_rows(rows: Any, target: StoreTarget, others: Collection[str] = ()) -> Any:
+    """The rows with exactly the columns of the table, in its types. `others` are columns that may be there besides, and are left out.
+
+    Raises ConfigError for rows that do not fit.
+    """
     schema = arrow_schema(target.schema.fields)
-    unknown = [name for name in rows.column_names if name not in (*schema.names, CHANGE_TYPE, order_by)]
+    unknown = [name for name in rows.column_names if name not in schema.names and name not in others]
     if unknown:
         raise ConfigError(f"the rows have a column {unknown[0]!r}, but the table's columns are {', '.join(schema.names)}")
     columns = [_column(rows, field) for field in schema]

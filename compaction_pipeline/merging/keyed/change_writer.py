@@ -99,8 +99,8 @@ def key_numbers(columns: Sequence[Any], length: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class ChangeTarget:
-    """The change store that is written.
+class StoreTarget:
+    """A store of a keyed table that is written.
 
     `key` are the columns of the primary key in its order, and `placed_by` the top-level columns that decide about the partition.
     """
@@ -119,7 +119,7 @@ class ChangeTarget:
 
 
 def write_changes(
-    target: ChangeTarget, rows: Any, kinds: Any, files: FileAccess, names: KeyedFileNames, buffer_bytes: int
+    target: StoreTarget, rows: Any, kinds: Any, files: FileAccess, names: KeyedFileNames, buffer_bytes: int
 ) -> list[OutputFile]:
     """Write a table of changes in the order of its rows. Returns the files; nothing is committed.
 
@@ -156,7 +156,7 @@ def _batches(rows: Any, log: LoggedChanges, places: NDArray[np.int64]) -> Iterat
         yield from table.combine_chunks().to_batches()
 
 
-def _writer(target: ChangeTarget, files: FileAccess, names: NodePaths, rows: int, buffer_bytes: int) -> DataWriter:
+def _writer(target: StoreTarget, files: FileAccess, names: NodePaths, rows: int, buffer_bytes: int) -> DataWriter:
     layout = target.shape.layout
     schema = Schema(*target.schema.fields, OFFSET_FIELD, schema_id=target.schema.schema_id)
     sizing = FileSizing(target.target_size_bytes, 0, buffer_bytes)

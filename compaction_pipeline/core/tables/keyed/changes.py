@@ -1,4 +1,8 @@
-"""The kinds of changes that a keyed table is written with, and the marks by which a batch lands once."""
+"""The kinds of changes that a keyed table is written with, and the marks by which a batch lands once.
+
+The marks of a sink are properties. They are set in the store that a batch is committed to, because one commit changes one store: a batch of
+changes leaves its mark in the change store, and an insert-overwrite in the base store. The marks of both stores count together.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +53,16 @@ class Batch:
 
     @property
     def key(self) -> str:
-        """The property of the change store that keeps the number of the sink's newest batch."""
+        """The property that keeps the number of the sink's newest batch."""
         return _last_batch_key(self.sink_id)
 
     def has_landed(self, properties: Mapping[str, str]) -> bool:
-        """Whether this batch, or a later one, is in a change store with these properties."""
+        """Whether this batch, or a later one, is in a keyed table with these marks."""
         newest = _number(properties, self.key)
         return newest is not None and self.number <= newest
 
     def marks(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The properties to set when this batch is committed to a change store with these properties. A watermark never goes back."""
+        """The properties to set when this batch is committed to a keyed table with these marks. A watermark never goes back."""
         marks = {self.key: str(self.number)}
         if self.watermark is not None:
             key = _watermark_key(self.sink_id)
@@ -72,18 +76,30 @@ def check_sink_id(sink_id: str) -> None:
         raise ConfigError(f"sink_id is {sink_id!r} but must be 1 to 64 letters, digits, '_' or '-'")
 
 
+def marks_of_stores(*stores: Mapping[str, str]) -> dict[str, str]:
+    """The marks of all sinks in stores with these properties. When several stores have a mark, the highest number counts.
+
+    Raises ConfigError for a mark that is no number.
+    """
+    found: dict[str, int] = {}
+    for properties in stores:
+        for key in filter(_MARK.fullmatch, properties):
+            found[key] = max(_number(properties, key) or 0, found.get(key, 0))
+    return {key: str(number) for key, number in found.items()}
+
+
 def sinks(properties: Mapping[str, str]) -> Sequence[str]:
-    """The sinks that have marks in a change store with these properties, sorted."""
+    """The sinks that have marks in a keyed table with these marks, sorted."""
     return sorted({match[1] for key in properties if (match := _MARK.fullmatch(key)) is not None})
 
 
 def marks_of(sink_id: str) -> Sequence[str]:
-    """The properties of the change store that keep the marks of a sink."""
+    """The properties that keep the marks of a sink."""
     return (_last_batch_key(sink_id), _watermark_key(sink_id))
 
 
 def watermark_ms(properties: Mapping[str, str]) -> int | None:
-    """The watermark of a change store with these properties, in milliseconds since 1970: the lowest one of its sinks.
+    """The watermark of a keyed table with these marks, in milliseconds since 1970: the lowest one of its sinks.
 
     It is None when there is no sink, or when one of them has promised nothing yet.
     """
@@ -112,4 +128,4 @@ def _number(properties: Mapping[str, str], key: str) -> int | None:
         return None if text is None else int(text)
     except ValueError as error:
         kind = "the sink's last batch" if key.endswith("last-batch") else "the sink's watermark in milliseconds"
-        raise ConfigError(f"'{key}' of the change store is {text!r} but must be a whole number: set it to {kind}") from error
+        raise ConfigError(f"'{key}' of the keyed table is {text!r} but must be a whole number: set it to {kind}") from error
