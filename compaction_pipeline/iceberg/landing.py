@@ -97,7 +97,8 @@ def _only_moved(loaded: Table, snapshot: Snapshot, tasks: Sequence[CompactionTas
         task.task_id
         for group in silent
         for task in group
-        if task.work.changes is not None and sequences.of(task.work.node.partition) == task.work.changes.up_to
+        if task.work.changes is not None
+        and sequences.of_spec(task.work.node.spec_id).of(task.work.node.partition) == task.work.changes.up_to
     }
 
 

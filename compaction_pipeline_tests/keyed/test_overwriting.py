@@ -335,6 +335,18 @@ def test_two_drivers_of_one_batch_land_it_once(keyed: Overwritten, monkeypatch: 
     assert keyed.stored() == 1
 
 
+def test_a_batch_does_not_land_beside_another_driver_s_rows_of_other_partitions(
+    regions: Overwritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def race(commit: Callable[[], None]) -> None:
+        assert regions.overwrite(row(1, "first", "us"), sink_id="a", batch=1) == 2
+        commit()
+
+    at_base_commit(monkeypatch, race)
+    assert regions.overwrite(row(1, "second", "eu"), sink_id="a", batch=1) is None
+    regions.check([row(1, "first", "us")])
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_after_a_lost_answer_the_same_batch_lands_once(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch, lands: bool) -> None:
     def lose(commit: Callable[[], None]) -> None:

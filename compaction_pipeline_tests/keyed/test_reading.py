@@ -249,16 +249,6 @@ def test_stores_whose_specs_differ_under_one_number_are_refused(log: ChangeLog) 
         log.scanned()
 
 
-def test_files_of_several_specs_are_refused(log: ChangeLog) -> None:
-    log.commit(log.changes(1, "I", 0, [(row(1), 1)]))
-    for store in (log.base, log.change):
-        with store.update_spec() as update:
-            update.add_identity("region")
-    log.commit(log.changes(1, "I", 0, [(row(2, "eu"), 1)]))
-    with pytest.raises(TableRefused, match="have the partition specs 0, 1"):
-        log.scanned()
-
-
 def test_null_and_the_text_null_are_refused_when_one_number_stands_for_both(tmp_path: Path) -> None:
     log = ChangeLog(tmp_path, spec=by("region", IdentityTransform()), key=("id", "region"))
     log.commit(log.changes(1, "I", 0, [(row(1, None), 1)]), log.changes(1, "I", 0, [(row(1, "null"), 1)]))

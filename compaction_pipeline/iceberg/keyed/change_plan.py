@@ -25,13 +25,11 @@ from compaction_pipeline.core.planning.keyed.refusals import (
 )
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
-from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_fields
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.keyed.sequences import ancestors, read_history, read_sequences, refuse_lost
+from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_by_spec, read_history, read_sequences, refuse_lost
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.manifests.entries import readable
 from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
-from compaction_pipeline.iceberg.manifests.partitions import partition_struct, partition_types
 from compaction_pipeline.iceberg.scan import manifests_of
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
@@ -126,8 +124,8 @@ def refuse_unsure(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
     `base` are the live files of the base store.
     """
     metadata = stores.base.metadata
-    refuse_partitioning(f"the base store of table {stores.name}", _fields_by_spec(stores.base))
-    refuse_partitioning(f"the change store of table {stores.name}", _fields_by_spec(stores.change))
+    refuse_partitioning(f"the base store of table {stores.name}", fields_by_spec(metadata))
+    refuse_partitioning(f"the change store of table {stores.name}", fields_by_spec(stores.change.metadata))
     refuse_promoted_keys(_key_types(stores))
     refuse_other_columns(_columns(stores.base.schema()), _columns(stores.change.schema()))
     refuse_lost(metadata, base)
@@ -145,12 +143,6 @@ def _refuse(stores: KeyedStores, base: Sequence[LiveFile]) -> None:
     metadata = stores.base.metadata
     summaries = [(each.snapshot_id, each.summary.additional_properties if each.summary else {}) for each in ancestors(metadata)]
     refuse_other_optimizer(summaries, RECORD_ID_PROPERTY)
-
-
-def _fields_by_spec(store: Table) -> Mapping[int, Sequence[PathField]]:
-    specs = store.metadata.specs()
-    types = {number: [str(kind) for kind in partition_types(partition_struct(store.metadata, number))] for number in specs}
-    return {number: path_fields(spec.model_dump_json(), types[number]) for number, spec in specs.items()}
 
 
 def _key_types(stores: KeyedStores) -> Mapping[str, Sequence[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
@@ -22,8 +22,7 @@ from compaction_pipeline.core.tables.keyed.optimized_sequence import (
     OptimizedSequences,
     numbers_of_blob,
     numbers_of_properties,
-    sequences_of_blob,
-    sequences_of_properties,
+    sequences_by_spec,
 )
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_fields
 from compaction_pipeline.iceberg.failures import translated
@@ -34,9 +33,17 @@ from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 def fields_of_spec(metadata: TableMetadata) -> tuple[PathField, ...]:
     """The fields of a table's default partition spec, as paths of partitions name them."""
-    spec_id = metadata.default_spec_id
-    types = [str(kind) for kind in partition_types(partition_struct(metadata, spec_id))]
-    return path_fields(metadata.specs()[spec_id].model_dump_json(), types)
+    return fields_by_spec(metadata)[metadata.default_spec_id]
+
+
+def fields_by_spec(metadata: TableMetadata) -> dict[int, tuple[PathField, ...]]:
+    """The fields of each partition spec of a table."""
+    types = {number: [str(kind) for kind in partition_types(partition_struct(metadata, number))] for number in metadata.specs()}
+    return {number: path_fields(spec.model_dump_json(), types[number]) for number, spec in metadata.specs().items()}
+
+
+def _by_spec(numbers: Mapping[str, int], metadata: TableMetadata) -> OptimizedSequences:
+    return sequences_by_spec(numbers, fields_by_spec(metadata), metadata.default_spec_id)
 
 
 def read_sequences(name: str, metadata: TableMetadata, io: FileIO) -> OptimizedSequences:
@@ -45,10 +52,7 @@ def read_sequences(name: str, metadata: TableMetadata, io: FileIO) -> OptimizedS
     They stand in the statistics file of the newest snapshot that says so. Without such a snapshot, a property of old versions counts.
     Raises TableRefused when a snapshot says that it has them, and they cannot be found or read.
     """
-    fields = fields_of_spec(metadata)
-    for snapshot in flagged_snapshots(metadata):
-        return sequences_of_blob(_payload(name, snapshot, metadata.statistics, io), fields)
-    return sequences_of_properties(metadata.properties, fields)
+    return _by_spec(read_numbers(name, metadata, io), metadata)
 
 
 def read_history(name: str, metadata: TableMetadata, io: FileIO, most: int) -> list[tuple[Snapshot, OptimizedSequences]]:
@@ -56,12 +60,11 @@ def read_history(name: str, metadata: TableMetadata, io: FileIO, most: int) -> l
 
     The history ends before a snapshot whose statistics file is no longer in the metadata. Raises as `read_sequences`.
     """
-    fields = fields_of_spec(metadata)
     known: list[tuple[Snapshot, OptimizedSequences]] = []
     for snapshot in flagged_snapshots(metadata):
         if len(known) == most or (known and not _statistics_of(snapshot, metadata.statistics)):
             break
-        known.append((snapshot, sequences_of_blob(_payload(name, snapshot, metadata.statistics, io), fields)))
+        known.append((snapshot, numbers_at(name, metadata, snapshot, io)))
     return known
 
 
@@ -78,7 +81,7 @@ def refuse_lost(metadata: TableMetadata, base_files: Iterable[LiveFile]) -> None
     refuse_lost_sequences(
         base_files,
         has_flagged_snapshot=any(True for _ in flagged_snapshots(metadata)),
-        legacy=sequences_of_properties(metadata.properties, fields_of_spec(metadata)) if LEGACY_KEY in metadata.properties else None,
+        legacy=_by_spec(numbers_of_properties(metadata.properties), metadata) if LEGACY_KEY in metadata.properties else None,
         parents_expired=bool(chain) and chain[-1].parent_snapshot_id is not None,
     )
 
@@ -104,7 +107,7 @@ def read_times(metadata: TableMetadata, io: FileIO) -> dict[str, int]:
 
 def numbers_at(name: str, metadata: TableMetadata, snapshot: Snapshot, io: FileIO) -> OptimizedSequences:
     """The optimized sequences that a snapshot's own statistics file holds. Raises TableRefused when it has none."""
-    return sequences_of_blob(_payload(name, snapshot, metadata.statistics, io), fields_of_spec(metadata))
+    return _by_spec(numbers_of_blob(_payload(name, snapshot, metadata.statistics, io)), metadata)
 
 
 def ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:

@@ -10,6 +10,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import TableRefused
@@ -52,7 +53,14 @@ class KeyedStores:
         """
         base, changes = self.files()
         sequences = read_sequences(self.name, self.base.metadata, self.base.io)
-        return nodes_to_read(filter(wanted, base), filter(wanted, changes), sequences)
+        partitioned_by = {
+            field.source_id
+            for number in {file.spec_id for file in (*base, *changes)}
+            for field in self.base.specs()[number].fields
+            if not isinstance(field.transform, VoidTransform)
+        }
+        told = partitioned_by <= set(self.key)
+        return nodes_to_read(filter(wanted, base), filter(wanted, changes), sequences, keys_tell_partitions=told)
 
     def files(self) -> tuple[list[LiveFile], list[LiveFile]]:
         """The live files of the base store, its delete files too, and those of the change store. Raises as `nodes`."""
@@ -65,7 +73,13 @@ class KeyedStores:
     def _refuse_other_specs(self, numbers: set[int]) -> None:
         """Deletes are found by partition, so they would not meet rows whose partitions are made in another way."""
         in_base, in_change = self.base.specs(), self.change.specs()
-        for number in sorted(numbers & in_base.keys() & in_change.keys()):
+        unknown = sorted(numbers - in_base.keys())
+        if unknown:
+            raise TableRefused(
+                f"table {self.name}: its change store has live files of partition spec {unknown[0]}, which its base store lacks; partition "
+                "both stores in the same way"
+            )
+        for number in sorted(numbers & in_change.keys()):
             of_base, of_change = _in_words(in_base[number]), _in_words(in_change[number])
             if of_base != of_change:
                 raise TableRefused(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
@@ -68,9 +68,42 @@ class PartitionRead:
             )
 
 
-def nodes_to_read(base: Iterable[LiveFile], changes: Iterable[LiveFile], sequences: OptimizedSequences) -> tuple[NodeRead, ...]:
-    """The nodes that have rows, in the order of their ids within each partition. Arguments and errors are those of `partitions_to_read`."""
-    return tuple(node for partition in partitions_to_read(base, changes, sequences) for node in partition.nodes())
+def nodes_to_read(
+    base: Iterable[LiveFile], changes: Iterable[LiveFile], sequences: OptimizedSequences, *, keys_tell_partitions: bool
+) -> tuple[NodeRead, ...]:
+    """The nodes that have rows, in the order of their ids within each partition. Arguments are those of `partitions_to_read`.
+
+    The files may have several partition specs. With `keys_tell_partitions` all rows of a key are in one partition of each spec; then a
+    delete meets the rows of its key in the partitions of other specs too. Raises as `partitions_to_read`, and TableRefused when a delete
+    of one spec may delete rows of another and it is unknown which.
+    """
+    partitions = _partitions(list(base), list(changes), sequences)
+    deletes = [(partition.spec_id, each) for partition in partitions for each in partition.deletes]
+    return tuple(
+        _with_deletes_of_other_specs(node, [each for spec_id, each in deletes if spec_id != node.node.spec_id], keys_tell_partitions)
+        for partition in partitions
+        for node in partition.nodes()
+    )
+
+
+def _with_deletes_of_other_specs(read: NodeRead, others: Sequence[KeyedInput], keys_tell_partitions: bool) -> NodeRead:
+    """The node with those deletes of other partition specs that may come after one of its rows."""
+    rows = (*read.base, *read.inserts)
+    # An insert file that tells the transaction of each row may have rows of lower transactions than its name tells.
+    lowest = 0 if read.inserts else min(each.named.transaction_id for each in read.base)
+    reaching = [each for each in others if each.named.transaction_id >= lowest and each.named.node.shares_rows_with(read.node.tree)]
+    for each in reaching:
+        why = None
+        if not keys_tell_partitions:
+            why = "the columns that decide about the partition are not all in the primary key"
+        elif read.optimized is not None and each.file.data_sequence_number <= read.optimized:
+            why = f"changes up to {read.optimized} of that partition are in the base store already"
+        if why is not None:
+            raise TableRefused(
+                f"delete file {each.file.path} has another partition spec than {rows[0].file.path}, and {why}: it is unknown which rows it "
+                "deletes there. Roll both stores back to snapshots before the change of the spec, and write the later changes again"
+            )
+    return replace(read, deletes=(*read.deletes, *reaching))
 
 
 def partitions_to_read(base: Iterable[LiveFile], changes: Iterable[LiveFile], sequences: OptimizedSequences) -> tuple[PartitionRead, ...]:
@@ -81,12 +114,23 @@ def partitions_to_read(base: Iterable[LiveFile], changes: Iterable[LiveFile], se
     """
     base, changes = list(base), list(changes)
     _refuse_several_specs(*base, *changes)
-    sequences.refuse_shared_numbers(file.partition for file in (*base, *changes))
+    return _partitions(base, changes, sequences)
+
+
+def _partitions(base: Sequence[LiveFile], changes: Sequence[LiveFile], sequences: OptimizedSequences) -> tuple[PartitionRead, ...]:
+    specs = {file.spec_id for file in (*base, *changes)}
+    for spec_id in specs:
+        sequences.of_spec(spec_id).refuse_shared_numbers(file.partition for file in (*base, *changes) if file.spec_id == spec_id)
     files = _Files()
     for file in base:
+        if file.content is FileContent.EQUALITY_DELETES and len(specs) > 1:
+            raise TableRefused(
+                f"file {file.path} of the base store holds equality deletes, and live files have the partition specs "
+                f"{', '.join(map(str, sorted(specs)))}: it is unknown which rows it deletes. Rewrite the rows, and remove the file"
+            )
         files.add_base(file)
     for file in changes:
-        optimized = sequences.of(file.partition)
+        optimized = sequences.of_spec(file.spec_id).of(file.partition)
         if optimized is None or file.data_sequence_number > optimized:
             files.add_change(file)
     files.refuse_rows_in_both_stores()
@@ -170,7 +214,7 @@ class _Files:
         spec_id, partition = place
         base, inserts, deletes = (tuple(files[place].values()) for files in (self._base, self._inserts, self._deletes))
         base_deletes = tuple(self._base_deletes[place].values())
-        return PartitionRead(spec_id, partition, base, inserts, deletes, base_deletes, sequences.of(partition))
+        return PartitionRead(spec_id, partition, base, inserts, deletes, base_deletes, sequences.of_spec(spec_id).of(partition))
 
 
 def _misplaced(file: LiveFile, named: KeyedFile, store: str, rule: str) -> TableRefused:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, PathField, key_of, key_of_path, path_of
+from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, PathField, key_of, key_of_path, names_fields, path_of
 from compaction_pipeline.core.tables.node import Partition
 
 SEQUENCE_BLOB = "optimized-sequence"
@@ -31,10 +31,18 @@ _LEGACY_TIME = "base-op-time"
 
 @dataclass(frozen=True, slots=True)
 class OptimizedSequences:
-    """The optimized sequence of each partition. A partition that is not there has none: all its changes count."""
+    """The optimized sequence of each partition. A partition that is not there has none: all its changes count.
+
+    In a table with several partition specs these are the numbers of its default spec, and `by_spec` has those of each spec.
+    """
 
     fields: tuple[PathField, ...] = ()
     by_partition: Mapping[PartitionKey, int] = field(default_factory=dict)
+    by_spec: Mapping[int, OptimizedSequences] = field(default_factory=dict)
+
+    def of_spec(self, spec_id: int) -> OptimizedSequences:
+        """The optimized sequences of the partitions of one spec."""
+        return self.by_spec.get(spec_id, self)
 
     def refuse_shared_numbers(self, partitions: Iterable[Partition]) -> None:
         """Raise TableRefused when one number stands for several of these partitions: it is unknown which of them it is about."""
@@ -52,11 +60,6 @@ class OptimizedSequences:
     def of(self, partition: Partition) -> int | None:
         """The highest data sequence number whose changes are in the base store; None when no change is."""
         return self.by_partition.get(key_of(partition, self.fields))
-
-
-def sequences_of_blob(payload: bytes, fields: Sequence[PathField]) -> OptimizedSequences:
-    """Read the payload of the statistics file's blob. Raises TableRefused when it is not what it should be."""
-    return _by_partition(numbers_of_blob(payload), fields)
 
 
 def numbers_of_blob(payload: bytes) -> dict[str, int]:
@@ -78,18 +81,35 @@ def numbers_moved(numbers: Mapping[str, int], moved: Mapping[Partition, int], fi
     return {**kept, **{"" if unpartitioned else path_of(partition, fields): number for partition, number in moved.items()}}
 
 
+def sequences_by_spec(numbers: Mapping[str, int], specs: Mapping[int, Sequence[PathField]], default_spec_id: int) -> OptimizedSequences:
+    """Give numbers by the texts of their partitions to the specs of a table. `specs` are the fields of each spec.
+
+    Raises TableRefused for a text that is a partition of no spec, or of several: it is unknown whose number it is.
+    """
+    if len(specs) == 1:
+        return _by_partition(numbers, specs[default_spec_id])
+    of_specs: dict[int, dict[str, int]] = {spec_id: {} for spec_id in specs}
+    for path, number in numbers.items():
+        found = [spec_id for spec_id, fields in specs.items() if names_fields(path, fields)]
+        if len(found) != 1:
+            raise _unreadable(
+                f"it has a number for {path!r}, which is a partition of {len(found)} of the partition specs {', '.join(map(str, specs))}"
+            )
+        of_specs[found[0]][path] = number
+    by_spec = {spec_id: _by_partition(each, specs[spec_id]) for spec_id, each in of_specs.items()}
+    return replace(by_spec[default_spec_id], by_spec=by_spec)
+
+
 def payload_of(numbers: Mapping[str, int]) -> bytes:
     """The payload of a blob that holds these numbers."""
     return json.dumps(numbers, separators=(",", ":")).encode()
 
 
-def sequences_of_properties(properties: Mapping[str, str], fields: Sequence[PathField]) -> OptimizedSequences:
-    """Read the property of the base store in which old versions of Amoro kept the numbers. Without it, no partition has one."""
-    return _by_partition(numbers_of_properties(properties), fields)
-
-
 def numbers_of_properties(properties: Mapping[str, str], *, times: bool = False) -> dict[str, int]:
-    """The numbers in that property, or with `times` the times (epoch ms) in it, by the texts of their partitions."""
+    """The numbers in the property in which old versions of Amoro kept them, by the texts of their partitions; none without the property.
+
+    With `times` they are the times (epoch ms) in it. Raises TableRefused when it cannot be read.
+    """
     key = _LEGACY_TIME if times else _LEGACY_SEQUENCE
     try:
         by_path = json.loads(properties.get(LEGACY_KEY, "{}"))

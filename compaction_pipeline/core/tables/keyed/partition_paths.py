@@ -76,6 +76,14 @@ def key_of_path(path: str, fields: Sequence[PathField]) -> PartitionKey:
     return tuple(key)
 
 
+def names_fields(path: str, fields: Sequence[PathField]) -> bool:
+    """Whether a text names exactly these fields, as a partition of their spec does. That of a table without partitions is empty."""
+    if path == "":
+        return all(field.transform == "void" for field in fields)
+    names = [part.partition("=")[0] for part in path.split("/")]
+    return len(names) == len(fields) and all(field.name in (name, unquote_plus(name)) for name, field in zip(names, fields, strict=True))
+
+
 def _unreadable(path: str, fields: Sequence[PathField], why: str) -> TableRefused:
     spec = ", ".join(f"{field.name}: {field.transform} of type {field.type}" for field in fields)
     return TableRefused(

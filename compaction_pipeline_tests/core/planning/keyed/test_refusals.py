@@ -17,7 +17,7 @@ from compaction_pipeline.core.planning.keyed.refusals import (
     refuse_promoted_keys,
 )
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
-from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences, sequences_of_properties
+from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField
 
 _REGION, _YEAR = PathField("region", "identity", "string"), PathField("ts_year", "year", "int")
@@ -78,7 +78,7 @@ def test_a_property_of_old_versions_that_is_older_than_a_file_is_refused() -> No
 
 
 def legacy_of(number: int) -> OptimizedSequences:
-    return sequences_of_properties({"table.partition-properties": f'{{"": {{"max-txId": "{number}"}}}}'}, ())
+    return OptimizedSequences((), {(): number})
 
 
 def test_merged_changes_without_sequences_are_refused() -> None:

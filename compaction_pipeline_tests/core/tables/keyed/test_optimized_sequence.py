@@ -8,15 +8,25 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.keyed.optimized_sequence import (
+    OptimizedSequences,
     numbers_moved,
+    numbers_of_blob,
+    numbers_of_properties,
     payload_of,
-    sequences_of_blob,
-    sequences_of_properties,
+    sequences_by_spec,
 )
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 
 REGION = (PathField("region", "identity", "string"),)
+
+
+def sequences_of_blob(payload: bytes, fields: tuple[PathField, ...]) -> OptimizedSequences:
+    return sequences_by_spec(numbers_of_blob(payload), {0: fields}, 0)
+
+
+def sequences_of_properties(properties: dict[str, str], fields: tuple[PathField, ...]) -> OptimizedSequences:
+    return sequences_by_spec(numbers_of_properties(properties), {0: fields}, 0)
 
 
 def region(value: str | None) -> Partition:
@@ -68,3 +78,22 @@ def test_the_property_of_old_versions_is_read() -> None:
 def test_a_property_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(TableRefused, match=r"'table\.partition-properties' of the base store cannot be read"):
         sequences_of_properties({"table.partition-properties": text}, REGION)
+
+
+BY_DAY = (PathField("region", "identity", "string"), PathField("day", "day", "date"))
+UNPARTITIONED: tuple[PathField, ...] = ()
+
+
+def test_each_number_belongs_to_the_spec_whose_fields_it_names() -> None:
+    numbers = {"": 3, "region=eu": 5, "region=eu/day=2026-01-15": 7}
+    found = sequences_by_spec(numbers, {0: UNPARTITIONED, 1: REGION, 2: BY_DAY}, 2)
+    day = (*region("eu"), PartitionValue("day", "date", "2026-01-15"))
+    assert (found.of_spec(0).of(()), found.of_spec(1).of(region("eu")), found.of_spec(2).of(day), found.of(day)) == (3, 5, 7, 7)
+    assert found.of_spec(1).of(region("us")) is None
+
+
+@pytest.mark.parametrize(("path", "specs"), [("day=2026-01-15", 0), ("region=eu", 2)])
+def test_a_number_of_no_spec_or_of_several_is_refused(path: str, specs: int) -> None:
+    bucket = (PathField("region", "bucket[4]", "int"),)
+    with pytest.raises(TableRefused, match=f"which is a partition of {specs} of the partition specs 0, 1, 2"):
+        sequences_by_spec({path: 1}, {0: UNPARTITIONED, 1: REGION, 2: bucket}, 1)
