@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.timeouts import expires_at
@@ -35,6 +35,9 @@ def next_pending(
 
     The tables `turns` come first, in their order. Tasks of paused tables have no turn.
     """
+    if task_ids is None:
+        # Named tasks are few, so they are found by their ids and sorted.
+        _read_in_order(connection)
     fifo = queue is not None and _order_of(connection, queue) is QueueOrder.FIFO
     order = (_task.waiting_since, _task.task_id) if fifo else (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
 
@@ -83,6 +86,17 @@ def claim(connection: Connection, rows: Sequence[Row[Any]], owner: str, now: dat
     ids = [each["task_id"] for each in begun]
     tasks = {row.task_id: task_of_row(row) for row in connection.execute(select(schema.task).where(_task.task_id.in_(ids)))}
     return [tasks[task_id] for task_id in ids]
+
+
+def _read_in_order(connection: Connection) -> None:
+    """Let the polls of this transaction read the index that holds their order, and sort nothing.
+
+    When thousands of tasks arrive at once, PostgreSQL takes the table for nearly empty until it counts the rows anew, which may take a
+    minute. It thinks that a sort of all waiting tasks costs nothing, and each poll would read them all.
+    """
+    if connection.dialect.name == "postgresql":
+        # `True` limits this to the transaction, so other queries of this connection may sort.
+        connection.execute(select(func.set_config("enable_sort", "off", True)))
 
 
 def _order_of(connection: Connection, queue: str) -> QueueOrder | None:
