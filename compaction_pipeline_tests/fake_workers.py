@@ -64,11 +64,11 @@ class FakeOptimizerStore:
         if optimizer_id in self._optimizers:
             self._optimizers[optimizer_id] = replace(self._optimizers[optimizer_id], poll_id=poll_id, polled=tuple(attempts))
 
-    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str) -> bool:
+    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str, *, failed: bool = False) -> bool:
         found = self._optimizers.get(optimizer_id)
         if found is None or found.state not in states:
             return False
-        self._optimizers[optimizer_id] = replace(found, state=to, why=why)
+        self._optimizers[optimizer_id] = replace(found, state=to, why=why, failed=failed)
         return True
 
     def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Body, Depends, HTTPException, Request, Response
+from fastapi import APIRouter, Body, Depends, HTTPException, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from compaction_pipeline.api.problems import ANSWERS
@@ -20,7 +20,7 @@ from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.assignment import Assignment
-from compaction_pipeline.core.queue.optimizer import HEARTBEAT, Registration
+from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
@@ -32,6 +32,7 @@ _POLLS_AT_ONCE = 8
 """So many polls look at the state database at a time. Heartbeats and reports have threads of their own, so polls never delay them."""
 _ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])
 _Name = Annotated[str, Field(max_length=200)]
+_Why = Annotated[str, Query(max_length=LONGEST_WHY)]
 
 
 class _Strict(BaseModel):
@@ -150,9 +151,10 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         return Completed(status=optimizers.complete(token.optimizer_id, AttemptId(attempt_id), _result(body)))
 
     @routes.delete("/optimizers/{optimizer_id}", status_code=204)
-    def leave(failed: bool = False, optimizer_id: str = Depends(itself)) -> None:
-        """End an optimizer. Its tasks wait again at once. With `failed`, an error ended it, and its attempts count as failed."""
-        optimizers.leave(optimizer_id, failed=failed)
+    def leave(failed: bool = False, why: _Why = "", optimizer_id: str = Depends(itself)) -> None:
+        """End an optimizer. Its tasks wait again at once. With `failed`, an error ended it, which `why` tells, and its attempts count as
+        failed."""
+        optimizers.leave(optimizer_id, failed=failed, error=why)
 
     return routes
 

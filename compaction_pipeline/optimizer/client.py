@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import requests
 from pydantic import TypeAdapter
@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from compaction_pipeline.core.errors import CompactionError, ConfigError, MergeRefused, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
-from compaction_pipeline.core.queue.optimizer import Registration
+from compaction_pipeline.core.queue.optimizer import LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.optimizer.inspection import Inspection
@@ -210,7 +210,8 @@ class HttpTaskQueue:
         self.drain(reason)
         try:
             failed = end_reason not in (EndReason.INTERRUPTED, EndReason.LOST)
-            self._send("DELETE", f"/optimizers/{self._optimizer_id}{'?failed=true' if failed else ''}")
+            query = urlencode({"failed": "true", "why": reason[:LONGEST_WHY]}) if failed else ""
+            self._send("DELETE", f"/optimizers/{self._optimizer_id}{'?' * bool(query)}{query}")
         except CompactionError as error:
             log.warning("%s has not said goodbye, so its leases end by themselves: %s", self._optimizer_id, error)
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import MergeStuck
+from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.task import EndReason
 from compaction_pipeline.ending.last_resort import end_after
 from compaction_pipeline.optimizer.client import HttpTaskQueue
@@ -26,19 +27,31 @@ GRACE_SECONDS = 30
 def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int) -> Drained:
     """Take tasks and merge them until SIGTERM, Ctrl-C, or until the server asks this optimizer to end.
 
-    The engine starts before the first poll, so no task waits for it. Raises ConfigError, StorageUnavailable. Raises MergeStuck when a merge
+    The server is asked first, because a start of Spark takes seconds and a wrong URL, token or group is known at once. The engine starts
+    before the first poll, so no task waits for it. Raises ConfigError, NotFoundError, StorageUnavailable. Raises MergeStuck when a merge
     cannot be stopped: this process must end then, and ends hard after a while if a part of it still waits for that merge.
     """
-    services.start_engine()
     queue.register()
-    with _told_to_end(queue), heartbeat(queue.touch):
-        try:
-            done = services.worker(queue, parallelism).drain(queue.optimizer_id, until=queue.drains.is_set, linger=timedelta.max)
-        except MergeStuck:
-            end_after(GRACE_SECONDS, 1)
-            raise
+    # The server hears of this optimizer while its engine starts, so that it does not take it for lost.
+    with heartbeat(queue.touch):
+        _start_engine(services, queue)
+        with _told_to_end(queue):
+            try:
+                done = services.worker(queue, parallelism).drain(queue.optimizer_id, until=queue.drains.is_set, linger=timedelta.max)
+            except MergeStuck:
+                end_after(GRACE_SECONDS, 1)
+                raise
     queue.give_back(queue.optimizer_id, EndReason.INTERRUPTED, queue.why_drains)
     return done
+
+
+def _start_engine(services: Services, queue: HttpTaskQueue) -> None:
+    """Start the engine. When it does not start, or an interrupt comes first, tell the server that this optimizer has ended, and why."""
+    try:
+        services.start_engine()
+    except BaseException as error:
+        queue.give_back(queue.optimizer_id, EndReason.FAILED if isinstance(error, Exception) else EndReason.INTERRUPTED, why_ended(error))
+        raise
 
 
 @contextmanager

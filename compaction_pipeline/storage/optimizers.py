@@ -77,10 +77,10 @@ class SqlOptimizerStore:
         with writing(self._engine) as connection:
             connection.execute(update(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id).values(values))
 
-    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str) -> bool:
+    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str, *, failed: bool = False) -> bool:
         allowed = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(states))
         with writing(self._engine) as connection:
-            return connection.execute(update(schema.optimizer).where(*allowed).values(state=to, why=why)).rowcount == 1
+            return connection.execute(update(schema.optimizer).where(*allowed).values(state=to, why=why, failed=failed)).rowcount == 1
 
     def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
         given = {"log_level": log_level, "stack_request": stack_request}

@@ -364,6 +364,7 @@ optimizer = Table(
     Column("log_level", String, nullable=False, server_default=""),
     Column("stack_request", String, nullable=False, server_default=""),
     Column("merge_version", Integer, nullable=False, server_default="1"),
+    Column("failed", Boolean, nullable=False, server_default=false()),
     # The keeper asks every few seconds for the live ones that are silent.
     Index("compaction_optimizer_state", "state", "touched_at"),
 )

@@ -17,6 +17,9 @@ HEARTBEAT = RENEWAL_INTERVAL
 NOT_ARRIVED = timedelta(seconds=15)
 """An attempt that its optimizer does not name in a heartbeat this long after the claim, or later, is over."""
 
+LONGEST_WHY = 500
+"""An optimizer may say in so many characters which error ended it."""
+
 
 class OptimizerState(str, Enum):
     """STARTING was asked of a container, and has not registered yet. RUNNING takes tasks. DRAINING finishes those that it has.
@@ -48,9 +51,9 @@ class Optimizer:
     `parallelism` is how many tasks it merges at a time. `memory_bytes` is the memory of all its processes together, 0 when unknown.
     `resource_id` is a name that the system that started it chose; it is "" for an optimizer that was started by hand. `container` names
     the container that started it, and `settings` is the `settings_digest` of what it was started with. They are `external` and "" for an
-    optimizer that no container started. `process` is "" until it registers. `why` is a sentence about the state. `poll_id` and `polled`
-    are the id of its last poll that got tasks, and the ids of the attempts that this poll got. `merge_version` is the `MERGE_VERSION` of
-    its program.
+    optimizer that no container started. `process` is "" until it registers. `why` is a sentence about the state. `failed` is
+    True when an error ended it. `poll_id` and `polled` are the id of its last poll that got tasks, and the ids of the attempts that this
+    poll got. `merge_version` is the `MERGE_VERSION` of its program.
 
     By its heartbeats a person asks it for another `log_level` and for the stacks of its threads. Each new `stack_request` asks once. Both
     are "" while nobody has asked.
@@ -75,6 +78,7 @@ class Optimizer:
     log_level: str = ""
     stack_request: str = ""
     merge_version: int = MERGE_VERSION
+    failed: bool = False
 
     @property
     def is_managed(self) -> bool:

@@ -326,8 +326,11 @@ class OptimizerStore(Protocol):
     def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
         """Note which attempts the last poll of an optimizer got."""
 
-    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str) -> bool:
-        """Set the state of an optimizer that is in one of `states`. Return False when it is in none of them, or not known."""
+    def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str, *, failed: bool = False) -> bool:
+        """Set the state of an optimizer that is in one of `states`. Return False when it is in none of them, or not known.
+
+        `failed` says that an error ended it.
+        """
 
     def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
         """Note what a registered optimizer is asked for; None leaves a request as it is.

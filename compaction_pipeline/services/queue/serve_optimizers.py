@@ -12,6 +12,7 @@ from threading import Lock
 
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, NotFoundError, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import expires_at
@@ -225,14 +226,17 @@ class ServeOptimizers:
         if not self._optimizers.ask(optimizer_id, stack_request=self._new_id()):
             raise _gone(optimizer_id)
 
-    def leave(self, optimizer_id: str, *, failed: bool = False) -> None:
+    def leave(self, optimizer_id: str, *, failed: bool = False, error: str = "") -> None:
         """End an optimizer. The tasks that it holds wait again. With `failed`, an error ended it, so its attempts count as failed.
+
+        `error` says which error; passwords in its URLs are hidden.
 
         Raises NotFoundError when it is not live.
         """
-        why = "an error ended it" if failed else "it was told to end"
-        if not self._optimizers.move(optimizer_id, _HEARD, OptimizerState.ENDED, why):
+        why = f"an error ended it{': ' * bool(error)}{masked_text(error)}" if failed else "it was told to end"
+        if not self._optimizers.move(optimizer_id, _HEARD, OptimizerState.ENDED, why, failed=failed):
             raise _gone(optimizer_id)
+        log.log(logging.WARNING if failed else logging.INFO, "optimizer=%s ended: %s", optimizer_id, why)
         self._queue.give_back(optimizer_id, EndReason.FAILED if failed else EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
 
     def lose_silent(self) -> Sequence[str]:
