@@ -193,6 +193,12 @@ class HttpTaskQueue:
             failure = MergeResult(result.task_id, result.attempt_id, error=f"the server could not read the report: {error}")
             log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, result.attempt_id, failure.error)
             return self._failed(path, failure)
+        except StorageUnavailable as error:
+            tried = duration_text(timedelta(seconds=_REPORT_SECONDS))
+            raise StorageUnavailable(
+                f"the report is let go, because it could not be delivered within {tried}: {error}. "
+                "If the server did not get it, the task's lease ends, and the task is tried again"
+            ) from error
         except (MergeRefused, NotFoundError) as error:
             raise StaleAttempt(f"the server did not take the report: {error}") from error
         finally:

@@ -44,6 +44,12 @@ def test_a_state_moves_only_from_an_allowed_one(stores: Stores) -> None:
     assert stores.optimizers.optimizer("o1") == ONE
 
 
+def test_an_optimizer_that_an_error_ended_stays_known_as_failed(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    assert stores.optimizers.move("o1", [OptimizerState.RUNNING], OptimizerState.ENDED, "no Spark", failed=True)
+    assert stores.optimizers.optimizer("o1") == replace(ONE, state=OptimizerState.ENDED, why="no Spark", failed=True)
+
+
 def test_the_last_poll_is_kept(stores: Stores) -> None:
     stores.optimizers.add(ONE)
     stores.optimizers.note_poll("o1", "p1", ["a1", "a2"])

@@ -83,6 +83,9 @@ def test_a_group_whose_container_fails_shows_why(desk: Desk) -> None:
     assert [group.get("problem", "")[: len(says)] for group in desk.json("group", "list")] == ["", says]
     assert "failed to start 3 optimizers" in desk.type("group", "list", COLUMNS="300").stdout
     assert "workers" in desk.type("optimizer", "list", "--all", COLUMNS="300").stdout
+    listed = desk.type("optimizer", "list", COLUMNS="300").stdout
+    assert "no optimizers run; --all shows those that ended or were lost, and why" in listed
+    assert f"group heavy: {says}" in " ".join(listed.split())
 
 
 def test_a_bad_request_changes_nothing_and_says_why(desk: Desk) -> None:

@@ -276,3 +276,18 @@ def test_an_optimizer_that_registers_anew_goes_on_with_its_heartbeats(house: Hou
             assert logger.level == logging.DEBUG
     finally:
         logger.setLevel(level)
+
+
+def test_a_report_that_cannot_be_delivered_says_that_the_task_is_tried_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_REPORT_SECONDS", 0.01)
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        taken = taken_by(queue)
+    with pytest.raises(
+        StorageUnavailable, match=r"the report is let go, .*did not answer: .* the task's lease ends, and the task is tried"
+    ):
+        queue.complete(taken.task, MergeResult(taken.task.task_id, taken.attempt_id, error="the disk is full"))
+    house.pass_time(60)
+    house.services.tick_tables.keep()
+    assert house.services.read_tasks.queue_counts().pending == 1

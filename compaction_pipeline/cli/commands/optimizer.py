@@ -109,7 +109,10 @@ def list_(context: typer.Context, every: bool = typer.Option(False, "--all", hel
     """
     with Session(context) as session:
         found = session.services.serve_optimizers.optimizers(live=not every)
-        session.output.answer([plain(each) for each in found], optimizers_table(found) if found else "no optimizers")
+        problems = session.services.read_queues.start_problems()
+        none = "no optimizers" if every else "no optimizers run; --all shows those that ended or were lost, and why"
+        shown = [optimizers_table(found) if found else none, *(f"group {name}: {problem}" for name, problem in problems.items())]
+        session.output.answer([plain(each) for each in found], *shown)
 
 
 @optimizers.command(epilog=GLOBAL_HELP)

@@ -25,7 +25,7 @@ ORPHANED_AFTER = timedelta(minutes=5)
 """A process whose optimizer was LOST or ENDED is killed this long after it was last heard of. Before, it may only be cut off, or ending."""
 SHOWN_FAILURES = 3
 """So many failed starts in a row are a problem of the group that people see. From then on the starts are made more and more rarely."""
-FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=1)
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ def orphans(optimizers: Iterable[Optimizer], now: datetime) -> frozenset[str]:
 def failed_starts(group: ResourceGroup, optimizers: Iterable[Optimizer], settings: str | None = None) -> Sequence[Optimizer]:
     """Return the starts of the group's container that failed since the last one that did not, the newest first.
 
+    An optimizer that never registered, or that failed or fell silent right after its start, is a failed start.
+
     With `settings`, only starts with these settings count, because others say nothing about them.
     """
     tried = [
@@ -106,7 +108,7 @@ def failed_starts(group: ResourceGroup, optimizers: Iterable[Optimizer], setting
         and (settings is None or each.settings == settings)
     ]
     newest_first = sorted(tried, key=lambda each: (each.started_at, each.optimizer_id), reverse=True)
-    return tuple(takewhile(lambda each: each.never_came, newest_first))
+    return tuple(takewhile(lambda each: each.never_came or each.ended_at_once, newest_first))
 
 
 def next_start(failed: Sequence[Optimizer]) -> datetime:

@@ -17,6 +17,8 @@ HEARTBEAT = RENEWAL_INTERVAL
 NOT_ARRIVED = timedelta(seconds=15)
 """An attempt that its optimizer does not name in a heartbeat this long after the claim, or later, is over."""
 
+AT_ONCE = timedelta(minutes=2)
+"""An optimizer of a container that fails so soon after its start has done no work that was worth the start."""
 LONGEST_WHY = 500
 """An optimizer may say in so many characters which error ended it."""
 
@@ -89,6 +91,12 @@ class Optimizer:
     def never_came(self) -> bool:
         """Whether it was started, and is LOST because it never registered."""
         return self.is_managed and self.state is OptimizerState.LOST and not self.process
+
+    @property
+    def ended_at_once(self) -> bool:
+        """Whether a container started it, and it failed or fell silent right after its start."""
+        is_over = self.failed or self.state is OptimizerState.LOST
+        return self.is_managed and is_over and self.touched_at - self.started_at < AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)

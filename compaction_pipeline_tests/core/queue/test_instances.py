@@ -23,7 +23,7 @@ from compaction_pipeline.core.queue.instances import (
     start_problem,
     wanted_instances,
 )
-from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.optimizer import AT_ONCE, Optimizer, OptimizerState
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline_tests.builders import NOW
 
@@ -121,6 +121,11 @@ def failures(count: int, newest: timedelta = MINUTE, *, settings: str = "now") -
     return [replace(one(f"f{number}", LOST, newest + number * MINUTE, settings=settings), why=f"no {number}") for number in range(count)]
 
 
+def at_once(lost: Optimizer) -> Optimizer:
+    """The same optimizer, which has registered before it was LOST."""
+    return replace(lost, process="7")
+
+
 @pytest.mark.parametrize(
     ("optimizers", "started"),
     [
@@ -136,6 +141,11 @@ def failures(count: int, newest: timedelta = MINUTE, *, settings: str = "now") -
         (failures(4, 2 * FIRST_PAUSE), 1),
         (failures(90, LONGEST_PAUSE - timedelta(seconds=1)), 0),
         (failures(90, LONGEST_PAUSE), 1),
+        # One that failed or fell silent right after its start is a failure too, but not one that was told to end or that has worked.
+        ([at_once(one) for one in failures(3, FIRST_PAUSE - timedelta(seconds=1))], 0),
+        ([replace(at_once(one), state=ENDED, failed=True) for one in failures(3, FIRST_PAUSE - timedelta(seconds=1))], 0),
+        ([replace(at_once(one), state=ENDED) for one in failures(3)], 3),
+        ([replace(at_once(one), touched_at=one.started_at + AT_ONCE) for one in failures(3, 9 * MINUTE)], 3),
         # Failures with other settings do not count.
         (failures(9, settings="before"), 3),
     ],
