@@ -201,7 +201,7 @@ class Services(Foundations):
     def manage_groups(self) -> ManageGroups:
         from compaction_pipeline.services.queue.manage_groups import ManageGroups
 
-        return ManageGroups(self._stores.groups, self._stores.catalogs, self._stores.tables)
+        return ManageGroups(self._stores.groups, self._stores.catalogs, self._stores.tables, self._containers)
 
     @cached_property
     def maintain_optimizers(self) -> MaintainOptimizers:

@@ -149,6 +149,10 @@ class Foundations:
         home = self.settings.home.expanduser().absolute()
         return HostContainers(file and file.expanduser(), home, lambda: self.server_url, lambda: self.find_java().path)
 
+    def check_containers(self) -> None:
+        """Raise ConfigError when the file of containers cannot be read, or when something in it is wrong."""
+        self._containers.containers()
+
     def start_engine(self) -> None:
         """Start the merge engine, or find it running. Raises ConfigError, StorageUnavailable."""
         self._engine.ready()

@@ -53,6 +53,9 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadConta
     routes = APIRouter(tags=["groups"], responses=ANSWERS)
     reader, admin = [Depends(guard.needs(Role.READER))], [Depends(guard.needs())]
 
+    def changed(group: ResourceGroup) -> Any:
+        return plain(group_value(group, warning=groups.warning(group)))
+
     @routes.get("/groups", dependencies=reader)
     def all_groups() -> list[Any]:
         """All groups, by name. One whose container fails to start optimizers has a `problem`."""
@@ -71,9 +74,9 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadConta
 
     @routes.post("/groups", status_code=201, dependencies=admin)
     def add(body: GroupBody) -> Any:
-        """Make a group."""
+        """Make a group. The answer has a `warning` when a part of it is useless, or when this server does not know its container."""
         group = ResourceGroup(body.group, body.container, body.properties, CompactionQueue(body.capacity, body.order))
-        return plain(group_value(groups.add(group)))
+        return changed(groups.add(group))
 
     @routes.patch("/groups/{name}", dependencies=admin)
     def change(name: str, body: GroupChange) -> Any:
@@ -81,9 +84,7 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadConta
         old = groups.group(name)
         queue = CompactionQueue(body.capacity or old.queue.capacity, body.order or old.queue.order)
         properties = old.properties if body.properties is None else body.properties
-        return plain(
-            group_value(groups.change(replace(old, container=body.container or old.container, properties=properties, queue=queue)))
-        )
+        return changed(groups.change(replace(old, container=body.container or old.container, properties=properties, queue=queue)))
 
     @routes.delete("/groups/{name}", status_code=204, dependencies=admin)
     def delete(name: str) -> None:

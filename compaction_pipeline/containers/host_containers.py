@@ -37,6 +37,7 @@ class HostContainers:
     def __init__(self, file: Path | None, home: Path, server: Callable[[], str], java_home: Callable[[], str]) -> None:
         """`server` returns the URL of the server, "" when this process is none. `java_home` returns a JAVA_HOME that Spark can use."""
         self.host = socket.gethostname()
+        self.has_file = file is not None
         self._file = file
         self._home = home
         self._server = server
@@ -51,8 +52,7 @@ class HostContainers:
         except OSError as error:
             raise ConfigError(f"{_SETTING} is {str(self._file)!r}, which cannot be read: {error.strerror}; correct it") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            words = " ".join(str(error).split())
-            raise ConfigError(f"{_SETTING} is {str(self._file)!r}, which is no YAML: {words}") from error
+            raise ConfigError(f"{_SETTING} is {str(self._file)!r}, which is no YAML: {_yaml_problem(error)}; correct the file") from error
         return containers_of(read, str(self._file))
 
     def container(self, name: str) -> Container:
@@ -115,3 +115,11 @@ class HostContainers:
                 f"the token file {path} of container {container.name} cannot be read: write a token there that "
                 "`compaction-pipeline token add --role optimizer` issues, or name another file in 'token-file'"
             )
+
+
+def _yaml_problem(error: Exception) -> str:
+    """What is wrong with a text that should be YAML, and where."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', None) or 'not understood'}"

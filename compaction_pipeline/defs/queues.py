@@ -72,11 +72,11 @@ def queues_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
         ("merged_lately_mb", "float", "what these tasks read, in MB"),
     )
     figures: dict[str, dg.MetadataValue] = {}
-    for work in queues.works:
+    for work in queues.all_works:
         figures |= _figures(work, queues)
     return {
-        "queues_now": dg.MetadataValue.md(_said([_in_words(work, queues) for work in queues.works])),
-        "groups": table_of([_row(work, queues) for work in queues.works], columns),
+        "queues_now": dg.MetadataValue.md(_said([_in_words(work, queues) for work in queues.all_works])),
+        "groups": table_of([_row(work, queues) for work in queues.all_works], columns),
         **figures,
     }
 
@@ -196,12 +196,12 @@ def queue_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.
     before = json.loads(context.cursor or "{}")
     now = {"queues": _fingerprint(_queue_state(queues)), "optimizers": _fingerprint(_optimizer_state(queues))}
     events = []
-    if queues.works and before.get("queues") != now["queues"]:
+    if before.get("queues") != now["queues"]:
         events.append(dg.AssetMaterialization(COMPACTION_QUEUES, metadata=queues_metadata(queues)))
     if queues.optimizers and before.get("optimizers") != now["optimizers"]:
         events.append(dg.AssetMaterialization(OPTIMIZERS, metadata=optimizers_metadata(queues)))
     waiting = count_text(sum(work.pending for work in queues.works), "waiting task")
-    text = f"{waiting} in {count_text(len(queues.works), 'group')}, {count_text(len(queues.serving), 'serving optimizer')}"
+    text = f"{waiting} in {count_text(len(queues.all_works), 'group')}, {count_text(len(queues.serving), 'serving optimizer')}"
     return dg.SensorResult(skip_reason=text, cursor=json.dumps(now), asset_events=events)
 
 
@@ -211,7 +211,7 @@ def _queue_state(queues: Queues) -> Sequence[object]:
         waited = _waited(work, queues.at) // _WAIT_STEP
         return (work, group and group.queue, queues.slots(work.queue), waited, queues.start_problem(work.queue))
 
-    return [state(work) for work in queues.works]
+    return [state(work) for work in queues.all_works]
 
 
 def _waited(work: QueueWork, at: datetime) -> timedelta:

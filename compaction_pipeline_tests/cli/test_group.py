@@ -35,7 +35,7 @@ def test_groups_are_made_changed_and_deleted(desk: Desk) -> None:
 
 
 def test_a_secret_of_a_group_is_never_shown(desk: Desk) -> None:
-    made = desk.type("group", "add", "heavy", "-p", "spark.hadoop.fs.s3a.secret.key=hunter2")
+    made = desk.type("group", "add", "heavy", "--container", "cluster", "-p", "spark.hadoop.fs.s3a.secret.key=hunter2")
     shown = [made, desk.type("group", "list"), desk.type("group", "show", "heavy"), desk.type("group", "list", "--json")]
     assert [answer.exit_code for answer in shown] == [0, 0, 0, 0]
     assert not [answer for answer in shown if "hunter2" in answer.stdout + answer.stderr]
@@ -102,6 +102,43 @@ def test_a_bad_request_changes_nothing_and_says_why(desk: Desk) -> None:
         assert answer.exit_code == 2, arguments
         assert message in " ".join(answer.stderr.replace("│", " ").split()), arguments
     assert desk.json("group", "list") == [DEFAULT]
+
+
+def test_a_container_or_a_property_that_nobody_knows_is_refused_and_a_useless_one_is_told(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "containers.yaml"
+    file.write_text("workers: {kind: local}\n")
+    settings = {"COMPACTION_CONTAINERS_FILE": str(file), "COLUMNS": "400"}
+
+    def answer(*arguments: str, **environment: str) -> tuple[int, str]:
+        done = desk.type("group", *arguments, **environment)
+        return done.exit_code, " ".join(done.stderr.split())
+
+    for arguments, says in (
+        (
+            ("--container", "wrokers"),
+            f"has no container 'wrokers': the file of COMPACTION_CONTAINERS_FILE, {file}, has only external, workers",
+        ),
+        (
+            ("--container", "workers", "-p", "instnaces=2"),
+            "may have only instances, min-instances, parallelism, memory: did you mean 'instances'?",
+        ),
+        (("-p", "spark.executor.memory=2g"), "has the property 'spark.executor.memory', but a group whose container is of kind external"),
+        (("-p", "colour=red"), "has the property 'colour'"),
+    ):
+        code, told = answer("add", "heavy", *arguments, **settings)
+        assert (code, says in told) == (2, True), told
+    assert desk.json("group", "list") == [DEFAULT]
+    # Without the file, nobody knows whether the container exists.
+    code, told = answer("add", "heavy", "--container", "workers", COLUMNS="400")
+    assert (code, "warning: nobody can tell here whether there is a container 'workers'" in told) == (0, True)
+    assert answer("change", "heavy", "--capacity", "7", **settings) == (0, "")
+    code, told = answer("change", "heavy", "--container", "external", "-p", "instances=1", **settings)
+    assert (code, "warning: instances of group heavy has no effect, because people start" in told) == (0, True)
+    # The container has left the file. The rest of the group can still be changed.
+    answer("change", "heavy", "--container", "workers", **settings)
+    file.write_text("others: {kind: local}\n")
+    code, told = answer("change", "heavy", "--capacity", "8", **settings)
+    assert (code, "gets no optimizers on this host, which has no container 'workers'" in told) == (0, True)
 
 
 def test_a_queue_shows_what_waits_and_what_runs(desk: Desk) -> None:

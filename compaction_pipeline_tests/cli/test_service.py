@@ -146,3 +146,27 @@ def test_a_port_that_another_process_has_is_refused_before_anything_is_done(desk
     assert "--host is nowhere.invalid, which has no address" in desk.type(
         "serve", "--host", "nowhere.invalid", "--behind-proxy"
     ).output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "which cannot be read: No such file or directory; correct it"),
+        ("workers:\n  kind: [local\n", "which is no YAML: line 3, column 1: expected ',' or ']'"),
+        (
+            "- workers\n",
+            "must hold names of containers, and below each its keys, for example `workers: {kind: local}`, but it holds a list",
+        ),
+        ("workers: {kind: flink}\n", "'kind' of container 'workers' in "),
+    ],
+)
+def test_a_file_of_containers_that_is_wrong_is_refused_before_the_server_does_anything(desk: Desk, text: str | None, says: str) -> None:
+    file = desk.folder / "containers.yaml"
+    if text is not None:
+        file.write_text(text)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done = desk.type("serve", "--port", str(port), COMPACTION_CONTAINERS_FILE=str(file))
+    told = " ".join(done.stderr.split())
+    assert (done.exit_code, str(file) in told, says in told) == (2, True, True), told
+    assert list(desk.folder.rglob("*.token")) == []

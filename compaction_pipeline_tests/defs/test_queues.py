@@ -32,10 +32,19 @@ def registered(services: OpenedServices, group: str = "default") -> str:
     return made.optimizer_id
 
 
-def test_without_tasks_and_optimizers_there_is_no_event(services: OpenedServices, tick: Tick) -> None:
-    result = tick("queue_sensor")
-    assert told(result) == {}
-    assert reason(result) == "0 waiting tasks in 0 groups, 0 serving optimizers"
+def test_a_group_without_tasks_and_optimizers_is_shown_too(services: OpenedServices, tick: Tick) -> None:
+    services.stores.groups.add(ResourceGroup("heavy"))
+    first = tick("queue_sensor")
+    assert reason(first) == "0 waiting tasks in 2 groups, 0 serving optimizers"
+    shown = told(first)
+    assert list(shown) == [COMPACTION_QUEUES]
+    assert "heavy nothing waits; 0 running; 0 of 10,000 places taken" in " ".join(
+        plain_text(shown[COMPACTION_QUEUES]["queues_now"]).replace("**", "").split()
+    )
+    assert shown[COMPACTION_QUEUES]["heavy waiting_tasks_count"] == 0
+    assert told(tick("queue_sensor", first.cursor)) == {}
+    services.stores.groups.add(ResourceGroup("light"))
+    assert "light slots_count" in told(tick("queue_sensor", first.cursor))[COMPACTION_QUEUES]
 
 
 def test_a_queue_is_shown_when_it_changes_and_nothing_is_told_at_rest(services: OpenedServices, tick: Tick) -> None:

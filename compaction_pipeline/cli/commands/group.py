@@ -101,7 +101,7 @@ def add(
     """
     with Session(context) as session:
         group = ResourceGroup(name, container, key_values(properties), CompactionQueue(capacity, order))
-        _answer(session, session.services.manage_groups.add(group))
+        _changed(session, session.services.manage_groups.add(group))
 
 
 @groups.command(epilog=GLOBAL_HELP)
@@ -127,7 +127,7 @@ def change(
         queue = CompactionQueue(capacity or old.queue.capacity, order or old.queue.order)
         kept = {key: value for key, value in merged.items() if value}
         new = replace(old, container=container or old.container, properties=kept, queue=queue)
-        _answer(session, session.services.manage_groups.change(new))
+        _changed(session, session.services.manage_groups.change(new))
 
 
 @groups.command(epilog=GLOBAL_HELP)
@@ -182,6 +182,13 @@ def list_containers(context: typer.Context) -> None:
     with Session(context) as session:
         found = session.services.read_containers.containers()
         session.output.answer([container_value(each) for each in found], containers_table(found))
+
+
+def _changed(session: Session, group: ResourceGroup) -> None:
+    warning = session.services.manage_groups.warning(group)
+    if warning is not None:
+        session.output.say(f"warning: {warning}")
+    _answer(session, group)
 
 
 def _answer(session: Session, group: ResourceGroup) -> None:

@@ -98,6 +98,7 @@ def serve(
     check_port(listening)
     with Session(context) as session:
         log_service(session.output.verbosity)
+        session.services.check_containers()
         home = session.services.settings.home.expanduser().absolute()
         for role, path in write_first_tokens(session.services.keep_tokens, home).items():
             session.output.say(f"the first {role.value} token is in {path}")

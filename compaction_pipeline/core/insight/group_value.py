@@ -7,8 +7,11 @@ from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import ResourceGroup
 
 
-def group_value(group: ResourceGroup, problem: str | None = None) -> dict[str, object]:
-    """Return the JSON value of a group. Secrets of its properties are hidden. It has the key `problem` only when there is one."""
+def group_value(group: ResourceGroup, problem: str | None = None, warning: str | None = None) -> dict[str, object]:
+    """Return the JSON value of a group. Secrets of its properties are hidden.
+
+    It has the keys `problem` and `warning` only when there is one.
+    """
     value: dict[str, object] = {
         "group": group.name,
         "capacity": group.queue.capacity,
@@ -16,7 +19,8 @@ def group_value(group: ResourceGroup, problem: str | None = None) -> dict[str, o
         "container": group.container,
         "properties": masked_properties(group.properties),
     }
-    return value if problem is None else {**value, "problem": problem}
+    notes = {"problem": problem, "warning": warning}
+    return {**value, **{key: text for key, text in notes.items() if text is not None}}
 
 
 def container_value(container: Container) -> dict[str, object]:

@@ -5,6 +5,7 @@ A file on the server's host describes them. A group names one, and its propertie
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -75,7 +76,10 @@ def containers_of(read: object, source: str) -> Mapping[str, Container]:
     if read is None:
         read = {}
     if not isinstance(read, Mapping):
-        raise ConfigError(f"{source} must hold names of containers, and below each its keys; it holds {type(read).__name__}")
+        raise ConfigError(
+            f"{source} must hold names of containers, and below each its keys, for example `workers: {{kind: local}}`, but it holds a "
+            f"{type(read).__name__}; correct the file"
+        )
     found = {EXTERNAL: BY_HAND}
     for name, keys in read.items():
         if not isinstance(name, str) or not is_group_name(name):
@@ -136,10 +140,23 @@ def check_group_keys(container: Container, group: ResourceGroup) -> None:
     for key in group.properties:
         if key not in _OF_GROUPS and not (container.kind is ContainerKind.SPARK and key.startswith(SPARK_PROPERTY)):
             more = f", and properties that begin with '{SPARK_PROPERTY}'" if container.kind is ContainerKind.SPARK else ""
+            near = difflib.get_close_matches(key, _OF_GROUPS, n=1)
+            meant = f": did you mean '{near[0]}'?" if near else ";"
             raise ConfigError(
                 f"group {group.name} has the property {key!r}, but a group whose container is of kind {container.kind.value} may have only "
-                f"{', '.join(_OF_GROUPS)}{more}; `group change {group.name} -p {key}=` removes it"
+                f"{', '.join(_OF_GROUPS)}{more}{meant} `group change {group.name} -p {key}=` removes it"
             )
+
+
+def without_effect(container: Container, group: ResourceGroup) -> str | None:
+    """Say which properties of a group do nothing, because people start its optimizers. None when all have an effect."""
+    numbers = [key for key in (INSTANCES, MIN_INSTANCES) if group.number(key)]
+    if container.kind is not ContainerKind.EXTERNAL or not numbers:
+        return None
+    return (
+        f"{' and '.join(numbers)} of group {group.name} {'has' if len(numbers) == 1 else 'have'} no effect, because people start the "
+        f"optimizers of container {container.name}; name a container of kind local or spark"
+    )
 
 
 def settings_digest(container: Container, group: ResourceGroup) -> str:

@@ -361,10 +361,12 @@ class WatcherStore(Protocol):
 class Containers(Protocol):
     """Starts and ends optimizers, in the containers that a file on this host describes.
 
-    `host` is the name of this host. The processes of optimizers outlive the process that started them.
+    `host` is the name of this host. The processes of optimizers outlive the process that started them. `has_file` says that this process
+    knows a file. Without one it knows only the container of optimizers that people start.
     """
 
     host: str
+    has_file: bool
 
     def containers(self) -> Mapping[str, Container]:
         """Return the containers as the file describes them now, by name. Raises ConfigError when the file cannot be read."""

@@ -7,18 +7,20 @@ from dataclasses import replace
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.queue.container import Container, ContainerKind, check_group_keys, without_effect
 from compaction_pipeline.core.queue.group import GroupHolders, ResourceGroup, checked, unknown_group
-from compaction_pipeline.core.queue.ports import GroupStore
+from compaction_pipeline.core.queue.ports import Containers, GroupStore
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
 from compaction_pipeline.core.tables.ports import CatalogStore
 from compaction_pipeline.core.tables.properties import group_of
 
 
 class ManageGroups:
-    """The verbs of a person who decides where work is done: groups, group, add, change, delete."""
+    """The verbs of a person who decides where work is done: groups, group, add, change, delete, and warning."""
 
-    def __init__(self, groups: GroupStore, catalogs: CatalogStore, tables: TableReader) -> None:
+    def __init__(self, groups: GroupStore, catalogs: CatalogStore, tables: TableReader, containers: Containers) -> None:
         self._groups = groups
+        self._containers = containers
         self._catalogs = catalogs
         self._tables = tables
 
@@ -34,16 +36,40 @@ class ManageGroups:
         return found
 
     def add(self, group: ResourceGroup) -> ResourceGroup:
-        """Make a group. Raises ConfigError when a value breaks its rule, or when the name is taken."""
-        if not self._groups.add(checked(group)):
+        """Make a group. Raises ConfigError when a value breaks its rule, when the container is not known, or when the name is taken."""
+        self._check(group, None)
+        if not self._groups.add(group):
             raise ConfigError(f"group {group.name} exists already; `compaction-pipeline group change {group.name}` changes it")
         return group
 
     def change(self, group: ResourceGroup) -> ResourceGroup:
-        """Replace the group of this name. Raises ConfigError when a value breaks its rule, and NotFoundError."""
-        if not self._groups.change(checked(group)):
+        """Replace the group of this name. Raises ConfigError when a value breaks its rule or a new container is not known, and
+        NotFoundError."""
+        self._check(group, self._groups.group(group.name))
+        if not self._groups.change(group):
             raise unknown_group(group.name)
         return group
+
+    def warning(self, group: ResourceGroup) -> str | None:
+        """Say what is useless about a group, or cannot be known here. None when all is well. Raises ConfigError."""
+        found = self._containers.containers().get(group.container)
+        if found is not None:
+            return without_effect(found, group)
+        if self._containers.has_file:
+            return f"group {group.name} gets no optimizers on this host, which has no container {group.container!r}"
+        return (
+            f"nobody can tell here whether there is a container {group.container!r}, because COMPACTION_CONTAINERS_FILE is not set: "
+            "the `serve` that starts the optimizers of this group needs a file that describes it"
+        )
+
+    def _check(self, group: ResourceGroup, before: ResourceGroup | None) -> None:
+        """Raise ConfigError for a part of a group that breaks its rule. A container that the group has already is not asked for again."""
+        checked(group)
+        found = self._containers.containers().get(group.container)
+        if found is None and self._containers.has_file and (before is None or before.container != group.container):
+            self._containers.container(group.container)
+        # A container that is not known here may be one of a cluster, whose groups may have the most properties.
+        check_group_keys(found or Container(group.container, ContainerKind.SPARK), group)
 
     def delete(self, name: str) -> None:
         """Delete a group. Raises NotFoundError, and ConfigError, which lists what holds the group."""

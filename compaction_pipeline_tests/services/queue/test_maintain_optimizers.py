@@ -33,6 +33,7 @@ class FakeContainers:
     """Containers whose optimizers are names in a set."""
 
     host: str = "here"
+    has_file: bool = True
     known: dict[str, Container] = field(default_factory=lambda: {"workers": Container("workers", ContainerKind.LOCAL), "external": BY_HAND})
     alive: set[str] = field(default_factory=set)
     problem: Exception | None = None
