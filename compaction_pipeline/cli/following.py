@@ -50,7 +50,9 @@ class Following(CompactionListener):
         reason = task.result.error if task.result is not None else None
         if status is TaskStatus.PENDING:
             # The task has retries left, so it will run again.
-            self._line(f"{task.work.node}: attempt {task.failures + 1} of {task.max_attempts} failed, tried again: {reason}")
+            self._line(
+                f"{task.work.node}: attempt {task.attempt} failed ({task.failures + 1} of {task.max_attempts}), tried again: {reason}"
+            )
             return
         if status is TaskStatus.PREPARED:
             self._merged.add(task.task_id)

@@ -41,7 +41,7 @@ def test_a_missing_value_of_a_row_is_empty() -> None:
 
 def test_an_executing_task_shows_who_holds_it_and_for_how_long() -> None:
     shown = executing_tasks([task(status=TaskStatus.EXECUTING)], NOW).value.records[0].data
-    assert (shown["attempt"], shown["node"]) == ("1 of 4", "day=2026-01-01")
+    assert (shown["attempt"], shown["node"]) == ("1 (0 of 4 failed)", "day=2026-01-01")
 
 
 def test_a_size_of_a_kilobyte_is_not_shown_as_zero() -> None:

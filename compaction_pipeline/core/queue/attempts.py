@@ -84,9 +84,11 @@ def is_stuck(lost_at: datetime, now: datetime) -> bool:
 
 
 def attempt_text(task: CompactionTask) -> str:
-    """Return for example "2 of 4": how many attempts have failed or still run, of those that the table allows."""
-    runs = task.status in (TaskStatus.EXECUTING, TaskStatus.PREPARED, TaskStatus.COMMITTED)
-    return f"{task.failures + runs} of {task.max_attempts}"
+    """Return for example "3 (1 of 4 failed)": the number of the last attempt, from 1, and how many of those that may fail have failed.
+
+    The numbers differ, because attempts that were lost or handed back did not fail. Before the first attempt it is "–".
+    """
+    return f"{task.attempt} ({task.failures} of {task.max_attempts} failed)" if task.attempt else "–"
 
 
 def lost_text(attempt: int, owner: str | None, after: AfterAttempt) -> str:

@@ -18,7 +18,7 @@ from compaction_pipeline.core.errors import CompactionError, MergeStuck, StaleAt
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
-from compaction_pipeline.core.queue.attempts import is_tried_again
+from compaction_pipeline.core.queue.attempts import attempt_text, is_tried_again
 from compaction_pipeline.core.queue.credentials import because_credentials_ended
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports import MergeEngine, TaskListener, TaskQueue
@@ -352,9 +352,7 @@ class WorkOnQueue:
         task = taken.task
         if isinstance(taken, EndedAttempt):
             return _failed(task, taken.result, taken.status)
-        log.info(
-            "table=%s task=%s attempt=%s starts (%s of %s)", task.table, task.task_id, task.attempt_id, task.attempt, task.max_attempts
-        )
+        log.info("table=%s task=%s attempt=%s starts: attempt %s", task.table, task.task_id, task.attempt_id, attempt_text(task))
         self._on_step("claimed")
         watch = WatchAttempt(task, self._queue, self._engine, self._clock, stuck)
         with self._heartbeat(watch.renew):

@@ -168,10 +168,10 @@ def test_a_worker_knows_from_its_assignment_whether_a_task_is_tried_again(reason
 @pytest.mark.parametrize(
     ("example", "text"),
     [
-        (task(), "0 of 4"),
-        (task(status=TaskStatus.EXECUTING, attempt=9, failures=1, losses=3), "2 of 4"),
-        (task(status=TaskStatus.FAILED, attempt=4, failures=4), "4 of 4"),
-        (task(status=TaskStatus.PREPARED, attempt=1), "1 of 4"),
+        (task(), "–"),
+        (task(status=TaskStatus.EXECUTING, attempt=9, failures=1, losses=3), "9 (1 of 4 failed)"),
+        (task(status=TaskStatus.FAILED, attempt=4, failures=4), "4 (4 of 4 failed)"),
+        (task(status=TaskStatus.PREPARED, attempt=1), "1 (0 of 4 failed)"),
     ],
 )
 def test_an_attempt_in_words(example: CompactionTask, text: str) -> None:
