@@ -1,4 +1,4 @@
-"""Refuses bodies that are too large or too slow, before a route sees them."""
+"""Refuses bodies that are too large, too slow or no JSON, before a route sees them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from compaction_pipeline.api.problems import problem
 from compaction_pipeline.core.errors import ErrorCode
-from compaction_pipeline.core.words import bytes_text
 
 MOST_BYTES = 8 * 1024 * 1024
+_JSON = "application/json"
+_WITH_BODY = ("POST", "PUT", "PATCH")
 SLOWEST_SECONDS = 30.0
 """A body must have arrived after this many seconds."""
 
@@ -34,8 +35,14 @@ class BodyLimit:
             await problem(408, "The body is too slow", detail, ErrorCode.INVALID_INPUT.value)(scope, receive, send)
             return
         if body is None:
-            detail = f"a body may have at most {bytes_text(self._most_bytes)}"
+            detail = f"a body may have at most {self._most_bytes / 2**20:g} MiB"
             await problem(413, "The body is too large", detail, ErrorCode.INVALID_INPUT.value)(scope, receive, send)
+            return
+        sent_as = _content_type(scope)
+        if body and scope["method"] in _WITH_BODY and sent_as != _JSON:
+            has = f"the content type {sent_as!r}" if sent_as else "no content type"
+            detail = f"the body has {has}, but this service reads JSON alone: send the header 'Content-Type: {_JSON}' with it"
+            await problem(415, "The body is not JSON", detail, ErrorCode.INVALID_INPUT.value, "Content-Type")(scope, receive, send)
             return
         given = False
 
@@ -62,3 +69,9 @@ class BodyLimit:
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
+
+
+def _content_type(scope: Scope) -> str:
+    """The media type of a request's body, without its parameters; "" when the request names none."""
+    headers = dict(scope["headers"])
+    return str(headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()[:100])

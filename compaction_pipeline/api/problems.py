@@ -62,6 +62,7 @@ ANSWERS: dict[int | str, dict[str, object]] = {
         (409, "Stale, or refused"),
         (408, "The body is too slow"),
         (413, "The body is too large"),
+        (415, "The body is not JSON"),
         (422, "The body is not understood, or not accepted"),
         (429, "The token has made too many requests"),
         (503, "A database, catalog or store did not answer"),
@@ -90,6 +91,8 @@ def answer_with_problems(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            return problem(422, "The request is not understood", _no_json(error, first), ErrorCode.INVALID_INPUT.value, "body")
         key = ".".join(str(part) for part in first["loc"])
         # The wrong value is not repeated, because it may hold a secret.
         return problem(422, "The request is not understood", f"{key}: {first['msg']}", ErrorCode.INVALID_INPUT.value, key)
@@ -106,6 +109,13 @@ def answer_with_problems(app: FastAPI) -> None:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "the server failed in a way that nobody foresaw; its log has the details; please report this"
         return problem(500, "Failed", detail, ErrorCode.UNEXPECTED.value)
+
+
+def _no_json(error: RequestValidationError, first: Mapping[str, Any]) -> str:
+    """Where a body stops being JSON. Its text is not repeated, because it may hold a secret."""
+    text, position = str(error.body), int(first["loc"][-1])
+    line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+    return f"the body is not JSON: {first['ctx']['error']} at line {line}, column {column}; correct it, and send it again"
 
 
 def _document_problems(app: FastAPI) -> None:

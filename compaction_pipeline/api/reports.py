@@ -35,7 +35,8 @@ class CommitBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    snapshot_id: int = Field(ge=-(2**63), lt=2**63)
+    # Iceberg makes only positive ids, and writes -1 for "no snapshot".
+    snapshot_id: int = Field(ge=1, lt=2**63)
     sequence_number: int = Field(default=0, ge=0, lt=2**63)
     added: list[AddedFiles] = Field(default=[], max_length=MOST_PARTITIONS)
 

@@ -39,7 +39,7 @@ _TIMEOUT = (5, 30)
 _ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])
 _RESULT: TypeAdapter[MergeResult] = TypeAdapter(MergeResult)
 _ERRORS: dict[int, type[CompactionError]] = {
-    **dict.fromkeys((400, 408, 413), ConfigError),
+    **dict.fromkeys((400, 408, 413, 415), ConfigError),
     404: NotFoundError,
     409: StaleAttempt,
     422: MergeRefused,

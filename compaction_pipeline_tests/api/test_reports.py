@@ -59,6 +59,8 @@ def test_a_wrong_table_is_a_clear_problem(served: Served, name: str, status: int
         {},
         {"snapshot_id": "x"},
         {"snapshot_id": 2**63},
+        {"snapshot_id": -1},
+        {"snapshot_id": 0},
         {"snapshot_id": 1, "sequence_number": -1},
         {"snapshot_id": 1, "unknown": 1},
         {"snapshot_id": 1, "added": [{"files": -1}]},
@@ -74,4 +76,29 @@ def test_a_report_that_is_none_changes_nothing(served: Served, body: object) -> 
     answer = served.ask("POST", path_of(table.identifier), served.token(Role.WRITER), json=body)
     assert answer.status_code == 422
     assert answer.json()["reason_code"] == "INVALID_INPUT"
+    assert served.house.services.stores.reports.reported() == ()
+
+
+def test_a_body_that_is_no_json_says_where(served: Served) -> None:
+    table = served.house.fragmented(files=1)
+    token, path = served.token(Role.WRITER), path_of(table.identifier)
+    as_json = {"Authorization": f"Bearer {token}", "Content-Type": "application/json; charset=utf-8"}
+    answer = served.client.post(path, headers=as_json, content='{"snapshot_id": 1,\n  snapshot: 2}')
+    says = "the body is not JSON: Expecting property name enclosed in double quotes at line 2, column 3; correct it, and send it again"
+    assert (answer.status_code, answer.json()["detail"], answer.json()["key"]) == (422, says, "body")
+
+
+@pytest.mark.parametrize(
+    ("sent_as", "says"),
+    [
+        ({}, "the body has no content type, but this service reads JSON alone: send the header 'Content-Type: application/json'"),
+        ({"Content-Type": "text/plain; charset=utf-8"}, "the body has the content type 'text/plain', but"),
+    ],
+)
+def test_a_body_that_is_not_sent_as_json_is_refused(served: Served, sent_as: dict[str, str], says: str) -> None:
+    table = served.house.fragmented(files=1)
+    headers = {"Authorization": f"Bearer {served.token(Role.WRITER)}", **sent_as}
+    answer = served.client.post(path_of(table.identifier), headers=headers, content='{"snapshot_id": 1}')
+    assert (answer.status_code, answer.headers["content-type"]) == (415, "application/problem+json")
+    assert answer.json()["detail"].startswith(says)
     assert served.house.services.stores.reports.reported() == ()
