@@ -364,3 +364,14 @@ def test_an_optimizer_registers_only_for_a_group_that_exists(served: Served) -> 
     answer = served.ask("POST", "/api/v1/optimizers", served.token(Role.OPTIMIZER), json={**REGISTRATION, "group": "heavy"})
     assert answer.status_code == 404
     assert "group 'heavy' does not exist" in answer.json()["detail"]
+
+
+def test_the_tasks_of_an_optimizer_whose_token_was_revoked_wait_again_at_once(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    worker.poll()
+    services = served.house.services
+    assert services.serve_optimizers.end_revoked(services.keep_tokens.revoke(worker.token.partition(".")[0])) == (worker.optimizer_id,)
+    [attempt] = services.stores.tasks.attempts(task_id)
+    assert (attempt.end_reason, attempt.reason) == (EndReason.INTERRUPTED, f"optimizer {worker.optimizer_id}: its token was revoked")
+    assert services.read_tasks.queue_counts().pending == 1

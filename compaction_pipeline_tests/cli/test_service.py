@@ -31,6 +31,20 @@ def test_a_token_is_issued_listed_and_revoked(desk: Desk) -> None:
     assert listed["revoked_at"] is not None
 
 
+def test_an_optimizer_whose_token_is_revoked_is_shown_as_ended_at_once(desk: Desk) -> None:
+    services = Services(load_settings())
+    tokens, registration = services.keep_tokens, Registration("default", "a host", "7", services.version, MERGE_VERSION, 2)
+    issued, other = (tokens.issue(Role.OPTIMIZER, name).token.token_id for name in ("workers", "others"))
+    ids = [services.serve_optimizers.register(registration).optimizer_id for _ in range(3)]
+    for optimizer_id, parent_id in zip(ids, (issued, issued, other), strict=True):
+        tokens.issue(Role.OPTIMIZER, optimizer_id, parent_id=parent_id, optimizer_id=optimizer_id)
+    services.serve_optimizers.leave(ids[0])
+    services.close()
+    assert desk.json("token", "revoke", issued) == {"token_id": issued, "revoked": True, "ended_optimizers": [ids[1]]}
+    states = {each["optimizer_id"]: (each["state"], each["why"]) for each in desk.json("optimizer", "list", "--all")}
+    assert states == {ids[0]: ("ENDED", "it was told to end"), ids[1]: ("ENDED", "its token was revoked"), ids[2]: ("RUNNING", "")}
+
+
 def test_bad_tokens_are_clear_errors(desk: Desk) -> None:
     assert desk.type("token", "revoke", "nobody").exit_code == 2
     assert desk.type("token", "add", "--role", "king", "--name", "x").exit_code == 2

@@ -13,6 +13,7 @@ from compaction_pipeline.cli.render import tokens_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.words import count_text
 
 tokens = typer.Typer(
     no_args_is_help=True,
@@ -56,15 +57,18 @@ def list_(context: typer.Context) -> None:
 
 @tokens.command(epilog=GLOBAL_HELP)
 def revoke(context: typer.Context, token_id: str = typer.Argument(help="The token's id: the part before the dot.")) -> None:
-    """Accept a token no longer. Optimizers that registered with it are refused too, and their tasks wait again within a minute.
+    """Accept a token no longer. Optimizers that registered with it end too, and their tasks wait again at once.
 
     Examples:
 
       compaction-pipeline token revoke 3f0c2b7a9d1e4f60
     """
     with Session(context) as session:
-        session.services.keep_tokens.revoke(token_id)
-        session.output.answer({"token_id": token_id, "revoked": True}, f"token {token_id} is revoked")
+        services = session.services
+        ended = services.serve_optimizers.end_revoked(services.keep_tokens.revoke(token_id))
+        told = f"; {count_text(len(ended), 'optimizer')} that registered with it ended: {', '.join(ended)}" if ended else ""
+        value = {"token_id": token_id, "revoked": True, "ended_optimizers": list(ended)}
+        session.output.answer(value, f"token {token_id} is revoked{told}")
 
 
 @commands.command(epilog=GLOBAL_HELP)

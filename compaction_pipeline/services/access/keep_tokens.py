@@ -61,7 +61,12 @@ class KeepTokens:
         """Remove old tokens that are no longer accepted: revoked ones, and those of optimizers that are not among these."""
         self._tokens.expire(before, optimizers)
 
-    def revoke(self, token_id: str) -> None:
-        """Stop accepting a token, and those of the optimizers that registered with it. Raises NotFoundError."""
+    def revoke(self, token_id: str) -> Sequence[str]:
+        """Stop accepting a token, and those of the optimizers that registered with it. Return the ids of these optimizers.
+
+        Raises NotFoundError.
+        """
         if not self._tokens.revoke(token_id, self._clock()):
             raise NotFoundError(f"no token has the id {token_id!r}; `compaction-pipeline token list` shows those that exist")
+        family = [token for token in self._tokens.tokens() if token_id in (token.token_id, token.parent_id)]
+        return tuple(token.optimizer_id for token in family if token.optimizer_id is not None)

@@ -239,6 +239,17 @@ class ServeOptimizers:
         log.log(logging.WARNING if failed else logging.INFO, "optimizer=%s ended: %s", optimizer_id, why)
         self._queue.give_back(optimizer_id, EndReason.FAILED if failed else EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
 
+    def end_revoked(self, optimizer_ids: Sequence[str]) -> Sequence[str]:
+        """End those of these optimizers that are live, because no server accepts their tokens any more, and return their ids.
+
+        Their tasks wait again.
+        """
+        why = "its token was revoked"
+        ended = [each for each in optimizer_ids if self._optimizers.move(each, _HEARD, OptimizerState.ENDED, why)]
+        for optimizer_id in ended:
+            self._queue.give_back(optimizer_id, EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
+        return tuple(ended)
+
     def lose_silent(self) -> Sequence[str]:
         """Mark as LOST the optimizers that were silent for a minute, and those that never registered, and return their ids.
 
