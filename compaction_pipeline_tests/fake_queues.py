@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 
 
 class FakeQueueReader:
@@ -41,6 +41,15 @@ class FakeQueueReader:
             if work != QueueWork(queue):
                 works[queue] = work
         return works
+
+    def merged_by(self, since: datetime) -> Mapping[str, MergedWork]:
+        found: dict[str, MergedWork] = {}
+        for task in self._tasks.tasks():
+            for attempt in self._tasks.attempts(task.task_id):
+                if attempt.end_reason is EndReason.MERGED and attempt.ended_at is not None and attempt.ended_at >= since:
+                    before = found.get(attempt.owner, MergedWork())
+                    found[attempt.owner] = MergedWork(before.tasks + 1, before.size_bytes + task.work.input_bytes)
+        return found
 
     def _waiting(self) -> list[CompactionTask]:
         return [task for task in self._tasks.tasks(statuses=(TaskStatus.PENDING,)) if not self._is_paused(task)]

@@ -16,8 +16,8 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
 from compaction_pipeline.core.queue.optimizer import Optimizer
-from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.core.words import count_text, duration_text
+from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 from compaction_pipeline.defs.keys import COMPACTION_QUEUES, GROUP, OPTIMIZERS, OWNERS
 from compaction_pipeline.defs.metadata import megabytes, table_of, unbroken
 from compaction_pipeline.defs.ticks import ticking
@@ -48,9 +48,15 @@ optimizers = dg.AssetSpec(
     kinds={"iceberg", "pyspark"},
     description=(
         "The optimizers: processes that merge tasks for the HTTP service, those that run first. Without any, runs of `compact_job` merge. "
-        "`queue_sensor` materializes it when one comes, ends or changes.\n\n"
+        "`queue_sensor` materializes it when one comes, ends or changes, or has merged something.\n\n"
         "An optimizer that is LOST was silent for a minute. Its tasks wait again; its own log says what happened to it."
     ),
+)
+
+
+_MERGED_LATELY = (
+    ("merged_lately", "int", f"tasks that were merged in the last {duration_text(LATELY)}, committed or not"),
+    ("merged_lately_mb", "float", "what these tasks read, in MB"),
 )
 
 
@@ -63,13 +69,12 @@ def queues_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
         ("order", "string", "which waiting task is next: fifo, priority or quota"),
         ("oldest_wait", "string", "how long the first of them has waited"),
         ("running", "int", "tasks that are being merged"),
-        ("merged", "int", "tasks that wait for a commit"),
+        ("wait_for_commit", "int", "tasks that are merged, and that no commit has added to its table yet"),
         ("retrying", "int", "tasks that failed and are tried again"),
         ("failed", "int", "tasks that failed and are not tried again"),
         ("paused", "int", "tasks of paused tables"),
         ("slots", "int", "tasks that optimizers merge at a time; with 0, runs of compact_job take the tasks"),
-        ("merged_lately", "int", f"tasks that were merged in the last {duration_text(LATELY)}"),
-        ("merged_lately_mb", "float", "what these tasks read, in MB"),
+        *_MERGED_LATELY,
     )
     figures: dict[str, dg.MetadataValue] = {}
     for work in queues.all_works:
@@ -110,7 +115,7 @@ def _row(work: QueueWork, queues: Queues) -> dict[str, str | int | float | bool 
         "order": group.queue.order.value if group is not None else None,
         "oldest_wait": unbroken(duration_text(_waited(work, queues.at))) if work.pending else None,
         "running": work.executing,
-        "merged": work.prepared,
+        "wait_for_commit": work.prepared,
         "retrying": work.retrying,
         "failed": work.failed,
         "paused": work.paused,
@@ -121,7 +126,6 @@ def _row(work: QueueWork, queues: Queues) -> dict[str, str | int | float | bool 
 
 
 def _figures(work: QueueWork, queues: Queues) -> dict[str, dg.MetadataValue]:
-    minutes = LATELY.total_seconds() / 60
     name = work.queue
     return {
         f"{name} waiting_tasks_count": dg.MetadataValue.int(work.pending),
@@ -130,21 +134,31 @@ def _figures(work: QueueWork, queues: Queues) -> dict[str, dg.MetadataValue]:
         f"{name} retrying_tasks_count": dg.MetadataValue.int(work.retrying),
         f"{name} failed_tasks_count": dg.MetadataValue.int(work.failed),
         f"{name} slots_count": dg.MetadataValue.int(queues.slots(name)),
-        f"{name} merged_tasks_per_minute": dg.MetadataValue.float(round(work.merged / minutes, 2)),
-        f"{name} merged_mb_per_minute": dg.MetadataValue.float(round(megabytes(work.merged_bytes) / minutes, 3)),
+        **_pace(f"{name} ", work.merged, work.merged_bytes),
+    }
+
+
+def _pace(name: str, tasks: int, size_bytes: int) -> dict[str, dg.MetadataValue]:
+    """What was merged a minute, on average over the time `LATELY`. A plot of running tasks would miss merges between two points."""
+    minutes = LATELY.total_seconds() / 60
+    return {
+        f"{name}merged_tasks_per_minute": dg.MetadataValue.float(round(tasks / minutes, 2)),
+        f"{name}merged_mb_per_minute": dg.MetadataValue.float(round(megabytes(size_bytes) / minutes, 3)),
     }
 
 
 def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
     """A table of the optimizers, those that take tasks first, and figures of all of them."""
     serving = queues.serving
+    lately = [_merged(optimizer, queues) for optimizer in queues.optimizers]
     others = [optimizer for optimizer in queues.optimizers if optimizer not in serving]
     columns = (
         ("optimizer", "string", "id of the optimizer, which its tasks name as their owner"),
         ("group", "string", "the group whose tasks it takes"),
         ("state", "string", "STARTING, RUNNING, DRAINING, LOST or ENDED"),
         ("slots", "int", "tasks that it merges at a time"),
-        ("running", "int", "tasks that it merges now"),
+        ("running", "int", "tasks that it merges at the moment of this materialization; short ones end between two of them"),
+        *_MERGED_LATELY,
         ("container", "string", "what started it; external means a person"),
         ("host", "string", "host, and the resource id or the process"),
         ("since", "string", "when it registered, in UTC"),
@@ -156,13 +170,16 @@ def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
         "serving_optimizers_count": dg.MetadataValue.int(len(serving)),
         "slots_count": dg.MetadataValue.int(sum(optimizer.parallelism for optimizer in serving)),
         "running_tasks_count": dg.MetadataValue.int(sum(queues.running.get(one.optimizer_id, 0) for one in queues.optimizers)),
+        **_pace("", sum(merged.tasks for merged in lately), sum(merged.size_bytes for merged in lately)),
     }
 
 
 def _optimizer_in_words(optimizer: Optimizer, queues: Queues) -> str:
     running = queues.running.get(optimizer.optimizer_id, 0)
     where = f"{optimizer.host}, {optimizer.resource_id or f'process {optimizer.process}'}"
-    merges = f"merges {count_text(running, 'task')} on {count_text(optimizer.parallelism, 'slot')}"
+    lately = _merged(optimizer, queues)
+    merged = f"merged {count_text(lately.tasks, 'task')} ({bytes_text(lately.size_bytes)}) in the last {duration_text(LATELY)}"
+    merges = f"{merged}; now merges {count_text(running, 'task')} on {count_text(optimizer.parallelism, 'slot')}"
     doing = merges if optimizer.state.is_heard else optimizer.why
     text = f"{optimizer.state.value}: {doing}; group {optimizer.group}, {where}"
     return f"**{plain(optimizer.optimizer_id)}**\\\n{wrapped(text)}"
@@ -175,11 +192,17 @@ def _optimizer_row(optimizer: Optimizer, queues: Queues) -> dict[str, str | int 
         "state": optimizer.state.value,
         "slots": optimizer.parallelism,
         "running": queues.running.get(optimizer.optimizer_id, 0),
+        "merged_lately": _merged(optimizer, queues).tasks,
+        "merged_lately_mb": megabytes(_merged(optimizer, queues).size_bytes),
         "container": unbroken(optimizer.container),
         "host": unbroken(f"{optimizer.host}, {optimizer.resource_id or optimizer.process}"),
         "since": _moment(optimizer.started_at),
         "why": unbroken(optimizer.why),
     }
+
+
+def _merged(optimizer: Optimizer, queues: Queues) -> MergedWork:
+    return queues.merged.get(optimizer.optimizer_id, MergedWork())
 
 
 def _moment(at: datetime) -> str:
@@ -219,7 +242,10 @@ def _waited(work: QueueWork, at: datetime) -> timedelta:
 
 
 def _optimizer_state(queues: Queues) -> Sequence[object]:
-    return [(one.optimizer_id, one.state, one in queues.serving, queues.running.get(one.optimizer_id, 0)) for one in queues.optimizers]
+    def state(one: Optimizer) -> Sequence[object]:
+        return (one.optimizer_id, one.state, one in queues.serving, queues.running.get(one.optimizer_id, 0), _merged(one, queues))
+
+    return [state(one) for one in queues.optimizers]
 
 
 def _fingerprint(state: Sequence[object]) -> str:

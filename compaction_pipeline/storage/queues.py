@@ -9,12 +9,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, false, func, select
 
-from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.queue.task import EndReason, TaskStatus
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import reading
 
 _task = schema.task.c
+_attempt = schema.attempt.c
 _COUNTED = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED, TaskStatus.FAILED)
 
 
@@ -55,6 +56,17 @@ class SqlQueueReader:
                 work = works.get(row.queue, QueueWork(row.queue))
                 works[row.queue] = replace(work, merged=row.tasks, merged_bytes=int(row.size))
         return works
+
+    def merged_by(self, since: datetime) -> Mapping[str, MergedWork]:
+        # A task forgets its owner when it is merged, and its attempts do not.
+        query = (
+            select(_attempt.owner, func.count().label("tasks"), func.sum(_task.input_bytes).label("size"))
+            .join(schema.task, _task.task_id == _attempt.task_id)
+            .where(_attempt.ended_at >= since, _attempt.end_reason == EndReason.MERGED)
+            .group_by(_attempt.owner)
+        )
+        with reading(self._engine) as connection:
+            return {row.owner: MergedWork(row.tasks, int(row.size)) for row in connection.execute(query)}
 
 
 def _any_waits(connection: Connection, queue: str) -> bool:

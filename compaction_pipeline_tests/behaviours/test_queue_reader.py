@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
@@ -56,6 +56,25 @@ def test_the_tasks_of_a_queue_are_counted_by_what_they_wait_for(stores: Stores) 
     )
     assert stores.queues.works(LATER) == {"q": counted, "other": QueueWork("other", pending=1, waiting_since=NOW)}
     assert stores.queues.works(LATER + timedelta(seconds=1))["q"].merged == 0
+
+
+def test_merged_tasks_are_counted_by_who_merged_them(stores: Stores) -> None:
+    make_groups(stores, "q", "other")
+    queues = {"early": "q", "late": "q", "elsewhere": "other", "failed": "q", "runs": "q"}
+    stores.tasks.insert([example(name, queue=queue) for name, queue in queues.items()], [], NOW)
+    for name, owner in (("early", "me"), ("late", "me"), ("elsewhere", "you"), ("failed", "you"), ("runs", "nobody")):
+        assert stores.tasks.poll(None, owner, NOW, LEASE, [name]) is not None
+    size = stores.tasks.task("early").work.input_bytes
+    assert stores.queues.merged_by(OLDER) == {}
+    stores.tasks.complete(prepared(stores.tasks.task("early")), NOW)
+    stores.tasks.complete(failed(stores.tasks.task("failed")), NOW)
+    for name in ("late", "elsewhere"):
+        stores.tasks.complete(prepared(stores.tasks.task(name)), LATER)
+    assert stores.queues.merged_by(NOW) == {"me": MergedWork(2, 2 * size), "you": MergedWork(1, size)}
+    assert stores.queues.merged_by(LATER) == {"me": MergedWork(1, size), "you": MergedWork(1, size)}
+    stores.tasks.claim(TABLE, "r1", ["late"])
+    stores.tasks.commit(["late"], LATER)
+    assert stores.queues.merged_by(LATER)["me"] == MergedWork(1, size), "a commit does not end the account of the merge"
 
 
 def test_paused_tasks_do_not_count_as_waiting(stores: Stores) -> None:

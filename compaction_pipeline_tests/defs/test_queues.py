@@ -85,6 +85,24 @@ def test_an_optimizer_is_shown_with_its_slots_and_what_became_of_it(services: Op
     assert (ended["serving_optimizers_count"], ended["slots_count"]) == (0, 0)
 
 
+def test_what_an_optimizer_merged_is_shown_although_it_merges_nothing_at_the_moment(services: OpenedServices, tick: Tick) -> None:
+    optimizer = registered(services)
+    before = tick("queue_sensor")
+    services.compact_table.plan_nodes(Lake.identifier, PlanRequest())
+    services.work_on_queue.drain(optimizer)
+    result = tick("queue_sensor", before.cursor)
+    page = told(result)[OPTIMIZERS]
+    assert "merged 2 tasks (" in plain_text(page["optimizers_now"])
+    assert "in the last 10 min; now merges 0 tasks on 3 slots" in plain_text(page["optimizers_now"])
+    assert (page["running_tasks_count"], page["merged_tasks_per_minute"]) == (0, 0.2)
+    assert page["merged_mb_per_minute"] == told(result)[COMPACTION_QUEUES]["default merged_mb_per_minute"] > 0
+    (event,) = (event for event in result.asset_events if event.asset_key == OPTIMIZERS)
+    table = event.metadata["optimizers"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert [row.data["merged_lately"] for row in table.records] == [2]
+    assert OPTIMIZERS not in told(tick("queue_sensor", result.cursor)), "nothing is told at rest"
+
+
 def test_no_run_is_asked_for_while_optimizers_take_what_waits(services: OpenedServices, tick: Tick) -> None:
     registered(services)
     tick("snapshot_sensor")

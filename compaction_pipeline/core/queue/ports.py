@@ -12,7 +12,7 @@ from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import GroupHolders, QueueRoom, ResourceGroup
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
-from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.watchers import Watcher, WatcherKind
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
@@ -292,6 +292,9 @@ class QueueReader(Protocol):
 
     def works(self, since: datetime) -> Mapping[str, QueueWork]:
         """Return the work of each queue that has any. Its figures of merges count those that ended at `since` or later."""
+
+    def merged_by(self, since: datetime) -> Mapping[str, MergedWork]:
+        """Return what each owner merged, of the merges that ended at `since` or later. Owners that merged nothing are left out."""
 
 
 class OptimizerStore(Protocol):

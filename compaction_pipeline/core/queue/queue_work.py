@@ -35,6 +35,14 @@ class QueueWork:
         return self.pending + self.executing + self.retrying
 
 
+@dataclass(frozen=True, slots=True)
+class MergedWork:
+    """How many tasks somebody merged, and the bytes of the data files that these tasks read."""
+
+    tasks: int = 0
+    size_bytes: int = 0
+
+
 def takes_tasks(optimizer: Optimizer, now: datetime) -> bool:
     """Return whether an optimizer takes tasks: it runs, and it was heard of lately.
 

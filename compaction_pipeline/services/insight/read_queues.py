@@ -13,7 +13,7 @@ from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.instances import start_problem
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore
-from compaction_pipeline.core.queue.queue_work import QueueWork, takes_tasks
+from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork, takes_tasks
 from compaction_pipeline.core.queue.task import TaskStatus
 
 
@@ -23,7 +23,7 @@ class Queues:
 
     `works` has every queue with tasks or optimizers, by name. Its figures of merges are those of the time `LATELY`. `groups` are all
     groups, by name; a queue whose tasks are older than groups may have none. `optimizers` are those that the state database knows, the
-    newest first, and `running` says how many tasks each of them merges.
+    newest first, `running` says how many tasks each of them merges, and `merged` what each merged in the time `LATELY`.
     """
 
     at: datetime
@@ -31,6 +31,7 @@ class Queues:
     groups: Mapping[str, ResourceGroup]
     optimizers: tuple[Optimizer, ...]
     running: Mapping[str, int]
+    merged: Mapping[str, MergedWork]
 
     @property
     def serving(self) -> tuple[Optimizer, ...]:
@@ -97,9 +98,10 @@ class ReadQueues:
         """All queues and optimizers."""
         now = self._clock()
         works = self._queues.works(now - LATELY)
+        merged = self._queues.merged_by(now - LATELY)
         optimizers = tuple(reversed(self._optimizers.optimizers()))
         names = sorted({*works, *(optimizer.group for optimizer in optimizers if optimizer.state.is_live)})
         groups = {group.name: group for group in self._groups.groups()}
         executing = self._tasks.tasks(statuses=(TaskStatus.EXECUTING,))
         running = Counter(task.owner for task in executing if task.owner is not None)
-        return Queues(now, tuple(works.get(name, QueueWork(name)) for name in names), groups, optimizers, running)
+        return Queues(now, tuple(works.get(name, QueueWork(name)) for name in names), groups, optimizers, running, merged)
