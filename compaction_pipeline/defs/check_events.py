@@ -6,7 +6,7 @@ a run that judges again and again stores its evaluations without a run, and link
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
@@ -25,22 +25,32 @@ def log_evaluation(context: dg.OpExecutionContext | dg.AssetExecutionContext, ev
 
 def store_evaluations(instance: dg.DagsterInstance, results: Iterable[CheckResult], run_id: str) -> None:
     """Store an evaluation of each result, which judges the newest materialization of its asset. `run_id` is the run that judged."""
-    targets: dict[dg.AssetKey, Target | None] = {}
-    for result in results:
-        event = evaluation(result)
-        if event.asset_key not in targets:
-            targets[event.asset_key] = _newest(instance, event.asset_key)
-        instance.report_runless_asset_event(
-            dg.AssetCheckEvaluation(
-                asset_key=event.asset_key,
-                check_name=event.check_name,
-                passed=event.passed,
-                metadata={**event.metadata, "run": dg.MetadataValue.dagster_run(run_id)},
-                target_materialization_data=targets[event.asset_key],
-                severity=event.severity,
-                description=event.description,
-            )
+    for event in evaluations_without_run(instance, results, {"run": dg.MetadataValue.dagster_run(run_id)}):
+        instance.report_runless_asset_event(event)
+
+
+def evaluations_without_run(
+    instance: dg.DagsterInstance, results: Iterable[CheckResult], metadata: Mapping[str, dg.MetadataValue] | None = None
+) -> list[dg.AssetCheckEvaluation]:
+    """The events of these results, which judge the newest materializations of their assets. They belong to no run.
+
+    A sensor that also materializes the asset in the same tick lists these events last. No run is named by either, so Dagster takes the
+    evaluation for one of the newest materialization then, too.
+    """
+    events = [evaluation(result) for result in results]
+    targets = {asset: _newest(instance, asset) for asset in dict.fromkeys(event.asset_key for event in events)}
+    return [
+        dg.AssetCheckEvaluation(
+            asset_key=event.asset_key,
+            check_name=event.check_name,
+            passed=event.passed,
+            metadata={**event.metadata, **(metadata or {})},
+            target_materialization_data=targets[event.asset_key],
+            severity=event.severity,
+            description=event.description,
         )
+        for event in events
+    ]
 
 
 def checks_planned_in(instance: dg.DagsterInstance, run_id: str) -> frozenset[dg.AssetCheckKey]:

@@ -9,7 +9,7 @@ import dagster as dg
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, CheckResult
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.checks import evaluation
+from compaction_pipeline.defs.check_events import evaluations_without_run
 from compaction_pipeline.defs.ticks import ticking
 
 FROM_STATE = tuple(check for check in CHECKS if not check.needs_tables)
@@ -35,7 +35,7 @@ def check_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.
     return dg.SensorResult(
         skip_reason=f"{_failing(results)}; {count_text(len(changed), 'outcome')} changed since the last tick",
         cursor=json.dumps(now),
-        asset_events=[evaluation(result) for result in changed],
+        asset_events=evaluations_without_run(context.instance, changed),
     )
 
 

@@ -16,7 +16,6 @@ from compaction_pipeline.core.insight.checks.judgement import Judgement, Severit
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.resources import Compaction
-from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 
 _ASSETS: Mapping[About, dg.AssetKey] = {
     About.FILES: COMPACTED_FILES,
@@ -29,13 +28,6 @@ _SEVERITIES: Mapping[Severity, dg.AssetCheckSeverity] = {
 }
 
 CHECK_KEYS = tuple(dg.AssetCheckKey(_ASSETS[check.about], check.name) for check in CHECKS)
-
-
-def evaluations(judge: JudgeCompaction) -> list[dg.AssetCheckEvaluation]:
-    """Judge what changed since the last tick. The caller must log these events after the materializations that they judge, or the UI calls
-    them outdated.
-    """
-    return [evaluation(result) for result in judge.judge(only_changed=True)]
 
 
 def evaluation(result: CheckResult) -> dg.AssetCheckEvaluation:

@@ -47,6 +47,10 @@ class RunReport(CompactionListener):
 
     `launched` are the partitions that the run was launched for. Dagster counts each node that a run of a backfill materializes, so events
     of other nodes, which the run commits too, do not belong to the run. Without `launched` all events do.
+
+    Dagster shows a check as not evaluated while a materialization of its asset is newer than what the check judged. So events of commits
+    wait until the checks may be judged again, and the evaluations are stored right behind them. When the run dies before that,
+    `commit_sensor` tells of these commits. A launched run tells at once, because its backfill counts what it told, and judges soon after.
     """
 
     def __init__(self, context: Context, services: Services, launched: Iterable[str] | None = None) -> None:
@@ -55,6 +59,8 @@ class RunReport(CompactionListener):
         self._services = services
         self._failed: dict[str, str] = {}
         self._evaluate_from = 0.0
+        self._untold: list[CompactionRecord] = []
+        self._has_news = False
         self._records: list[CompactionRecord] = []
         self._names: dict[str, str] = {}
         self._asked_for: Mapping[TableIdentifier, Iterable[str]] = {}
@@ -107,6 +113,7 @@ class RunReport(CompactionListener):
     def waits(self) -> None:
         """After some silence, log which merges are running."""
         self._progress.waits()
+        self._tell_in_time()
 
     def committing(self, table: TableIdentifier, tasks: int) -> AbstractContextManager[None]:
         """Log that a table is committed, and from time to time that this goes on."""
@@ -126,20 +133,18 @@ class RunReport(CompactionListener):
             self._progress.line(
                 f"{name} {status.value}: {task.work.files_read} → {outputs}, {result.rows_written} rows in {took}; {progress}"
             )
+        self._tell_in_time()
 
     def committed(self, record: CompactionRecord) -> None:
-        """This run ended a record. Log its events, and remember that Dagster knows of it."""
+        """This run ended a record. Log its events now or soon, and remember then that Dagster knows of it."""
         self._records.append(record)
-        events = events_of(record, self._services.mirror_records.tasks(record))
-        self._add_partitions(events)
-        for event in events:
-            self._log(event)
         if record.status is RecordStatus.UNKNOWN:
             self._fail(
                 str(record.table), f"the outcome of record {record.record_id} is unknown, and the next tick settles it: {record.reason}"
             )
             return
-        self._services.mirror_records.told([record.record_id])
+        self._untold.append(record)
+        self._has_news = True
         if record.status is RecordStatus.COMMITTED:
             self._progress.line(
                 f"{record.table} committed as snapshot {record.snapshot_after}: {_change(record)}, record {record.record_id}"
@@ -148,8 +153,9 @@ class RunReport(CompactionListener):
             self._context.log.warning(
                 f"{record.table} record={record.record_id}: {count_text(len(record.conflicts), 'conflict')}; the nodes are planned again"
             )
-        if time.monotonic() >= self._evaluate_from:
-            self._evaluate()
+        if self._launched is not None:
+            self._tell()
+        self._tell_in_time()
 
     def task_failures(self, failed: Mapping[TaskId, str]) -> None:
         """These tasks failed. `failed` maps their ids to reasons."""
@@ -212,14 +218,34 @@ class RunReport(CompactionListener):
             TABLE_HEALTH, description="at the end of this run", metadata=health_page(status, history, self._context)
         )
 
-    def _evaluate(self) -> tuple[CheckResult, ...]:
-        """Evaluate the checks again, because the UI ignores evaluations that are older than a materialization. Each stays in the history.
+    def _tell_in_time(self) -> None:
+        """After a commit, tell of it and judge, unless the checks were judged only just now.
 
         A long run commits all the time, so at most a twentieth of its time goes into judging.
         """
+        if self._has_news and time.monotonic() >= self._evaluate_from:
+            self._evaluate()
+
+    def _tell(self) -> None:
+        """Log the events of the commits that nobody was told of, and remember that Dagster knows of them."""
+        for record in self._untold:
+            events = events_of(record, self._services.mirror_records.tasks(record))
+            self._add_partitions(events)
+            for event in events:
+                self._log(event)
+        self._services.mirror_records.told([record.record_id for record in self._untold])
+        self._untold.clear()
+
+    def _evaluate(self) -> tuple[CheckResult, ...]:
+        """Judge, tell of commits, and store the evaluations as those of the newest materializations. Each stays in the history.
+
+        Judging comes first, because it may take seconds. Until the evaluations are stored, the UI shows the checks as not evaluated.
+        """
         started = time.monotonic()
         results = self._services.judge_compaction.judge(only_changed=True)
+        self._tell()
         store_evaluations(self._context.instance, results, self._context.run.run_id)
+        self._has_news = False
         ended = time.monotonic()
         self._evaluate_from = ended + 20 * (ended - started)
         return results

@@ -16,7 +16,7 @@ import dagster as dg
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.checks import evaluations
+from compaction_pipeline.defs.check_events import evaluations_without_run
 from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_FIGURES, TABLE_HEALTH
@@ -156,6 +156,7 @@ def commit_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
     text = (
         f"{count_text(len(due), 'table')} due for a commit; run {serving[:8]} commits them" if due and serving else _why_none_due(services)
     )
+    results = services.judge_compaction.judge(only_changed=True) if page.events else ()
     node_keys = [str(event.partition) for event in page.events if event.asset_key == COMPACTED_FILES]
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
@@ -165,7 +166,7 @@ def commit_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
             *(new_nodes(known_nodes(context.instance), node_keys) if node_keys else ()),
             *new_tables(context.instance, services.read_tables.names()),
         ],
-        asset_events=[*page.events, *(evaluations(services.judge_compaction) if page.events else ())],
+        asset_events=[*page.events, *evaluations_without_run(context.instance, results)],
     )
 
 

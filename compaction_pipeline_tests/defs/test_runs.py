@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.loader import LoadingContextForTest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.core.commit.ports import CommitOutcome
+from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
-from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs import resources
+from compaction_pipeline.defs import report, resources
 from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
 from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, MACHINE_TAGS, TABLE_HEALTH
+from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.commit import IcebergCommitter
@@ -466,6 +473,15 @@ def stored_checks(instance: dg.DagsterInstance) -> Mapping[str, AssetCheckExecut
     return {record.key.name: record for record in found.values() if record is not None}
 
 
+def not_evaluated(instance: dg.DagsterInstance) -> list[str]:
+    """The checks that a page shows as not evaluated, because their assets have newer materializations."""
+
+    def is_current(found: AssetCheckExecutionRecord) -> bool:
+        return asyncio.run(found.targets_latest_materialization(LoadingContextForTest(instance)))
+
+    return [name for name, found in stored_checks(instance).items() if not is_current(found)]
+
+
 @pytest.fixture
 def two_hours_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs and ticks read a clock that is two hours ahead."""
@@ -562,6 +578,32 @@ def test_each_judgement_of_a_run_stays_in_the_history_and_the_last_is_current(la
             newest = materializations(instance, check.asset_key)[0].storage_id
             assert record.evaluation.target_materialization_data is not None
             assert record.evaluation.target_materialization_data.storage_id == newest
+
+
+def test_no_commit_of_a_run_leaves_the_checks_not_evaluated_until_the_next_judgement(
+    lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create("shop.returns", **{"self-optimizing.minor.trigger.file-count": "3", "self-optimizing.commit.interval": "0"})
+    lake.append_small_files(1, 4, table="shop.returns")
+    for table in (Lake.identifier, TableIdentifier("lake", ("shop",), "returns")):
+        services.compact_table.refresh(table)
+        services.plan_tables.plan(table)
+    services.work_on_queue.drain("test")
+    found: list[list[str]] = []
+    committed = RunReport.committed
+
+    def looked_at(of_run: RunReport, record: CompactionRecord) -> None:
+        committed(of_run, record)
+        found.append(not_evaluated(instance))
+
+    monkeypatch.setattr(RunReport, "committed", looked_at)
+    # Judging takes a second. The second commit comes so soon after it that the run may not judge again.
+    monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=partial(next, count(100))))
+    assert run(instance, "commit_job").success
+    assert found == [[], []]
+    assert not_evaluated(instance) == []
+    assert {event.partition for event in events(instance, COMPACTION_RECORDS)} == {"lake.shop.orders", "lake.shop.returns"}
+    assert services.stores.records.unmirrored(10) == ()
 
 
 def test_no_check_that_a_launch_announced_is_left_without_an_outcome(lake: Lake, instance: dg.DagsterInstance) -> None:
