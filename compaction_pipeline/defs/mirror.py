@@ -64,10 +64,11 @@ def events_of(record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMater
 
 def record_event(record: CompactionRecord) -> dg.AssetMaterialization:
     """A materialization of `compaction_records` for the record's table."""
+    tasks = count_text(len(record.committed_task_ids), "task")
     return dg.AssetMaterialization(
         COMPACTION_RECORDS,
         partition=table_key(record.table),
-        description=f"{count_text(len(record.committed_task_ids), 'task')} committed as snapshot {record.snapshot_after}",
+        description=f"{tasks} committed as snapshot {record.snapshot_after}: {record.figures.of_commit}",
         metadata=record_metadata(record),
     )
 
@@ -86,9 +87,9 @@ def node_events(record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMat
 def _node_metadata(key: str, tasks: Sequence[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """The picture of the change first, then links, then figures."""
     metadata = merged_metadata(tasks, record)
-    return {"before_after": metadata["before_after"], **node_links(key, record), **metadata}
+    return {"before_after": metadata["before_after"], "counted": metadata["counted"], **node_links(key, record), **metadata}
 
 
 def _change(tasks: Sequence[CompactionTask]) -> str:
     before, after = before_and_after(tasks)
-    return f"{change_text(before.files, after.files)} files"
+    return f"{change_text(before.files, after.files)} files for readers of the merged rows"

@@ -84,9 +84,7 @@ def report_metadata(report: AssetReport, record: CompactionRecord | None) -> dic
         figures = record.figures
         metadata["compaction/last_compaction"] = dg.MetadataValue.timestamp(record.ended_at or record.created_at)
         metadata["compaction/last_compaction_did"] = dg.MetadataValue.text(
-            f"{figures.files_before} → {count_text(figures.files_after, 'data file')}, "
-            f"{figures.delete_files_before} → {count_text(figures.delete_files_after, 'delete file')} in the table; "
-            f"snapshot {record.snapshot_after}, record {record.record_id}"
+            f"{figures.of_commit}; the table {figures.of_table}; snapshot {record.snapshot_after}, record {record.record_id}"
         )
         if record.run_id:
             metadata["compaction/last_run"] = dg.MetadataValue.dagster_run(record.run_id)

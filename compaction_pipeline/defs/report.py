@@ -24,7 +24,7 @@ from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.words import change_text, count_text, duration_text
+from compaction_pipeline.core.words import count_text, duration_text
 from compaction_pipeline.defs.check_events import checks_planned_in, log_evaluation, store_evaluations
 from compaction_pipeline.defs.checks import evaluation
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
@@ -88,6 +88,7 @@ class RunReport(CompactionListener):
     def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
         """Log that a table was planned."""
         self._progress.line(f"{table}: {count_text(len(tasks), 'task')} planned; {reason}")
+        self._progress.planned(tasks)
 
     def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
         """Note that this table could not be planned. Everything of it that was asked for fails."""
@@ -138,6 +139,7 @@ class RunReport(CompactionListener):
     def committed(self, record: CompactionRecord) -> None:
         """This run ended a record. Log its events now or soon, and remember then that Dagster knows of it."""
         self._records.append(record)
+        self._progress.settled([*record.task_ids, *record.failed])
         if record.status is RecordStatus.UNKNOWN:
             self._fail(
                 str(record.table), f"the outcome of record {record.record_id} is unknown, and the next tick settles it: {record.reason}"
@@ -309,6 +311,4 @@ def _may_be_held(outcome: Compacted, node: TableNode, reason: PlanReason) -> boo
 
 
 def _change(record: CompactionRecord) -> str:
-    figures = record.figures
-    before, after = figures.files_before + figures.delete_files_before, figures.files_after + figures.delete_files_after
-    return f"{change_text(before, after)} files"
+    return f"{record.figures.of_commit}; the table {record.figures.of_table}"

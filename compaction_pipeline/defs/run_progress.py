@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.queue.attempts import is_tried_again
-from compaction_pipeline.core.queue.progress import Pace, ended_text, progress_text
+from compaction_pipeline.core.queue.progress import Asked, Pace, ended_text, progress_text
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
@@ -45,6 +45,10 @@ class RunProgress:
         self._said_at = seconds()
         self._running: dict[str, tuple[CompactionTask, float]] = {}
         self._done = self._failed = 0
+        # The tasks that the run was asked for, and those of them that have ended.
+        self._asked: dict[str, CompactionTask] = {}
+        self._asked_ended: set[str] = set()
+        self._others = 0
         # The pace is counted anew after a time without tasks, because such a time says nothing about the tasks.
         self._began_at: float | None = None
         self._has_lull = True
@@ -77,12 +81,24 @@ class RunProgress:
         if self._has_lull:
             self._has_lull, self._began_at, self._tasks, self._merged_bytes = False, now, 0, 0
 
+    def planned(self, tasks: Sequence[CompactionTask]) -> None:
+        """Count these tasks as what the run was asked for. Open tasks of the same nodes were replaced by them."""
+        places = {(task.table, task.work.node) for task in tasks}
+        kept = {key: task for key, task in self._asked.items() if key in self._asked_ended or (task.table, task.work.node) not in places}
+        self._asked = {**kept, **{task.task_id: task for task in tasks}}
+
+    def settled(self, task_ids: Iterable[str]) -> None:
+        """Count tasks of a record as ended. Optimizers may have merged them, and then no other event tells."""
+        self._asked_ended.update(each for each in task_ids if each in self._asked)
+
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> str:
         """Count the end of an attempt, and return how far the run is."""
         self._running.pop(task.task_id, None)
         if not is_tried_again(replace(task, status=status)):
             self._done += 1
             self._tasks += 1
+            self._others += task.task_id not in self._asked
+            self.settled([task.task_id])
             self._failed += status is not TaskStatus.PREPARED
         if status is TaskStatus.PREPARED:
             self._merged_bytes += task.work.input_bytes
@@ -126,7 +142,8 @@ class RunProgress:
         open_tasks = self._open_tasks()
         elapsed = 0.0 if self._began_at is None else self._seconds() - self._began_at
         self._has_lull = not open_tasks and not self._running
-        return progress_text(self._done, open_tasks, Pace(self._tasks, self._merged_bytes, timedelta(seconds=elapsed)))
+        asked = Asked(len(self._asked_ended), len(self._asked), self._others) if self._asked else None
+        return progress_text(self._done, open_tasks, Pace(self._tasks, self._merged_bytes, timedelta(seconds=elapsed)), asked)
 
 
 def _named(task: CompactionTask) -> str:

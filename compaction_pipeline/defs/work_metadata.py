@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.insight.markdown import wrapped
 from compaction_pipeline.core.insight.node_change import before_and_after
 from compaction_pipeline.core.insight.pictures import FileGroup, before_after
 from compaction_pipeline.core.queue.task import CompactionTask, TaskWork
@@ -26,6 +27,7 @@ def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     after = FileGroup(figures.files_after, figures.delete_files_after, figures.bytes_after)
     metadata: dict[str, dg.MetadataValue] = {
         "before_after": dg.MetadataValue.md(before_after(before, after)),
+        "counted": dg.MetadataValue.md(_counted_of_record(record)),
         **record_links(record),
         "record": dg.MetadataValue.text(record.record_id),
         "table": dg.MetadataValue.text(str(record.table)),
@@ -74,6 +76,24 @@ def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     return metadata
 
 
+def _counted_of_record(record: CompactionRecord) -> str:
+    """What the numbers of a record count, so that a reader can add them up."""
+    figures = record.figures
+    parts = (
+        f"This commit: {figures.of_commit}.",
+        f"The table: {figures.of_table}.",
+        "The table is counted just before and just after the commit, with what writers had added by then. The difference is this commit.",
+    )
+    return "\n\n".join(map(wrapped, parts))
+
+
+_COUNTED_OF_NODE = wrapped(
+    "Only the merged files: those that their readers opened before, and those that they open now. Files that writers added after the plan "
+    "are not counted, and delta_files counts them. A delete file that other data files need stays in the table; the record counts those "
+    "that were dropped."
+)
+
+
 def merged_metadata(tasks: Iterable[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """What the committed tasks of one node did, for a materialization of `compacted_files`."""
     tasks = tuple(tasks)
@@ -81,6 +101,7 @@ def merged_metadata(tasks: Iterable[CompactionTask], record: CompactionRecord) -
     outputs = [output for result in results for output in result.outputs]
     return {
         "before_after": dg.MetadataValue.md(before_after(*before_and_after(tasks))),
+        "counted": dg.MetadataValue.md(_COUNTED_OF_NODE),
         "table": dg.MetadataValue.text(str(record.table)),
         "node": dg.MetadataValue.text(str(tasks[0].work.node) if tasks else "unknown: its tasks have expired"),
         "types": dg.MetadataValue.text(", ".join(sorted({task.work.type.value for task in tasks})) or "none"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
+from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.defs.health_metadata import executing_tasks, node_metadata, worst_nodes
 from compaction_pipeline.defs.metadata import megabytes, table_of
@@ -27,6 +28,18 @@ def test_every_plotted_figure_names_its_unit() -> None:
 def test_figures_of_a_record_keep_their_names_when_nothing_went_wrong() -> None:
     with_trouble = record_metadata(record(conflicts={"t9": "moved"}, reason="1 conflict", run_id="run-1"))
     assert _numbers(record_metadata(record())) == _numbers(with_trouble)
+
+
+def test_a_reader_can_add_up_the_files_of_a_commit_and_of_its_table() -> None:
+    figures = CommitFigures(
+        files_before=2_013, files_after=1_950, input_files=64, output_files=1,
+        delete_files_before=40, delete_files_after=38, delete_files_dropped=3, delete_files_added=1,
+    )  # fmt: skip
+    shown = str(record_metadata(record(figures=figures))["counted"].value).replace("\\\n", " ")
+    assert shown.startswith(
+        "This commit: 64 data files → 1, 3 delete files dropped, 1 delete file added.\n\n"
+        "The table: 2,013 → 1,950 data files, 40 → 38 delete files.\n\nThe table is counted just before"
+    )
 
 
 def test_a_table_shows_at_most_20_rows() -> None:

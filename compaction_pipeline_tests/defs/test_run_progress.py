@@ -45,14 +45,34 @@ def test_the_first_merge_and_every_end_say_how_far_the_run_is() -> None:
     assert log.lines == ["merging lake.shop.orders day=2026-01-01: 3 files, 3.1 MB"]
     log.now += 2
     log.open = 2
-    assert log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED) == "1 of 3 tasks, 1.6 MB/s, about 4 s of merging left"
+    assert log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED) == "1 of 3 tasks so far, 1.6 MB/s, about 4 s of merging left"
 
 
 def test_an_attempt_that_is_tried_again_is_not_done() -> None:
     log = Log()
     log.progress.task_began(task("t1", 1))
     log.now += 5
-    assert log.progress.task_ended(task("t1", 1), TaskStatus.PENDING) == "0 of 3 tasks"
+    assert log.progress.task_ended(task("t1", 1), TaskStatus.PENDING) == "0 of 3 tasks so far"
+
+
+def test_a_run_with_tasks_of_its_own_counts_them_apart_from_what_sensors_queue_meanwhile() -> None:
+    log = Log()
+    mine = [task(f"t{number}", number) for number in (1, 2, 3)]
+    log.progress.planned(mine)
+    log.progress.task_began(mine[0])
+    log.now += 2
+    log.open = 2
+    assert log.progress.task_ended(mine[0], TaskStatus.PREPARED) == "1 of 3 tasks of this run, 1.6 MB/s, about 4 s of merging left"
+    log.open = 14
+    log.progress.task_began(task("other", 8))
+    log.now += 2
+    said = log.progress.task_ended(task("other", 8), TaskStatus.PREPARED)
+    assert said == "1 of 3 tasks of this run (1 of others done, 12 open), 1.6 MB/s, about 4 s of merging left"
+    # A commit found the node of day 2 changed, so it was planned again. An optimizer merged day 3.
+    log.progress.planned([task("again", 2)])
+    log.progress.settled(["t3", "of another"])
+    log.open = 1
+    assert log.progress.task_ended(task("again", 2), TaskStatus.PENDING).startswith("2 of 3 tasks of this run (1 of others done, 0 open), ")
 
 
 def test_after_some_silence_the_running_merges_are_named() -> None:
@@ -65,7 +85,7 @@ def test_after_some_silence_the_running_merges_are_named() -> None:
     log.progress.waits()
     assert log.lines[1:] == [
         "still merging lake.shop.orders day=2026-01-01 for 16 s, lake.shop.orders day=2026-01-02 for 16 s, "
-        "lake.shop.orders day=2026-01-03 for 16 s, 2 more; 0 of 3 tasks"
+        "lake.shop.orders day=2026-01-03 for 16 s, 2 more; 0 of 3 tasks so far"
     ]
 
 
@@ -80,11 +100,11 @@ def test_a_time_without_tasks_does_not_slow_the_pace() -> None:
     log = Log()
     log.progress.task_began(task("t1", 1))
     log.now, log.open = log.now + 2, 0
-    assert log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED) == "1 of 1 task, 1.6 MB/s"
+    assert log.progress.task_ended(task("t1", 1), TaskStatus.PREPARED) == "1 of 1 task so far, 1.6 MB/s"
     log.now, log.open = log.now + 3_600, 4
     log.progress.task_began(task("t2", 2))
     log.now, log.open = log.now + 2, 3
-    assert log.progress.task_ended(task("t2", 2), TaskStatus.PREPARED) == "2 of 5 tasks, 1.6 MB/s, about 6 s of merging left"
+    assert log.progress.task_ended(task("t2", 2), TaskStatus.PREPARED) == "2 of 5 tasks so far, 1.6 MB/s, about 6 s of merging left"
 
 
 def test_a_commit_says_that_all_is_merged_and_that_it_goes_on() -> None:

@@ -99,11 +99,11 @@ def test_the_log_of_a_run_says_what_it_does_from_the_beginning(lake: Lake, insta
     assert said[0] == "lake.shop.orders: reading its newest snapshot, then planning"
     assert said[1].startswith("lake.shop.orders: 2 tasks planned; ")
     assert said[2].startswith("merging lake.shop.orders day=2026-01-0")
-    assert said[3].endswith("1 of 2 tasks")
-    assert said[4].endswith("2 of 2 tasks")
+    assert said[3].endswith("1 of 2 tasks of this run")
+    assert said[4].endswith("2 of 2 tasks of this run")
     assert said[5] == "all 2 tasks merged; committing lake.shop.orders: 2 merged tasks"
     assert "committed as snapshot" in said[6]
-    assert "9 → 3 files" in said[6]
+    assert ": 8 data files → 2; the table 9 → 3 data files, record " in said[6]
 
 
 def test_a_failure_is_said_once(lake: Lake, instance: dg.DagsterInstance) -> None:

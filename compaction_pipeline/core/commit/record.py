@@ -10,6 +10,7 @@ from enum import Enum
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import change_text, count_text
 
 RECORD_ID_PROPERTY = "compaction-pipeline.record-id"
 """The key in a snapshot's summary that holds the record id of the commit that made it."""
@@ -51,6 +52,24 @@ class CommitFigures:
     output_bytes: int = 0
     delete_files_dropped: int = 0
     delete_files_added: int = 0
+
+    @property
+    def of_commit(self) -> str:
+        """What the commit itself changed, for example "64 data files → 1, 3 delete files dropped"."""
+        parts = [f"{count_text(self.input_files, 'data file')} → {self.output_files:,}"]
+        if self.delete_files_dropped:
+            parts.append(f"{count_text(self.delete_files_dropped, 'delete file')} dropped")
+        if self.delete_files_added:
+            parts.append(f"{count_text(self.delete_files_added, 'delete file')} added")
+        return ", ".join(parts)
+
+    @property
+    def of_table(self) -> str:
+        """All files of the table just before the commit and just after it. The difference is exactly what the commit itself changed."""
+        text = f"{change_text(self.files_before, self.files_after)} data files"
+        if self.delete_files_before or self.delete_files_after:
+            text += f", {change_text(self.delete_files_before, self.delete_files_after)} delete files"
+        return text
 
 
 def with_changes(figures: CommitFigures, committed: Iterable[CompactionTask]) -> CommitFigures:

@@ -1,4 +1,4 @@
-"""How far a run has come with the tasks of its queue, in words: "12 of 40 tasks, 85.0 MB/s, about 30 s of merging left".
+"""How far a run has come with the tasks of its queue, in words: "12 of 40 tasks so far, 85.0 MB/s, about 30 s of merging left".
 
 Nothing is promised for the commits that follow the merges. So the time left is that of the merges alone.
 """
@@ -22,13 +22,30 @@ class Pace:
     elapsed: timedelta = timedelta(0)
 
 
-def progress_text(done: int, open_tasks: int, pace: Pace) -> str:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of the tasks that a run was asked for, `done` have ended. The run ends with them. It has also ended `others`, which sensors planned."""
+
+    done: int
+    tasks: int
+    others: int = 0
+
+
+def progress_text(done: int, open_tasks: int, pace: Pace, asked: Asked | None = None) -> str:
     """Say how many of all tasks are done, how fast they were merged, and how long the open ones will take at this pace.
 
-    `done` are the tasks that this run has ended, and `open_tasks` those that wait or are being merged. Before the first second is over,
-    nothing is said about speed.
+    `done` are the tasks that this run has ended, and `open_tasks` those that wait or are being merged, also those that were planned since
+    the run began. With `asked` the time left is that of the tasks which the run was asked for. Before the first second is over, nothing is
+    said about speed.
     """
-    text = f"{done:,} of {count_text(done + open_tasks, 'task')}"
+    if asked is None:
+        text = f"{done:,} of {count_text(done + open_tasks, 'task')} so far"
+    else:
+        own_open = asked.tasks - asked.done
+        text = f"{asked.done:,} of {count_text(asked.tasks, 'task')} of this run"
+        others_open = max(0, open_tasks - own_open)
+        text += f" ({asked.others:,} of others done, {others_open:,} open)" if asked.others or others_open else ""
+        open_tasks = own_open
     if pace.elapsed < _SOON:
         return text
     seconds = pace.elapsed.total_seconds()
