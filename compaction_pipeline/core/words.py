@@ -45,6 +45,12 @@ def time_text(at: datetime | None) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S") if at is not None else "-"
 
 
+def count_change_text(before: int, after: int, word: str) -> str:
+    """Return both counts with their word, for example "120 files → 3", "1 file → 0" or "3 files"."""
+    counted = f"{before:,} {word if before == 1 else f'{word}s'}"
+    return f"{counted} → {after:,}" if before != after else counted
+
+
 def change_text(before: int, after: int) -> str:
     """Return both numbers, for example "120 → 3"; one number when they are equal."""
     return f"{before:,} → {after:,}" if before != after else f"{after:,}"

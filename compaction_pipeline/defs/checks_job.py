@@ -14,6 +14,7 @@ from compaction_pipeline.defs.check_events import log_evaluation
 from compaction_pipeline.defs.checks import evaluation
 from compaction_pipeline.defs.keys import CHECKS_JOB, GROUP
 from compaction_pipeline.defs.metadata import table_of
+from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.defs.resources import Compaction
 
 
@@ -31,8 +32,10 @@ class ChecksConfig(dg.Config):
 @dg.op(description="Judges all checks, logs an evaluation of each, and fails when one of them fails.", out=dg.Out(dg.Nothing))
 def judge(context: dg.OpExecutionContext, config: ChecksConfig, compaction: Compaction) -> None:
     """Log the evaluation of every check before the run fails, so that Dagster stores all of them."""
-    tables = [TableIdentifier.parse(table) for table in config.tables]
-    checked = compaction.services().check_tables.check(tables, refresh=config.refresh)
+    services = compaction.services()
+    with failing_in_words():
+        tables = [TableIdentifier.parse(table) for table in config.tables]
+        checked = services.check_tables.check(tables, refresh=config.refresh)
     for result in checked.results:
         log_evaluation(context, evaluation(result))
     for table, why in checked.left_alone.items():

@@ -11,6 +11,7 @@ from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import ADD_GROUP_JOB, CHANGE_GROUP_JOB, DRAIN_GROUP_JOB, GROUP
+from compaction_pipeline.defs.refusals import refused
 from compaction_pipeline.defs.resources import Compaction
 
 
@@ -51,7 +52,7 @@ def add_group(context: dg.OpExecutionContext, config: GroupConfig, compaction: C
     try:
         made = compaction.services().manage_groups.add(config.applied_to(ResourceGroup(config.group)))
     except CompactionError as error:
-        raise _refused(error) from error
+        raise refused(error) from None
     context.log.info(f"made {_in_words(made)}")
 
 
@@ -62,7 +63,7 @@ def change_group(context: dg.OpExecutionContext, config: GroupConfig, compaction
     try:
         changed = groups.change(config.applied_to(groups.group(config.group)))
     except CompactionError as error:
-        raise _refused(error) from error
+        raise refused(error) from None
     context.log.info(f"changed {_in_words(changed)}")
 
 
@@ -76,7 +77,7 @@ def drain_group(context: dg.OpExecutionContext, config: DrainConfig, compaction:
         for optimizer in live:
             _drain(context, compaction, optimizer.optimizer_id)
     except CompactionError as error:
-        raise _refused(error) from error
+        raise refused(error) from None
     context.log.info(
         f"{count_text(len(live), 'optimizer')} of group {group.name} asked to end; runs of compact_job take what waits after them"
     )
@@ -88,10 +89,6 @@ def _drain(context: dg.OpExecutionContext, compaction: Compaction, optimizer_id:
         context.log.info(f"{optimizer_id} ends after its running tasks")
     except NotFoundError:
         context.log.info(f"{optimizer_id} has ended by itself")
-
-
-def _refused(error: CompactionError) -> dg.Failure:
-    return dg.Failure(str(error), allow_retries=False)
 
 
 def _in_words(group: ResourceGroup) -> str:

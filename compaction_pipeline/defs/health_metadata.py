@@ -12,6 +12,7 @@ from datetime import datetime
 import dagster as dg
 
 from compaction_pipeline.core.insight.overview import NodeOverview, worst_first
+from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.queue.attempts import attempt_text
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.figures import NodeMetrics
@@ -45,9 +46,12 @@ def node_metadata(node: NodeOverview) -> dict[str, dg.MetadataValue]:
     }
 
 
+_NAME_CHARACTERS = 18
+_REASON_CHARACTERS = 23
+"""In a window of 1,400 pixels Dagster cuts a table off behind about 370 pixels: a name and a reason of so many characters a line."""
+
 WORST_NODES = (
-    ("table", "string", "catalog.namespace.table"),
-    ("node", "string", "partition values"),
+    ("where", "string", "table and partition values, shortened; the last columns have the whole names"),
     ("reason", "string", "why; the partition of the node in delta_files has the whole text"),
     ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY"),
     ("small_files", "int", "small data files and small delete files"),
@@ -55,6 +59,8 @@ WORST_NODES = (
     ("delete_files", "int", "position and equality delete files"),
     ("fragmentation", "float", "small files / files"),
     ("data_mb", "float", "size of the data files in MB"),
+    ("table", "string", "catalog.namespace.table"),
+    ("node", "string", "partition values"),
     ("partition_key", "string", "launch this partition of compacted_files"),
 )
 
@@ -64,12 +70,13 @@ def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
     return table_of(
         [
             {
+                "where": _short_names(str(node.table), str(node.node)),
                 "table": str(node.table),
                 "node": str(node.node),
                 "health": node.health.value,
                 "small_files": node.metrics.small_files,
                 "files": node.metrics.files,
-                "reason": unbroken(clipped(node.reason)),
+                "reason": unbroken(clipped(node.reason), _REASON_CHARACTERS),
                 "delete_files": node.metrics.delete_files,
                 "fragmentation": round(node.metrics.fragmentation, 3),
                 "data_mb": megabytes(node.metrics.data_bytes),
@@ -81,6 +88,11 @@ def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
     )
 
 
+def _short_names(*names: str) -> str:
+    """Each name on a line of its own in a narrow cell, with an ellipsis in the middle of a long one."""
+    return " ".join(clipped_middle(name, _NAME_CHARACTERS).replace(" ", "\N{NO-BREAK SPACE}") for name in names)
+
+
 def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
     """The tables of `table_health`: the worst nodes, the reason of each table, and the tasks that run."""
     worst = [node for node in status.worst if node.metrics.files]
@@ -89,9 +101,10 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
         "plan_reasons": table_of(
             [
                 {
+                    "where": _short_names(str(table.table)),
                     "table": str(table.table),
                     "health": table.health.value,
-                    "reason": unbroken(table.reason),
+                    "reason": unbroken(table.reason, _REASON_CHARACTERS),
                     "warning": table.warning,
                     "nodes": table.nodes,
                     "files": table.metrics.files,
@@ -101,14 +114,15 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
                 for table in worst_first(status.tables)
             ],
             (
-                ("table", "string", "catalog.namespace.table"),
-                ("health", "string", "health of the whole table when something holds it back, else of its worst node"),
+                ("where", "string", "the table, shortened; the last column has the whole name"),
                 ("reason", "string", "what the last plan found, or what holds the table back"),
+                ("health", "string", "health of the whole table when something holds it back, else of its worst node"),
                 ("warning", "string", "something to know that stops nothing"),
                 ("nodes", "int", "partitions that hold files"),
                 ("files", "int", "data and delete files"),
                 ("small_files", "int", "small data files and small delete files"),
                 ("delete_files", "int", "position and equality delete files"),
+                ("table", "string", "catalog.namespace.table"),
             ),
         ),
         "executing_tasks": executing_tasks(status.executing, status.at),

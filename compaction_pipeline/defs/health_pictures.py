@@ -14,9 +14,10 @@ import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
-from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
+from compaction_pipeline.core.insight.markdown import LINE, fitting, plain, wrapped
 from compaction_pipeline.core.insight.overview import TableOverview, worst_first
 from compaction_pipeline.core.insight.pictures import TableBar, files_over_time, running_now, worst_tables
+from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 from compaction_pipeline.defs.metadata import clipped
@@ -55,11 +56,17 @@ def _worst_in_words(status: Status) -> str:
 
     def listed(count: int) -> str:
         return "\n\n".join(
-            f"**{plain(str(node.table))}** {plain(str(node.node))}\\\n{wrapped(f'{node.health.value}: {clipped(node.reason, 180)}')}"
+            f"{_heading(str(node.table), str(node.node))}\\\n{wrapped(f'{node.health.value}: {clipped(node.reason, 180)}')}"
             for node in ill[:count]
         )
 
     return fitting(listed, (6, 5, 4, 3, 2, 1))
+
+
+def _heading(*names: str) -> str:
+    """A table, and maybe a node of it, as one line when they fit. A long name gets a line of its own, with an ellipsis in its middle."""
+    table, *node = [plain(clipped_middle(name, LINE)) for name in names]
+    return (" " if len(" ".join(names)) <= LINE else "\\\n").join([f"**{table}**", *node])
 
 
 def _tables_in_words(status: Status) -> str:
@@ -70,7 +77,7 @@ def _tables_in_words(status: Status) -> str:
 
     def listed(count: int) -> str:
         return "\n\n".join(
-            f"**{plain(str(table.table))}**\\\n{wrapped(f'{table.health.value}: {clipped(table.reason, 140)}')}" for table in tables[:count]
+            f"{_heading(str(table.table))}\\\n{wrapped(f'{table.health.value}: {clipped(table.reason, 180)}')}" for table in tables[:count]
         )
 
     return fitting(listed, (8, 7, 6, 5, 4, 3, 2, 1))

@@ -15,6 +15,7 @@ from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, Ending, is_of_machine, pool_wanted_by, when_done
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
+from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, tables_named
 from compaction_pipeline.defs.resources import Compaction
@@ -83,14 +84,15 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     wanted_by = when_done(is_busy, lambda: pool_wanted_by(context.instance, context.run.run_id))
     when_not_cut_short = "what this run was asked for is merged and committed" if asked else "the queue is empty"
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by, when_not_cut_short)
-    failed = services.tick_tables.compact_nodes(
-        asked,
-        until=ending.over,
-        linger=timedelta(seconds=settings.linger_seconds),
-        in_a_hurry=ending.is_wanted if is_machine else lambda: False,
-        run_id=context.run.run_id,
-        listener=report,
-    )
+    with failing_in_words():
+        failed = services.tick_tables.compact_nodes(
+            asked,
+            until=ending.over,
+            linger=timedelta(seconds=settings.linger_seconds),
+            in_a_hurry=ending.is_wanted if is_machine else lambda: False,
+            run_id=context.run.run_id,
+            listener=report,
+        )
     report.task_failures(failed)
     left_to_optimizers = not asked and services.share_queues.all_served()
     context.log.info(f"ends: {LEFT_TO_OPTIMIZERS if left_to_optimizers else ending.reason}")
@@ -139,8 +141,9 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     services = compaction.services()
     services.tick_tables.keep()
     report = RunReport(context, services)
-    for record in services.tick_tables.commit_due(context.run.run_id, report):
-        report.committed(record)
+    with failing_in_words():
+        for record in services.tick_tables.commit_due(context.run.run_id, report):
+            report.committed(record)
     context.log.info(f"{count_text(len(report.records), 'table')} committed")
     report.close()
 

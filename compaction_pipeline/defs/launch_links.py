@@ -13,8 +13,9 @@ from urllib.parse import quote, urlencode
 import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.insight.markdown import fitting
+from compaction_pipeline.core.insight.markdown import LINE, fitting, is_shown_at_once
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
+from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import COMPACT_JOB, PAUSE_JOB, RESUME_JOB
@@ -22,6 +23,11 @@ from compaction_pipeline.services.insight.read_status import Status
 
 MOST_CHARACTERS = 8_000
 """The most characters of a link. Web servers refuse requests with very long addresses."""
+
+_NAME_CHARACTERS = LINE - 10
+"""A list is indented, and 'Resume' stands before a name. Dagster would cut a longer line off."""
+_AT_ONCE = (5, 4, 3, 2, 1)
+"""Tables of which an entry names as many as Dagster shows without a button."""
 
 _IN_NEED = (HealthStatus.FAILING, HealthStatus.DUE, HealthStatus.WAITING)
 _Config = Mapping[str, bool | str | Sequence[str]]
@@ -79,7 +85,7 @@ def launch_metadata(context: Context, status: Status) -> dict[str, dg.MetadataVa
     """The links for the page of `table_health`. It is empty where no web page exists for the links, and when nothing needs one.
 
     Dagster shows short Markdown at once, and hides long Markdown behind a button. So the first entries hold as many nodes and tables as
-    are shown at once, and `compact_now` holds all.
+    are shown at once. When there are more, `compact_more` has a link for all nodes, and one for each further table.
     """
     place = place_of(context)
     return links_by_purpose(place, status.worst, status.tables) if place is not None else {}
@@ -90,22 +96,19 @@ def links_by_purpose(place: Place, worst: Sequence[NodeOverview], tables: Sequen
     nodes, due = _that_may_gain(worst, tables), [table for table in _in_need(tables) if table.due]
     switchable = [table for table in worst_first(tables) if table.enabled and not table.observe]
     shown = {
-        "compact_worst": fitting(lambda count: _worst_line(place, nodes[:count]), (20, 15, 12, 10, 8, 6, 5, 4, 3, 2, 1)),
-        "compact_what_is_due": fitting(lambda count: _due_lines(place, due, count), (5, 4, 3, 2, 1)) or "Nothing is due.",
-        "pause_a_table": fitting(lambda count: _pause_lines(place, switchable, count), (5, 4, 3, 2, 1)),
-        "compact_now": links_in_markdown(place, worst, tables),
+        "compact_worst": fitting(lambda count: _worst_line(place, nodes, count), range(SHOWN, 0, -1)),
+        "compact_what_is_due": fitting(lambda count: _due_lines(place, due, count), _AT_ONCE) or "Nothing is due.",
+        "pause_a_table": fitting(lambda count: _pause_lines(place, switchable, count), _AT_ONCE),
+        "compact_more": _more_links(place, nodes, due),
     }
     return {name: dg.MetadataValue.md(text) for name, text in shown.items() if text}
 
 
-def links_in_markdown(place: Place, worst: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> str:
-    """A list in Markdown: a link for the worst of these nodes, and one for each of the 20 worst tables in which work is due.
-
-    No link names a table that is left alone. The link for nodes ignores thresholds, and so it would compact a disabled table too.
-    """
-    due = [table for table in _in_need(tables) if table.due]
-    lines = [_worst_line(place, _that_may_gain(worst, tables)), _due_lines(place, due, SHOWN)]
-    return "\n".join(line for line in lines if line)
+def _more_links(place: Place, nodes: Sequence[NodeOverview], due: Sequence[TableOverview]) -> str:
+    """The links that found no room in the entries above: one for all these nodes, and one for each further table of the 20 worst."""
+    worst = "" if is_shown_at_once(_worst_line(place, nodes, SHOWN)) else _worst_line(place, nodes, SHOWN)
+    shown = next((count for count in _AT_ONCE if is_shown_at_once(_due_lines(place, due, count))), 1)
+    return "\n".join(line for line in (worst, _due_lines(place, due[shown:], SHOWN - shown)) if line)
 
 
 def _that_may_gain(worst: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> list[NodeOverview]:
@@ -117,18 +120,23 @@ def _in_need(tables: Sequence[TableOverview]) -> Sequence[TableOverview]:
     return worst_first(table for table in tables if table.health in _IN_NEED and not table.is_left_alone)
 
 
-def _worst_line(place: Place, nodes: Sequence[NodeOverview]) -> str:
-    """The link for these nodes. It says that it forces a MAJOR, because a person should know that before the launch."""
-    link, number = compact_nodes_link(place, nodes)
+def _worst_line(place: Place, nodes: Sequence[NodeOverview], count: int) -> str:
+    """The link for the first `count` nodes. It says that it forces a MAJOR, because a person should know that before the launch.
+
+    No link names a table that is left alone. This one ignores thresholds, and so it would compact a disabled table too.
+    """
+    link, number = compact_nodes_link(place, nodes[:count])
     if not number:
         return ""
-    return f"- [Compact the worst {count_text(number, 'node')} now]({link})\\\n  in one run: a forced MAJOR"
+    all_nodes = count_text(len(nodes), "worst node")
+    which = f"{number:,} of the {all_nodes}" if number < len(nodes) else f"the {all_nodes}"
+    return f"- [Compact {which} now]({link})\\\n  in one run: a forced MAJOR"
 
 
 def _due_lines(place: Place, due: Sequence[TableOverview], count: int) -> str:
     """A link for each of the first `count` tables."""
     lines = [
-        f"- [Compact what is due in {_escaped(str(table.table))}]({compact_table_link(place, table)})\\\n"
+        f"- [Compact what is due in\\\n  {_short(table)}]({compact_table_link(place, table)})\\\n"
         f"  {table.due:,} of {count_text(table.nodes, 'node')}, each by its triggers"
         for table in due[:count]
     ]
@@ -139,8 +147,13 @@ def _pause_lines(place: Place, tables: Sequence[TableOverview], count: int) -> s
     lines = []
     for table in tables[:count]:
         verb = "Resume" if table.paused else "Pause"
-        lines.append(f"- [{verb} {_escaped(str(table.table))}]({pause_table_link(place, table)})")
+        lines.append(f"- [{verb} {_short(table)}]({pause_table_link(place, table)})")
     return "\n".join([*lines, *_more(tables, count)])
+
+
+def _short(table: TableOverview) -> str:
+    """The name of a table, which has room in the text of a link. The link itself has the whole name."""
+    return _escaped(clipped_middle(str(table.table), _NAME_CHARACTERS))
 
 
 def _more(tables: Sequence[TableOverview], count: int) -> list[str]:

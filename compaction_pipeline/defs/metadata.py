@@ -20,8 +20,12 @@ def megabytes(size_bytes: int) -> float:
 
 
 def clipped(text: str, most: int = 240) -> str:
-    """A reason that is short enough for a cell of a table."""
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+    """A reason that is short enough for a cell of a table. It ends behind a whole word, unless a word is very long."""
+    if len(text) <= most:
+        return text
+    kept = text[: most - 1]
+    whole = kept if text[most - 1].isspace() else kept.rpartition(" ")[0]
+    return (whole if len(whole) >= most // 2 else kept).rstrip(" ,;:") + "…"
 
 
 def unbroken(text: str, width: int = 40) -> str:

@@ -15,7 +15,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.insight.node_change import before_and_after
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node_keys import table_key
-from compaction_pipeline.core.words import change_text, count_text
+from compaction_pipeline.core.words import count_change_text, count_text
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.page_links import node_links
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
@@ -92,4 +92,4 @@ def _node_metadata(key: str, tasks: Sequence[CompactionTask], record: Compaction
 
 def _change(tasks: Sequence[CompactionTask]) -> str:
     before, after = before_and_after(tasks)
-    return f"{change_text(before.files, after.files)} files for readers of the merged rows"
+    return f"{count_change_text(before.files, after.files, 'file')} for readers of the merged rows"

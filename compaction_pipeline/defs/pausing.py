@@ -6,12 +6,12 @@ from collections.abc import Callable
 import dagster as dg
 from pydantic import Field
 
-from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import GROUP, PAUSE_JOB, RESUME_JOB
 from compaction_pipeline.defs.report import RunReport
-from compaction_pipeline.defs.requests import tables_named
+from compaction_pipeline.defs.requests import tables_named, unknown_table
 from compaction_pipeline.defs.resources import Compaction
 
 
@@ -64,6 +64,8 @@ def _switch(
     for table, name in tables_named(config.tables, report.unknown).items():
         try:
             context.log.info(f"{table} {word}" if switch(table) else f"{table} was {word} before; nothing changed")
+        except NotFoundError:
+            report.not_done([name], unknown_table(name))
         except CompactionError as error:
             report.not_done([name], error)
     report.fail_if_anything_failed(f"the rest is {word}")

@@ -29,9 +29,9 @@ def nodes_by_table(
 def _node(services: Services, key: str) -> tuple[TableIdentifier, TableNode]:
     try:
         return services.read_tables.node(key)
-    except NotFoundError as unknown:
+    except NotFoundError:
         # A person may name a node of a table that was never read.
-        problem: CompactionError = unknown
+        problem: CompactionError = _unknown_node(key)
         for table in [table for table in services.read_tables.names() if may_be_key_of(table, key)]:
             try:
                 services.compact_table.refresh(table)
@@ -58,5 +58,20 @@ def table_named(services: Services, key: str) -> TableIdentifier:
     """The table of a key of the `tables` partitions. Raises NotFoundError."""
     found = next((table for table in services.read_tables.names() if table_key(table) == key), None)
     if found is None:
-        raise NotFoundError(f"table {key!r} is not known: is its catalog registered? `compaction-pipeline table list` shows all tables")
+        raise unknown_table(key)
     return found
+
+
+def unknown_table(name: str) -> NotFoundError:
+    """The error that tells a person at a page of Dagster where the known tables are."""
+    return NotFoundError(
+        f"table {name!r} is not known: is its catalog registered? The partitions of `compaction_records` are all tables, and "
+        "`compaction-pipeline table list` lists them too"
+    )
+
+
+def _unknown_node(key: str) -> NotFoundError:
+    return NotFoundError(
+        f"node {key!r} is not known: the table `worst_nodes` on the page of `table_health` and the partitions of `compacted_files` have "
+        "keys of nodes, and `compaction-pipeline table show TABLE` lists all of a table"
+    )

@@ -12,6 +12,7 @@ from pydantic import PrivateAttr
 
 from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.defs.choices import chosen
+from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.ending.dagster_dev import end_run_with_it
 from compaction_pipeline.settings import load_settings
 
@@ -46,12 +47,18 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
             end_run_with_it()
 
     def services(self) -> Services:
-        """Return the services of this run or tick. The catalogs of the component are registered. Raises ConfigError, StorageUnavailable."""
+        """Return the services of this run or tick. The catalogs of the component are registered.
+
+        Raises ConfigError and StorageUnavailable in a tick, and a failure with the same words in a run.
+        """
         if self._services is None:
             if self._log is not None:
                 # A database that is locked or far away may take a while, and the page of the run should say so.
                 self._log.info("opening the state database")
-            self._services = opened_services(self._holder)
+                with failing_in_words():
+                    self._services = opened_services(self._holder)
+            else:
+                self._services = opened_services()
         return self._services
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

@@ -47,7 +47,9 @@ def _worst_node(status: Status) -> list[str]:
     if not status.worst:
         return []
     worst = status.worst[0]
-    return [f"worst {worst.table} {worst.node}: {worst.metrics.small_files} small of {worst.metrics.files} files, {worst.reason}"]
+    return [
+        f"worst {worst.table} {worst.node}: {worst.metrics.small_files} small of {count_text(worst.metrics.files, 'file')}, {worst.reason}"
+    ]
 
 
 def _held_back(status: Status) -> list[str]:

@@ -396,7 +396,8 @@ class CompactTable:
         given_up: dict[TaskId, str] = {}
         for task in map(self._tasks.task, task_ids):
             if task.is_to_be_merged and not self._needs_worker(task):
-                reason = f"a person paused {task.table} before this task began; `compaction-pipeline resume {task.table}` ends the pause"
+                ends = f"`resume_job` of Dagster or `compaction-pipeline resume {task.table}` ends the pause"
+                reason = f"a person paused {task.table} before this task began; {ends}"
                 canceled = self._tasks.cancel([task.task_id], EndReason.GIVEN_UP, reason, self._clock())
                 given_up.update(dict.fromkeys(canceled, reason))
         return given_up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.insight.markdown import is_shown_at_once
+from compaction_pipeline.core.insight.markdown import LINE, is_shown_at_once
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -22,7 +23,6 @@ from compaction_pipeline.defs.launch_links import (
     compact_nodes_link,
     compact_table_link,
     links_by_purpose,
-    links_in_markdown,
     pause_table_link,
 )
 from compaction_pipeline.defs.pausing import PauseConfig
@@ -47,7 +47,9 @@ def table(name: str, health: HealthStatus = HealthStatus.DUE, small_files: int =
 
 def links(nodes: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> list[str]:
     # A window of 1,400 pixels cuts long lines off, so each link has a line of its own, above the line that says what it does.
-    return links_in_markdown(HERE, nodes, tables).replace("\\\n  ", " ").splitlines()
+    entries = links_by_purpose(HERE, nodes, tables)
+    texts = [str(entries[name].value) for name in ("compact_worst", "compact_what_is_due", "compact_more") if name in entries]
+    return [line for text in texts for line in text.replace("\\\n  ", " ").splitlines() if line != "Nothing is due."]
 
 
 def test_the_link_of_nodes_names_their_keys_and_ignores_thresholds() -> None:
@@ -89,7 +91,7 @@ def test_healthy_tables_and_nodes_that_cannot_gain_get_no_link() -> None:
     refused = overview(4, HealthStatus.REFUSED)
     healthy, due, worse = table("healthy", HealthStatus.HEALTHY), table("due"), table("worse", small_files=9)
     nodes, first, second = links([overview(1), alone, refused], [healthy, due, worse])
-    assert "Compact the worst 1 node now" in nodes
+    assert "Compact the 1 worst node now" in nodes
     assert config_of(nodes.partition("](")[2].partition(")")[0])["node_keys"] == [overview(1).key]
     assert "Compact what is due in lake.shop.worse" in first
     assert "Compact what is due in lake.shop.due" in second
@@ -102,8 +104,8 @@ def test_a_node_below_its_thresholds_gets_a_link_too() -> None:
 
 
 def test_a_name_does_not_break_out_of_the_markdown() -> None:
-    (line,) = links([], [table("a](http://elsewhere) [b_c")])
-    assert r"a\](http://elsewhere) \[b\_c](/locations" in line
+    (line,) = links([], [table("a](http://e) [b_c")])
+    assert r"a\](http://e) \[b\_c](/locations" in line
 
 
 def test_links_say_what_they_run_and_how_much_is_due() -> None:
@@ -121,12 +123,34 @@ def test_a_table_in_which_nothing_is_due_gets_no_link() -> None:
 def test_the_first_links_are_short_enough_to_be_shown_at_once() -> None:
     nodes = [overview(number) for number in range(1, 29)]
     entries = links_by_purpose(HERE, nodes, [table(f"orders_{number}") for number in range(30)])
-    assert list(entries) == ["compact_worst", "compact_what_is_due", "pause_a_table", "compact_now"]
+    assert list(entries) == ["compact_worst", "compact_what_is_due", "pause_a_table", "compact_more"]
     for name in ("compact_worst", "compact_what_is_due", "pause_a_table"):
         assert is_shown_at_once(str(entries[name].value))
     worst = str(entries["compact_worst"].value)
     assert len(config_of(worst.partition("](")[2].partition(")")[0])["node_keys"]) >= 8
     assert "more tables" in str(entries["compact_what_is_due"].value)
+
+
+def test_what_found_no_room_follows_behind_the_button_and_nothing_is_listed_twice() -> None:
+    nodes = [overview(number) for number in range(1, 21)]
+    tables = [table(f"orders_{number:02}") for number in range(30)]
+    entries = {name: str(entry.value) for name, entry in links_by_purpose(HERE, nodes, tables).items()}
+    (shown,) = re.findall(r"\[Compact (\d+) of the 20 worst nodes now\]", entries["compact_worst"])
+    assert 8 <= int(shown) < 20
+    assert entries["compact_more"].startswith("- [Compact the 20 worst nodes now](")
+    listed = [re.findall(r"lake\.shop\.orders\\_\d+", entries[name]) for name in ("compact_what_is_due", "compact_more")]
+    assert len(listed[0]) + len(listed[1]) == len({*listed[0], *listed[1]}) == 20
+    assert entries["compact_more"].endswith("- and 10 more tables")
+    assert "compact_more" not in links_by_purpose(HERE, nodes[:2], tables[:1])
+
+
+def test_a_long_name_does_not_reach_the_edge_of_its_column() -> None:
+    long = table("a" * 80)
+    entries = links_by_purpose(HERE, [], [long])
+    for name in ("compact_what_is_due", "pause_a_table"):
+        texts = re.sub(r"\]\([^)]*\)", "", str(entries[name].value)).splitlines()
+        assert max(map(len, texts)) <= LINE
+        assert "lake.shop." in str(entries[name].value)
 
 
 @pytest.mark.parametrize(("paused", "job"), [(False, "pause"), (True, "resume")])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dagster as dg
+import pytest
 
 from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.health_metadata import executing_tasks, node_metadata, worst_nodes
-from compaction_pipeline.defs.metadata import megabytes, table_of
+from compaction_pipeline.defs.metadata import clipped, megabytes, table_of
 from compaction_pipeline.defs.work_metadata import record_metadata
 from compaction_pipeline_tests.defs.values import NOW, overview, record, task
 
@@ -38,13 +42,36 @@ def test_a_reader_can_add_up_the_files_of_a_commit_and_of_its_table() -> None:
     shown = str(record_metadata(record(figures=figures))["counted"].value).replace("\\\n", " ")
     assert shown.startswith(
         "This commit: 64 data files → 1, 3 delete files dropped, 1 delete file added.\n\n"
-        "The table: 2,013 → 1,950 data files, 40 → 38 delete files.\n\nThe table is counted just before"
+        "The table: 2,013 data files → 1,950, 40 delete files → 38.\n\nThe table is counted just before"
     )
 
 
 def test_a_table_shows_at_most_20_rows() -> None:
     shown = worst_nodes([overview(number) for number in range(1, 29)]).value
     assert len(shown.records) == 20
+
+
+def test_the_reason_of_a_worst_node_fits_beside_its_names() -> None:
+    long = replace(overview(), table=TableIdentifier("lake", ("department_of_sales",), "orders_of_all_customers"))
+    (row,) = worst_nodes([replace(long, reason="12 small data files of 12, and no MINOR for 1 h 30 min")]).value.records
+    lines = {name: str(row.data[name]).split(" ") for name in ("where", "reason")}
+    # A character is 7.9 pixels wide, and the padding and lines of two cells take 40 of the 370 pixels of the column.
+    assert sum(max(map(len, found)) for found in lines.values()) * 7.9 + 40 <= 370
+    assert lines["where"] == ["lake.depa…ustomers", "day=2026-01-01"]
+    assert (row.data["table"], row.data["node"]) == ("lake.department_of_sales.orders_of_all_customers", "day=2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "shown"),
+    [
+        ("a reason", 8, "a reason"),
+        ("the table was planned just now", 20, "the table was…"),
+        ("the table was planned just now", 22, "the table was planned…"),
+        ("one/very/long/path/without/a/space", 12, "one/very/lo…"),
+    ],
+)
+def test_a_clipped_reason_ends_behind_a_whole_word(text: str, most: int, shown: str) -> None:
+    assert clipped(text, most) == shown
 
 
 def test_a_missing_value_of_a_row_is_empty() -> None:

@@ -59,7 +59,7 @@ def test_the_asset_gets_health_and_a_check_and_after_a_commit_the_last_compactio
     assert services.compact_table.compact(Lake.identifier).committed
     (told,) = observed(tick(SENSOR, again.cursor))
     assert told.metadata["compaction/files_count"].value == 3
-    assert str(told.metadata["compaction/last_compaction_did"].value).startswith("8 data files → 2; the table 9 → 3 data files; snapshot ")
+    assert str(told.metadata["compaction/last_compaction_did"].value).startswith("8 data files → 2; the table 9 data files → 3; snapshot ")
     assert told.metadata["compaction/last_compaction"].value > services.clock().timestamp() - 600
     assert instance.fetch_observations(ORDERS, limit=9).records[0].asset_observation == told
 

@@ -103,7 +103,7 @@ def test_the_log_of_a_run_says_what_it_does_from_the_beginning(lake: Lake, insta
     assert said[4].endswith("2 of 2 tasks of this run")
     assert said[5] == "all 2 tasks merged; committing lake.shop.orders: 2 merged tasks"
     assert "committed as snapshot" in said[6]
-    assert ": 8 data files → 2; the table 9 → 3 data files, record " in said[6]
+    assert ": 8 data files → 2; the table 9 data files → 3, record " in said[6]
 
 
 def test_a_failure_is_said_once(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -520,6 +520,36 @@ def test_the_checks_job_fails_when_an_error_check_fails_and_stores_every_evaluat
     assert not result.success
     assert failure(result).startswith("record_matches_table (ERROR): 1 of 1 tables fail; lake.shop.orders: snapshot")
     assert {name: found.run_id for name, found in stored_checks(instance).items()} == {check.name: result.run_id for check in CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("job", "op", "config", "said"),
+    [
+        ("compaction_checks_job", "judge", {"tables": ["lake.shop.nowhere"]}, "lake.shop.nowhere"),
+        ("change_group_job", "change_group", {"group": "heavy"}, "heavy"),
+    ],
+)
+def test_a_known_error_fails_a_run_in_words_and_without_the_errors_that_led_to_it(
+    lake: Lake, instance: dg.DagsterInstance, job: str, op: str, config: Mapping[str, Any], said: str
+) -> None:
+    run_config = {"ops": {op: {"config": dict(config)}}}
+    result = defs.resolve_job_def(job).execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
+    (event,) = (event for event in result.all_events if event.is_step_failure)
+    assert said in failure(result)
+    error = event.step_failure_data.error
+    assert error is not None
+    assert (error.cls_name, error.cause, error.context) == ("Failure", None, None)
+
+
+def test_a_run_whose_settings_break_a_rule_fails_in_words(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPACTION_TASK_SLOTS", "none")
+    result = run(instance, "compact_job")
+    (event,) = (event for event in result.all_events if event.is_step_failure)
+    assert "COMPACTION_TASK_SLOTS" in failure(result)
+    assert event.step_failure_data.error is not None
+    assert event.step_failure_data.error.cause is None
 
 
 def test_the_checks_job_judges_what_its_config_names(

@@ -130,7 +130,7 @@ def test_table_health_opens_with_pictures_and_every_event_is_small(lake: Lake, t
     (health, figures) = tick("fragmentation_sensor").asset_events
     names = list(health.metadata)
     assert names[:4] == ["files_over_time", "worst_tables", "running_now", "worst_now"]
-    assert list(health.metadata["worst_nodes"].value.schema.columns)[2].name == "reason"
+    assert list(health.metadata["worst_nodes"].value.schema.columns)[1].name == "reason"
     for name in names[:4]:
         assert is_shown_at_once(health.metadata[name].value), name
     assert "day=2026-01-0" in health.metadata["worst_now"].value

@@ -10,7 +10,7 @@ from enum import Enum
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.words import change_text, count_text
+from compaction_pipeline.core.words import count_change_text, count_text
 
 RECORD_ID_PROPERTY = "compaction-pipeline.record-id"
 """The key in a snapshot's summary that holds the record id of the commit that made it."""
@@ -66,9 +66,9 @@ class CommitFigures:
     @property
     def of_table(self) -> str:
         """All files of the table just before the commit and just after it. The difference is exactly what the commit itself changed."""
-        text = f"{change_text(self.files_before, self.files_after)} data files"
+        text = count_change_text(self.files_before, self.files_after, "data file")
         if self.delete_files_before or self.delete_files_after:
-            text += f", {change_text(self.delete_files_before, self.delete_files_after)} delete files"
+            text += f", {count_change_text(self.delete_files_before, self.delete_files_after, 'delete file')}"
         return text
 
 
@@ -153,5 +153,6 @@ class CompactionRecord:
         if self.status is RecordStatus.COMMITTED:
             before = self.figures.files_before + self.figures.delete_files_before
             after = self.figures.files_after + self.figures.delete_files_after
-            text = f"committed {len(self.committed_task_ids)} of {len(self.task_ids)} task(s): {before} → {after} files"
+            taken, files = count_text(len(self.task_ids), "task"), count_change_text(before, after, "file")
+            text = f"committed {len(self.committed_task_ids)} of {taken}: {files}"
         return f"{text}; {self.left_out}" if self.left_out is not None else text

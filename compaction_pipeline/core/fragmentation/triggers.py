@@ -63,7 +63,7 @@ def minor_trigger_of(
     least, volume = properties.minor_file_count, properties.minor_total_size_bytes
     small = small_data[0] + small_deletes[0]
     if small >= 2 and interval_passed(node, CompactionType.MINOR, properties.minor_interval, history, now):
-        return Trigger(True, f"{small} small files, and no MINOR for {duration_text(properties.minor_interval)}")
+        return Trigger(True, f"{count_text(small, 'small file')}, and no MINOR for {duration_text(properties.minor_interval)}")
     amounts = [f"{count_text(small_data[0], 'small data file')} of {least} needed; {bytes_text(small_data[1])} of {bytes_text(volume)}"]
     if small_deletes[0]:
         amounts.append(f"{count_text(small_deletes[0], 'small delete file')} of {least}; {bytes_text(small_deletes[1])}")
@@ -84,7 +84,7 @@ def _enough(small_data: _Sum, small_deletes: _Sum, properties: TableProperties) 
     least, volume = properties.minor_file_count, properties.minor_total_size_bytes
     for word, (count, size) in (("data", small_data), ("delete", small_deletes)):
         if count >= least:
-            return f"{count} small {word} files, and {least} make a MINOR due"
+            return f"{count_text(count, f'small {word} file')}, and {least} make a MINOR due"
         if count and size >= volume:
             return f"{bytes_text(size)} in {count_text(count, f'small {word} file')}, and {bytes_text(volume)} make a MINOR due"
     return None

@@ -248,11 +248,18 @@ def _health_of_tasks(state: KnownTable, catalog: CatalogEntry, tasks: OpenTasks)
 
     The reason names the tasks. The reason of the last plan is added when it says more than that these tasks have the work.
     """
-    reason, text = state.planning.reason, open_tasks_text(tasks)
+    reason, text = state.planning.reason, open_tasks_text(tasks, _commit_due_at(state, catalog))
     said = SETTLED | ({*_IN_WORK} if tasks.are_all_merged else {PlanReasonCode.FILES_IN_USE})
     if reason is not None and reason.code not in said and not _is_over(reason.code, state, catalog):
         text = f"{text}; {reason.text}"
     return Health(HealthStatus.WAITING if tasks.are_all_merged else HealthStatus.DUE, text)
+
+
+def _commit_due_at(state: KnownTable, catalog: CatalogEntry) -> datetime | None:
+    """Return when the commit interval of a table ends. The first commit of a table is due at once, so there is no time then."""
+    properties = properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties)
+    last = state.commits.last_committed_at
+    return last + properties.commit_interval if last is not None else None
 
 
 def _health_of_nodes(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview]) -> Health:

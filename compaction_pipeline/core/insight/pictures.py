@@ -20,10 +20,10 @@ from compaction_pipeline.core.insight.svg import (
     PURPLE,
     RED,
     bars,
-    clipped_middle,
-    clipped_name,
+    fitted,
     line,
     picture,
+    text_width,
     words_at,
 )
 from compaction_pipeline.core.words import bytes_text, count_text
@@ -32,8 +32,7 @@ WIDTH = 365
 """In a window of 1,400 pixels, the column of values in Dagster's metadata is about 370 pixels wide."""
 
 _ROW = 18
-_CHARACTER = 6.3
-"""The usual width of a character in pixels. Texts are digits and small letters, so none is much wider."""
+_GAP = 6
 _MIDDLE = 9
 
 
@@ -97,7 +96,7 @@ def before_after(before: FileGroup, after: FileGroup) -> str:
     most, has_deletes = max(before.files, after.files, 1), bool(before.delete_files or after.delete_files)
     texts = [f"{_files_text(group, has_deletes)}, {bytes_text(group.size_bytes)}" for group in (before, after)]
     # The text stands behind its bar, and must not be cut off.
-    longest = max(10, WIDTH - 54 - round(_CHARACTER * max(map(len, texts))))
+    longest = max(10, WIDTH - 54 - round(max(map(text_width, texts))))
     parts = []
     for row, (word, group) in enumerate((("before", before), ("after", after))):
         y = row * _ROW
@@ -157,7 +156,7 @@ def _over_time(points: Sequence[FilesPoint], now: datetime, width: int, height: 
             line(without, ORANGE, dashed=True),
             line(ours, BLUE),
             words_at(right + 6, without_y, f"{last.without_us:,} without us", ORANGE),
-            words_at(right + 6, with_y, f"{last.files:,} files", BLUE),
+            words_at(right + 6, with_y, f"{last.files:,} {'file' if last.files == 1 else 'files'}", BLUE),
             words_at(0, height - 6, f"{points[0].at:%Y-%m-%d %H:%M} UTC"),
             words_at(right - 62, height - 6, f"{now:%H:%M} UTC"),
         ],
@@ -191,9 +190,9 @@ def _table_bars(tables: Sequence[TableBar], width: int, letters: int) -> str:
             coloured.append((x, y + _MIDDLE, length))
             x += length
         number = f"{table.files:,} "
-        names.append(words_at(0, y + 13, number + clipped_name(table.name, letters - len(number))))
+        names.append(words_at(0, y + 13, number + fitted(table.name, left - _GAP - text_width(number))))
     y = len(tables) * _ROW + 14
-    legend = [words_at(0, y, "small files", ORANGE), words_at(70, y, "equality deletes", RED), words_at(172, y, "position deletes", PURPLE)]
+    legend = [words_at(0, y, "small files", ORANGE), words_at(70, y, "equality deletes", RED), words_at(178, y, "position deletes", PURPLE)]
     return picture(width, y + 6, [*(bars(drawn, colour) for colour, drawn in boxes.items()), *names, *legend])
 
 
@@ -207,7 +206,7 @@ def _queue(waiting: int, merging: int, merged: int, tasks: Sequence[tuple[str, s
         parts += [bars([(x, _MIDDLE, length)], colour), words_at(label, 30, text, colour)]
         x += length
         label += 8 * len(text) + 8
-    lines = [line for name, figures in tasks for line in (clipped_middle(name, width // 7), f"   {figures}")]
+    lines = [line for name, figures in tasks for line in (fitted(name, width - _GAP), f"   {figures}")]
     parts += [words_at(0, 48 + _ROW * row, line) for row, line in enumerate(lines)]
     rows = len(lines)
     if len(tasks) < running:

@@ -14,6 +14,8 @@ ORANGE = "#d98c00"
 RED = "#d5532a"
 PURPLE = "#a86cd6"
 
+_WIDTHS = {**dict.fromkeys("ijlIJ|'", 3.6), **dict.fromkeys(" .,:;!/-()[]ftr", 5.0), **dict.fromkeys("mwMWQO=@%&+<>~", 12.0)}
+
 _NO_XML = dict.fromkeys([*range(32), 127, 65534, 65535, *range(55296, 57344)], "�")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&quot;"})
 
@@ -48,9 +50,9 @@ def line(d: str, colour: str, dashed: bool = False) -> str:
     return f"<path fill='none' stroke-width='2' stroke='{colour}'{dashes} d='{d}'/>"
 
 
-def clipped_name(name: str, most: int) -> str:
-    """A name of at most `most` characters. Its end stays, because the names of tables differ there."""
-    return name if len(name) <= most else "…" + name[1 - most :]
+def text_width(words: str) -> float:
+    """The width of a text in pixels, in the widest of the usual sans-serif fonts (DejaVu Sans). In others it is narrower."""
+    return sum(_WIDTHS.get(each, 9.4 if "A" <= each <= "Z" else 7.7 if each < "\x7f" else 12.0) for each in words)
 
 
 def clipped_middle(name: str, most: int) -> str:
@@ -59,3 +61,11 @@ def clipped_middle(name: str, most: int) -> str:
         return name
     end = (most - 1) // 2
     return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
+
+
+def fitted(name: str, pixels: float) -> str:
+    """A name that is at most so many pixels wide, with an ellipsis in its middle when it is too long. Three characters always stay."""
+    most = min(len(name), int(pixels))
+    while most > 3 and text_width(clipped_middle(name, most)) > pixels:
+        most -= 1
+    return clipped_middle(name, max(most, 3))

@@ -30,7 +30,9 @@ def admission(
     if index.refusal is not None:
         return PlanReason(PlanReasonCode.REFUSED, index.refusal)
     if paused:
-        return PlanReason(PlanReasonCode.PAUSED, f"a person paused it; `compaction-pipeline resume {index.table}` ends this")
+        return PlanReason(
+            PlanReasonCode.PAUSED, f"a person paused it; `resume_job` of Dagster or `compaction-pipeline resume {index.table}` ends this"
+        )
     if observed:
         return PlanReason(
             PlanReasonCode.OBSERVED,

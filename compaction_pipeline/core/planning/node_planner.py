@@ -30,7 +30,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
-_FORCED = "requested by --type or by a launch"
+_FORCED = "a person asked for this work, so no threshold counts"
 """The reason for work on a node when a forced request names its type."""
 
 

@@ -259,7 +259,7 @@ class Planning:
             return PlanReason(PlanReasonCode.NO_GAIN, f"nothing to gain: in {gainless[0]}, {asked[gainless[0]].text}")
         best = max(asked, key=lambda node: max(self._metrics[node].small_data_files, self._metrics[node].small_delete_files))
         highest = max(self._metrics[best].small_data_files, self._metrics[best].small_delete_files)
-        text = f"no node has {self._properties.minor_file_count} small files; the highest number is {highest}, in {best}"
+        text = f"no node has {count_text(self._properties.minor_file_count, 'small file')}; the highest number is {highest}, in {best}"
         if highest >= self._properties.minor_file_count:  # Tasks hold these files, and the node's own reason says so.
             text = f"nothing more to plan now; {best}: {asked[best].text}"
         return PlanReason(PlanReasonCode.NOT_FRAGMENTED, text)

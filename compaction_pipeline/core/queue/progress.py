@@ -24,7 +24,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of the tasks that a run was asked for, `done` have ended. The run ends with them. It has also ended `others`, which sensors planned."""
+    """Of the `tasks` that a run was asked for, `done` have ended, and the run ends with them. It has also ended `others` of the queue."""
 
     done: int
     tasks: int

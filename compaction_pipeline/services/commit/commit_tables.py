@@ -133,7 +133,9 @@ class CommitTables:
             return f"its last commit failed, and the next try is at {commits.retry_at:%H:%M:%S} UTC"
         if not prepared.tasks:
             return "a commit of them has begun, and is not settled yet"
-        return "they wait for 'self-optimizing.commit.interval'"
+        last = commits.last_committed_at
+        until = f", which ends at {last + self._properties(table).commit_interval:%H:%M:%S} UTC" if last is not None else ""
+        return f"they wait for 'self-optimizing.commit.interval'{until}"
 
     def _is_due(self, table: TableIdentifier, prepared: PreparedWork) -> bool:
         now, last = self._clock(), self._commits_of(table).last_committed_at

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -72,6 +73,12 @@ def test_a_table_whose_tasks_are_all_merged_waits_for_the_commit(code: PlanReaso
     assert nodes[0].reason == "317 merged tasks wait for the commit of the table"
     assert nodes[1].reason == f"{HELD}; 317 merged tasks wait for the commit of the table"
     assert table.due == 0
+
+
+def test_a_table_that_waits_for_its_commit_interval_says_until_when() -> None:
+    committed = replace(known(PlanReasonCode.PLANNED), commits=TableCommits(last_committed_at=NOW))
+    table, _ = shown(committed, MERGED, judged(PlanReasonCode.PLANNED, CompactionType.MINOR))
+    assert table.reason == "317 merged tasks wait for the commit, which is due at 12:05:00 UTC at the latest"
 
 
 def test_a_table_that_waits_for_more_than_the_commit_says_both() -> None:

@@ -22,7 +22,7 @@ from compaction_pipeline.core.insight.pictures import (
     running_now,
     worst_tables,
 )
-from compaction_pipeline.core.insight.svg import BLUE, ORANGE, PURPLE, RED
+from compaction_pipeline.core.insight.svg import BLUE, ORANGE, PURPLE, RED, text_width
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -88,6 +88,19 @@ def test_the_worst_tables_are_shown_in_the_order_given_whatever_their_names_are(
         totals = [text.split(" ")[0] for text in texts(shown)[:-3]]
         assert totals == [f"{files:,}" for files in ill[: len(totals)]]
         assert len(totals) >= 1
+
+
+@pytest.mark.parametrize("letter", ["W", "i", "o", "表"])
+def test_no_name_reaches_its_bar_or_the_edge_of_the_picture(letter: str) -> None:
+    name = f"lake.{letter * 60}.end"
+    for whole, width in ((False, WIDTH), (True, 900)):
+        for text in texts(worst_tables([TableBar(name, 123_456, 1, 1)], whole=whole))[:-3]:
+            assert text_width(text) < (392 if whole else 196)
+            assert text.startswith("123,458 lak")
+            assert text.endswith("end")
+        first = texts(running_now(0, 1, 0, [(name, "3 files")], whole=whole))[3]
+        assert text_width(first) < width
+        assert "…" in first or text_width(name) < width
 
 
 def test_bars_are_as_long_as_their_counts() -> None:

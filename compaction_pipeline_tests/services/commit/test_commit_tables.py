@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -228,6 +229,11 @@ def test_merged_tasks_wait_for_the_interval_and_never_are_due_in_an_observed_cat
     services.compact_table.refresh(table.identifier)
     services.plan_tables.plan(table.identifier, MINOR)
     services.work_on_queue.drain("somebody")
-    assert services.commit_tables.held_back() == {table.identifier: "they wait for 'self-optimizing.commit.interval'"}
+    last = services.stores.tables.state(table.identifier).commits.last_committed_at
+    assert last is not None
+    until = f"{last + timedelta(minutes=10):%H:%M:%S} UTC"
+    assert services.commit_tables.held_back() == {
+        table.identifier: f"they wait for 'self-optimizing.commit.interval', which ends at {until}"
+    }
     services.stores.catalogs.replace(replace(services.stores.catalogs.entry("lake"), observe=True))
     assert services.commit_tables.held_back() == {table.identifier: "catalog lake is only observed"}
