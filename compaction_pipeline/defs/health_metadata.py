@@ -89,8 +89,13 @@ def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
 
 
 def _short_names(*names: str) -> str:
-    """Each name on a line of its own in a narrow cell, with an ellipsis in the middle of a long one."""
-    return " ".join(clipped_middle(name, _NAME_CHARACTERS).replace(" ", "\N{NO-BREAK SPACE}") for name in names)
+    """Each name on one or two lines of its own in a narrow cell, with an ellipsis in the middle of a longer one."""
+
+    def lines(name: str) -> str:
+        short = clipped_middle(name, 2 * _NAME_CHARACTERS).replace(" ", "\N{NO-BREAK SPACE}")
+        return "\N{ZERO WIDTH SPACE}".join(short[start : start + _NAME_CHARACTERS] for start in range(0, len(short), _NAME_CHARACTERS))
+
+    return " ".join(map(lines, names))
 
 
 def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
