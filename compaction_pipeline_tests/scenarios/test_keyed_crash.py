@@ -28,6 +28,8 @@ pytestmark = pytest.mark.scenario
 TABLE = TableIdentifier("lake", ("db",), "t")
 KEYED_PROTOCOL = tuple(step for step in PROTOCOL if not step.endswith(("files.apply", "index.add")))
 """A keyed table has no index of files, and the program knows the table of this test already."""
+_MERGE_AND_COMMIT = KEYED_PROTOCOL[KEYED_PROTOCOL.index("claimed") : KEYED_PROTOCOL.index("record-closed") + 1]
+"""The steps that differ from those of a plain table. In CI each is tried once, in turn with and without writers."""
 _PROPERTIES = {"self-optimizing.commit.interval": "0", "self-optimizing.max-task-size-bytes": "3000", "self-optimizing.target-size": "6000"}
 _CHILDREN = multiprocessing.get_context("forkserver")
 _CHILDREN.set_forkserver_preload(["compaction_pipeline_tests.scenarios.crashing"])
@@ -114,11 +116,23 @@ def test_every_step_of_the_protocol_is_listed(undisturbed: Counter[str]) -> None
     assert set(undisturbed) == set(KEYED_PROTOCOL), "the announced steps are not those of the protocol"
 
 
-@pytest.mark.parametrize("others_write", [False, True], ids=["alone", "others write"])
-@pytest.mark.parametrize("name", KEYED_PROTOCOL)
+@pytest.mark.parametrize(("name", "others_write"), [(name, number % 2 == 1) for number, name in enumerate(_MERGE_AND_COMMIT)])
 def test_a_process_killed_at_any_step_leaves_every_row_and_its_work_is_done_once(
     name: str, others_write: bool, scene: Scene, undisturbed: Counter[str]
 ) -> None:
+    check_kill(name, others_write, scene, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("others_write", [False, True], ids=["alone", "others write"])
+@pytest.mark.parametrize("name", KEYED_PROTOCOL)
+def test_a_process_killed_at_any_step_with_and_without_writers(
+    name: str, others_write: bool, scene: Scene, undisturbed: Counter[str]
+) -> None:
+    check_kill(name, others_write, scene, undisturbed)
+
+
+def check_kill(name: str, others_write: bool, scene: Scene, undisturbed: Counter[str]) -> None:
     # Without other writers the process is killed the first time that it reaches the step, and with them the last time.
     scene.set_back()
     assert scene.compact_in_a_child(name, undisturbed[name] if others_write else 1) == -signal.SIGKILL
