@@ -15,7 +15,7 @@ from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
-from compaction_pipeline.defs.launch_links import Place, links_in_markdown
+from compaction_pipeline.defs.launch_links import Place, links_by_purpose
 from compaction_pipeline.services.planning.plan_tables import Planned
 from compaction_pipeline_tests.services.house import House
 
@@ -60,7 +60,8 @@ def test_no_link_of_the_page_names_a_disabled_or_paused_table(house: House) -> N
     house.services.tick_tables.plan_due([off.identifier, paused.identifier, on.identifier], timedelta(seconds=20))
     status = house.services.read_status.status()
     assert {node.table for node in status.worst} == {off.identifier, paused.identifier, on.identifier}
-    text = links_in_markdown(Place("here"), status.worst, status.tables)
+    entries = links_by_purpose(Place("here"), status.worst, status.tables)
+    text = " ".join(str(entry.value) for name, entry in entries.items() if name.startswith("compact_"))
     assert "db.on" in text
     assert "db.off" not in text
     assert "db.paused" not in text
