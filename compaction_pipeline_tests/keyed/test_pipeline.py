@@ -19,6 +19,7 @@ from compaction_pipeline.core.queue.credentials import credentials_end
 from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Complete, Empty, Refused
+from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.reading.file_access import FileAccess
@@ -88,6 +89,7 @@ def program(tmp_path: Path) -> Program:
 def test_a_keyed_table_is_compacted(program: Program) -> None:
     for number in range(13):
         program.upsert(row(1, f"a{number}"), row(2, f"b{number}"), row(10 + number))
+    program.delete(2, 10)
     compaction = program.services.compact_table.compact(TABLE)
     assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
     program.check()
@@ -199,9 +201,19 @@ def test_a_table_without_its_change_store_is_refused_and_not_forgotten(program: 
     assert program.refresh().refusal is None
 
 
-def test_a_table_of_which_deletes_were_lost_is_refused(program: Program) -> None:
+def test_a_table_that_becomes_plain_begins_anew(program: Program) -> None:
+    program.upsert(*(row(number) for number in range(40)))
+    program.services.compact_table.compact(TABLE, FULL)
+    properties = program.keyed.catalog.load_table("db.t").properties
+    with program.keyed.catalog.load_table("db.t").transaction() as transaction:
+        transaction.remove_properties(*(key for key in properties if key.startswith(("table-format", "mixed-format"))))
+    program.refresh()
+    (node,) = program.services.stores.tables.nodes(TABLE)
+    assert (node.node.tree, node.metrics.data_files) == (ROOT, 4)
+
+
+def test_a_table_whose_change_store_is_encrypted_is_refused(program: Program) -> None:
     program.upsert(row(1))
-    program.delete(1)
     change = program.keyed.catalog.load_table("db.t_change_")
     assert program.refresh().refusal is None
     with change.transaction() as transaction:

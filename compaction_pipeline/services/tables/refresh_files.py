@@ -34,6 +34,7 @@ from compaction_pipeline.core.tables.index import (
     last_old_spec_delete,
     measures_differ,
 )
+from compaction_pipeline.core.tables.keyed.stores import is_keyed
 from compaction_pipeline.core.tables.live_files import manifest_changes
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, TableScan
@@ -222,10 +223,16 @@ class RefreshFiles:
 
     def _anew_if_recreated(self, known: KnownTable, head: TableHead) -> KnownTable:
         loaded = known.index.loaded
-        if loaded is None or loaded.table_uuid == head.table_uuid:
+        if loaded is None:
             return known
-        # The table was dropped, and another one was made under its name. Nothing that we know is about this one.
-        log.warning("table=%s was recreated (uuid %s → %s): its state starts anew", head.table, loaded.table_uuid, head.table_uuid)
+        if loaded.table_uuid != head.table_uuid:
+            # The table was dropped, and another one was made under its name. Nothing that we know is about this one.
+            log.warning("table=%s was recreated (uuid %s → %s): its state starts anew", head.table, loaded.table_uuid, head.table_uuid)
+        elif is_keyed(loaded.layout.properties) != is_keyed(head.layout.properties):
+            # A keyed table has other nodes than a plain one, and no index of files.
+            log.warning("table=%s became a keyed table, or is none any more: its state starts anew", head.table)
+        else:
+            return known
         version = self._index.begin_anew(head.table, known.index_version)
         if version is None:
             raise _Overtaken
