@@ -39,6 +39,8 @@ from compaction_pipeline.defs.work_metadata import nothing_merged
 # With these reasons a launched node is green, because there was nothing to do. Any other reason means that the work was not done.
 _GREEN = NOTHING_TO_DO | {PlanReasonCode.PLANNED}
 
+_AGAIN_SECONDS = 10
+
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
@@ -223,10 +225,15 @@ class RunReport(CompactionListener):
     def _tell_in_time(self) -> None:
         """After a commit, tell of it and judge, unless the checks were judged only just now.
 
-        A long run commits all the time, so at most a twentieth of its time goes into judging.
+        A long run commits all the time, so at most a twentieth of its time goes into judging. Merges are under way meanwhile, so an error
+        must not end them: the next event, or the end of the run, tells and judges again.
         """
         if self._has_news and time.monotonic() >= self._evaluate_from:
-            self._evaluate()
+            try:
+                self._evaluate()
+            except CompactionError as error:
+                self._context.log.warning(f"the checks could not be judged now, and are judged again later: {error}")
+                self._evaluate_from = time.monotonic() + _AGAIN_SECONDS
 
     def _tell(self) -> None:
         """Log the events of the commits that nobody was told of, and remember that Dagster knows of them."""

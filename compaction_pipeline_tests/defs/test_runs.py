@@ -20,6 +20,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.core.commit.ports import CommitOutcome
 from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -32,6 +33,7 @@ from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake, key, node
@@ -633,6 +635,26 @@ def test_no_commit_of_a_run_leaves_the_checks_not_evaluated_until_the_next_judge
     assert found == [[], []]
     assert not_evaluated(instance) == []
     assert {event.partition for event in events(instance, COMPACTION_RECORDS)} == {"lake.shop.orders", "lake.shop.returns"}
+    assert services.stores.records.unmirrored(10) == ()
+
+
+def test_checks_that_cannot_be_judged_after_a_commit_end_no_merge_and_are_judged_later(
+    lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    judge, calls = JudgeCompaction.judge, count()
+
+    def unavailable_once(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == 0:
+            raise StorageUnavailable("the state database does not answer")
+        return judge(*arguments, **named)
+
+    monkeypatch.setattr(JudgeCompaction, "judge", unavailable_once)
+    assert run(instance, "compact_job").success
+    assert next(calls) >= 2
+    assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
+    assert not_evaluated(instance) == []
     assert services.stores.records.unmirrored(10) == ()
 
 
