@@ -25,7 +25,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier,
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.scan import IcebergScan
+from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline.spark.session import SparkSessions
 
 TARGET_BYTES = 128 * 1024 * 1024
