@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -24,13 +24,10 @@ _BEGINNINGS = 5
 
 def overwrite_rows(load: Callable[[], KeyedStores], rows: Any, batch: Batch | None) -> int | None:
     """Do what `KeyedTable.insert_overwrite` says. `load` loads the stores anew."""
-    for left in reversed(range(_BEGINNINGS)):
-        try:
+    for _ in range(_BEGINNINGS - 1):
+        with suppress(TransactionPassed):
             return _overwrite(load, rows, batch)
-        except TransactionPassed:
-            if not left:
-                raise
-    return None
+    return _overwrite(load, rows, batch)
 
 
 def _overwrite(load: Callable[[], KeyedStores], rows: Any, batch: Batch | None) -> int | None:

@@ -1,0 +1,76 @@
+"""Keyed tables that are overwritten while others write to both stores, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.partitioning import PartitionSpec
+
+from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.keyed import overwrite as overwriting
+from compaction_pipeline_tests.interop.amoro_reader import optimized_sequences
+from compaction_pipeline_tests.keyed.compactions import Compactions
+from compaction_pipeline_tests.keyed.test_writing import Keyed
+from compaction_pipeline_tests.reference_reader import Row, live_entries, metadata_of
+
+
+class Overwritten(Keyed):
+    """A keyed table that is overwritten and compacted."""
+
+    def __init__(self, folder: Path, key: Sequence[str] = ("id",), spec: PartitionSpec = PartitionSpec(), **options: Any) -> None:
+        super().__init__(folder, key, spec, **options)
+        properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
+        self.compactions = Compactions(self.catalog, properties)
+
+    def overwrite(self, *rows: Row, **options: Any) -> int | None:
+        return self.table.insert_overwrite(table_of(rows), **options)
+
+    def insert(self, *rows: Row, **options: Any) -> int | None:
+        return self.write(*(("INSERT", each) for each in rows), **options)
+
+    def sequences(self) -> dict[tuple[Any, ...], int]:
+        """The optimized sequences as Amoro's rules read them."""
+        found = optimized_sequences(metadata_of(self.stores()[0].metadata_location))
+        return {tuple(value for _, value in partition): number for partition, number in found.items()}
+
+    def base_paths(self) -> list[str]:
+        return sorted(entry.path for entry in live_entries(metadata_of(self.stores()[0])))
+
+    def stored(self) -> int:
+        """How many data files the base store has on storage."""
+        return len(list(Path(self.stores()[0].location().removeprefix("file://")).glob("data/**/*.parquet")))
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=pa.schema([("id", pa.int64()), ("region", pa.string()), ("v", pa.string())]))
+
+
+def between(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], Any]) -> None:
+    """Let others act after the rows of an overwrite are written and before its commit: the first of them in the first overwrite."""
+    real, left = overwriting.write_files, list(acts)
+
+    def write_files(*arguments: Any) -> Any:
+        written = real(*arguments)
+        if left:
+            left.pop(0)()
+        return written
+
+    monkeypatch.setattr(overwriting, "write_files", write_files)
+
+
+def at_base_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[Callable[[], None]], None], times: int = 1) -> None:
+    """Act in place of the first commits to the base store. `act` gets the real commit."""
+    real, done = Transaction.commit, []
+
+    def commit(self: Transaction) -> None:
+        if self._table.name()[-1] != "t" or len(done) == times:
+            real(self)
+            return
+        done.append(1)
+        act(lambda: real(self))
+
+    monkeypatch.setattr(Transaction, "commit", commit)
