@@ -9,11 +9,17 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, GreaterThan
 
+from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, TableRefused
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline.keyed import KeyedTable
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
 from compaction_pipeline_tests.scenarios.examples.unpacking import CATALOG_NAME, KEYED_EXAMPLES, catalog_properties, expected_rows, unpack
 
@@ -88,11 +94,26 @@ def test_a_base_store_whose_change_store_is_gone_is_not_read_alone(tmp_path: Pat
         KeyedTable.open(example.catalog, "db.t")
 
 
-def test_neither_store_is_compacted_as_a_plain_table(example: Example) -> None:
+def test_the_base_store_is_the_keyed_table_and_the_change_store_alone_is_refused(example: Example) -> None:
     scan = IcebergScan(Catalogs(lambda name: CatalogEntry(name, catalog_properties(example.home))))
-    base, change = (scan.head(TableIdentifier("lake", ("db",), name)).refusal for name in ("t", "t_change_"))
-    assert "would lose deletes" in (base or "")
-    assert "deleted rows would come back" in (change or "")
+    base, change = (scan.head(TableIdentifier("lake", ("db",), name)) for name in ("t", "t_change_"))
+    assert base.refusal is None
+    assert base.layout.keyed is not None
+    assert change.layout.keyed is None
+    assert "deleted rows would come back" in (change.refusal or "")
+
+
+@pytest.mark.parametrize("kind", CompactionType)
+@pytest.mark.parametrize("name", KEYED_EXAMPLES)
+def test_the_program_compacts_a_table_of_amoro_and_leaves_its_rows(name: str, kind: CompactionType, tmp_path: Path) -> None:
+    example = Example(name, tmp_path)
+    services = OpenedServices(Settings(home=tmp_path / "home", merge_engine="in-process"))
+    services.stores.catalogs.add(CatalogEntry("lake", catalog_properties(example.home)))
+    done = services.compact_table.compact(TableIdentifier("lake", ("db",), "t"), PlanRequest((kind,), force=True))
+    assert [record.status for record in done.records] == [RecordStatus.COMMITTED], done.reason
+    assert bag_difference(example.table.scan().to_arrow().to_pylist(), example.expected) == ""
+    base, change = (example.catalog.load_table(f"db.{store}").metadata_location for store in ("t", "t_change_"))
+    assert bag_difference(amoro_rows(base, change), example.expected) == "", "the reader of Amoro's rules"
 
 
 def test_a_lost_statistics_file_refuses_the_read(tmp_path: Path) -> None:

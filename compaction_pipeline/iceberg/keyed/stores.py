@@ -99,11 +99,13 @@ def load_stores(catalog: Catalog, identifier: Identifier) -> KeyedStores:
     """
     accept_any_blob_type()
 
+    name = ".".join((catalog.name, *identifier))
+
     def load(store: Identifier) -> Table:
-        with translated(f"{'table' if store == identifier else 'change store'} {'.'.join((catalog.name, *store))}"):
+        with translated(f"table {name}" if store == identifier else f"the change store of table {name}"):
             return catalog.load_table(store)
 
-    return _loaded(".".join((catalog.name, *identifier)), identifier, load)
+    return _loaded(name, identifier, load)
 
 
 def load_known_stores(catalogs: Catalogs, table: TableIdentifier) -> KeyedStores:
