@@ -47,7 +47,7 @@ def test_once_compacts_a_backlog_by_sensors_and_keeps_every_row(tmp_path: Path) 
     folder = tmp_path / "demo"
     done = subprocess.run(_DEMO, env=_environment(folder, _free_port(), ONCE="1"), capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{_log(folder)}"
-    assert done.stdout.count("every one as in the change log") == 3
+    assert done.stdout.count("every one as in the change log") == 4
     assert _processes_of(folder) == []
 
 
@@ -59,7 +59,7 @@ def test_optimizers_compact_a_backlog_beside_the_sensors_and_keep_every_row(tmp_
     done = subprocess.run(_DEMO, env=environment, capture_output=True, text=True, timeout=1200)
     logs = "\n".join(_log(folder, name) for name in ("dagster", "serve", "optimizer-1", "optimizer-2"))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
-    assert done.stdout.count("every one as in the change log") == 3
+    assert done.stdout.count("every one as in the change log") == 4
     merged = re.search(r"(\d+) of them hold only what optimizers merged", done.stdout)
     assert merged is not None, done.stdout
     assert int(merged[1]) >= 1, done.stdout
