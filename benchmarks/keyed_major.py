@@ -1,6 +1,6 @@
 """Compares the CPU of our merge of changes into a base store with Spark's MERGE INTO on a plain Iceberg table.
 
-    python benchmarks/keyed_major.py                       # 4 million rows, of which a fifth changes
+    python benchmarks/keyed_major.py                       # 8 million rows, of which a fifth changes
     python benchmarks/keyed_major.py --rows 1000000 --share 0.05
 
 A keyed table holds the rows in its base store and the changes of `--transactions` transactions in its change store: updates, inserts and
@@ -54,7 +54,7 @@ _PEER = f"{CATALOG}.db.plain"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=positive, default=4_000_000, help="rows of the base store")
+    parser.add_argument("--rows", type=positive, default=8_000_000, help="rows of the base store")
     parser.add_argument("--share", type=float, default=0.2, help="changes as a share of the rows")
     parser.add_argument("--transactions", type=positive, default=20, help="transactions of changes")
     parser.add_argument("--rounds", type=positive, default=3, help="counted rounds")
