@@ -645,13 +645,14 @@ class FakeTaskStore:
         with self._state.lock:
             tasks = [task for task in self._state.tasks.values() if task.table == table]
             waiting = {task.work.group for task in tasks if task.is_to_be_merged} - {""}
+            groups = {task.work.group for task in tasks if task_ids is not None and task.task_id in task_ids} - {""}
             claimed = [
                 replace(task, record_id=record_id)
                 for task in tasks
                 if task.status is TaskStatus.PREPARED
                 and task.record_id is None
                 and task.work.group not in waiting
-                and (task_ids is None or task.task_id in task_ids)
+                and (task_ids is None or task.task_id in task_ids or task.work.group in groups)
             ]
             self._state.tasks.update((task.task_id, task) for task in claimed)
             return tuple(sorted(claimed, key=lambda task: (task.created_at, task.task_id)))

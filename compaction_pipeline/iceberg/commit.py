@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -50,6 +51,7 @@ from compaction_pipeline.iceberg.keyed.base_commit import (
     load_for_commit,
     merges_changes,
     moved_sequences,
+    stage_nothing,
     statistics_files,
 )
 from compaction_pipeline.iceberg.keyed.stores import load_known_stores
@@ -274,7 +276,8 @@ class _Commit:
         if not decision.survivors:
             state = CommitState.COMMITTED if earlier else CommitState.NOTHING
             reason = "every task was committed before" if earlier and not conflicts else "no task could be committed"
-            return CommitOutcome(state, earlier, conflicts, before, before if earlier else None, reason=reason)
+            nothing = CommitOutcome(state, earlier, conflicts, before, before if earlier else None, reason=reason)
+            return nothing if earlier or self._change is None else self._shut_out(loaded, attempt, nothing)
 
         transaction = Transaction(loaded, name=self._record_id, attempt=attempt, entries=self._reader.entries, on_step=self._on_step)
         with translated(f"table {self._table}: writing manifests"):
@@ -297,6 +300,23 @@ class _Commit:
             commit_figures(files, decision, outputs),
         )
         return self._swap(loaded, transaction, done)
+
+    def _shut_out(self, loaded: Table, attempt: int, nothing: CommitOutcome) -> CommitOutcome | None:
+        """Make sure that no earlier attempt of this record lands on the base store's head; `nothing` is the answer then.
+
+        The conflicts of a keyed table may lie in the change store alone. Nobody else need ever move the base store's head then, and the
+        record would stay unknown for ever. So an empty snapshot moves it, unless no attempt was built on the head.
+        """
+        with translated(f"the files of table {self._table}"):
+            parents = parents_of_attempts(loaded, {self._record_id}).get(self._record_id, set())
+        if nothing.snapshot_before not in parents:
+            return nothing
+        # Its files have a name of their own: with the record's, this very attempt would count as one that may land.
+        name = f"shut-out-{uuid.uuid4().hex}"
+        transaction = Transaction(loaded, name=name, attempt=attempt, on_step=self._on_step)
+        with translated(f"table {self._table}: writing manifests"):
+            stage_nothing(str(self._table), loaded, transaction, name)
+        return self._swap(loaded, transaction, nothing)
 
     def _swap(self, loaded: Table, transaction: Transaction, done: CommitOutcome) -> CommitOutcome | None:
         with counted_sends() as sends:

@@ -60,7 +60,10 @@ class IcebergScan:
         loaded = self._catalogs.load(table)
         self._loaded[table] = loaded
         head = head_of(table, loaded)
-        return self._keyed_head(head) if is_keyed(loaded.metadata.properties) else head
+        if is_keyed(loaded.metadata.properties):
+            return self._keyed_head(head)
+        self._change_stores.pop(table, None)
+        return head
 
     def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
         """The live files of both stores. Raises TableRefused when the changes of the table must not be merged."""

@@ -293,10 +293,13 @@ class SqlTaskStore:
             prepared = select(schema.task).where(
                 _task.identifier == str(table), _task.status == TaskStatus.PREPARED, _task.record_id.is_(None)
             )
+            rows = connection.execute(prepared.order_by(_task.task_id).with_for_update()).all()
             wanted = None if task_ids is None else frozenset(task_ids)
+            # A task group is claimed whole: a part of it could not be committed.
+            groups = {row.group_name for row in rows if wanted is not None and row.task_id in wanted and row.group_name}
             claimed = []
-            for row in connection.execute(prepared.order_by(_task.task_id).with_for_update()).all():
-                if row.group_name in waiting or (wanted is not None and row.task_id not in wanted):
+            for row in rows:
+                if row.group_name in waiting or (wanted is not None and row.task_id not in wanted and row.group_name not in groups):
                     continue
                 claim = update(schema.task).where(
                     _task.task_id == row.task_id, _task.status == TaskStatus.PREPARED, _task.record_id.is_(None)

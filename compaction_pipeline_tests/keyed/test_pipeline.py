@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.types import LongType
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.credentials import credentials_end
 from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
 from compaction_pipeline.core.tables.figures import NodeMetrics
@@ -22,8 +25,10 @@ from compaction_pipeline.core.tables.index import Complete, Empty, Refused
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.keyed import KeyedTable
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.keyed.test_late_and_lost import expire
 from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, row
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row
@@ -32,6 +37,15 @@ from compaction_pipeline_tests.rest_catalog import rest_server
 TABLE = TableIdentifier("lake", ("db",), "t")
 CHANGE_STORE = TableIdentifier("lake", ("db",), "t_change_")
 FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
+
+
+def raising(error: Exception) -> Callable[..., object]:
+    """A function that raises this error, whatever it is called with."""
+
+    def fail(*arguments: object) -> object:
+        raise error
+
+    return fail
 
 
 class Program:
@@ -219,6 +233,73 @@ def test_a_table_whose_change_store_is_encrypted_is_refused(program: Program) ->
     with change.transaction() as transaction:
         transaction.set_properties({"encryption.key-id": "k"})
     assert "in its change store" in (program.refresh().refusal or "")
+
+
+def merge_planned(program: Program) -> None:
+    services = program.services
+    while services.serve_tasks.waits(None):
+        assignment = services.serve_tasks.poll("worker", None)
+        assert isinstance(assignment, Assignment)
+        (result,) = InProcessMergeEngine().merge([assignment.task], assignment.layout, assignment.file_io)
+        assert result.error is None
+        services.serve_tasks.complete(assignment.task, result)
+
+
+def test_a_commit_without_an_answer_does_not_stop_the_table_for_ever(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(13):
+        program.upsert(row(1, f"a{number}"), row(10 + number))
+    program.refresh()
+    program.services.plan_tables.plan(TABLE)
+    merge_planned(program)
+    catalog = program.services.catalogs.catalog("lake")
+    with monkeypatch.context() as lost:
+        lost.setattr(catalog, "commit_table", raising(CommitStateUnknownException("gateway timeout")))
+        first = program.services.commit_tables.commit(TABLE)
+    assert first.record is not None
+    assert first.record.status is RecordStatus.UNKNOWN
+    # The request never arrives. The change store's snapshot of the plan is expired meanwhile, and nobody writes to the base store.
+    planned = program.keyed.stores()[1].current_snapshot()
+    assert planned is not None
+    program.upsert(row(1, "z"), row(99))
+    expire(program.keyed.stores()[1], planned.snapshot_id)
+    program.pass_time(3600)
+    program.services.commit_tables.settle()
+    assert program.services.read_records.records(TABLE)[0].status is RecordStatus.FAILED
+    program.check()
+    assert [record.status for record in program.services.compact_table.compact(TABLE, FULL).records] == [RecordStatus.COMMITTED]
+    program.check()
+    assert program.figures().small_files == 0
+
+
+def test_a_plan_waits_until_a_new_column_is_known(program: Program) -> None:
+    for number in range(13):
+        program.upsert(row(1, f"a{number}"), row(10 + number))
+    program.refresh()
+    for store in program.keyed.stores():
+        with store.update_schema() as update:
+            update.add_column("more", LongType())
+    plans = program.services.plan_tables
+    assert plans.plan(TABLE).plan.reason.code is PlanReasonCode.BEING_READ
+    program.refresh()
+    assert plans.plan(TABLE).tasks
+    merge_planned(program)
+    done = program.services.commit_tables.commit(TABLE)
+    assert done.record is not None
+    assert done.record.status is RecordStatus.COMMITTED
+    assert {each["id"] for each in program.keyed.table.scan().to_arrow().to_pylist()} == set(program.rows)
+
+
+def test_a_partition_is_committed_whole_when_only_some_of_its_tasks_are_asked_for(program: Program) -> None:
+    for number in range(13):
+        program.upsert(*(row(each, f"v{number}") for each in range(8)))
+    program.refresh()
+    tasks = program.services.plan_tables.plan(TABLE).tasks
+    assert len(tasks) > 2
+    merge_planned(program)
+    done = program.services.commit_tables.commit(TABLE, [task.task_id for task in tasks[:2]])
+    assert done.record is not None
+    assert (done.record.status, len(done.record.committed_task_ids)) == (RecordStatus.COMMITTED, len(tasks))
+    program.check()
 
 
 class OneStoreIO(PyArrowFileIO):

@@ -95,6 +95,14 @@ class TableLayout:
     keyed: KeyedLayout | None = None
     """What a merge must know beside it when the table is the base store of a keyed table."""
 
+    def has_columns_of(self, newer: TableLayout) -> bool:
+        """Whether a merge that was planned with the newer layout of the same table can be done with this one."""
+        schemas, specs = self.schemas.items() >= newer.schemas.items(), self.specs.items() >= newer.specs.items()
+        if self.keyed is None or newer.keyed is None:
+            return schemas and specs and self.keyed is newer.keyed
+        same_key = self.keyed.primary_key == newer.keyed.primary_key
+        return schemas and specs and same_key and self.keyed.change.has_columns_of(newer.keyed.change)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyedLayout:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
 from compaction_pipeline.core.commit.base_decision import KeyedHead, task_groups
@@ -36,7 +37,7 @@ from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spe
 from compaction_pipeline.iceberg.keyed.stores import files_of, load_known_stores
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
-from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import manifests_of
 
 STATISTICS_FLAGS = {SEQUENCE_FLAG: "true", TIME_FLAG: "true"}
@@ -116,6 +117,16 @@ def attach_statistics(name: str, base: Table, transaction: Transaction, written_
         )
         for staged in transaction.staged
     )
+
+
+def stage_nothing(name: str, base: Table, transaction: Transaction, written_by: str) -> None:
+    """Stage a snapshot that changes no file and keeps every optimized sequence. If this fails, the written files are deleted."""
+    try:
+        transaction.stage(SnapshotChange(Operation.OVERWRITE, properties=STATISTICS_FLAGS))
+        attach_statistics(name, base, transaction, written_by, {})
+    except Exception:
+        delete_quietly(base.io, transaction.written)
+        raise
 
 
 def statistics_files(base: Table, record_ids: Collection[RecordId]) -> Sequence[str]:

@@ -212,7 +212,9 @@ class DecidePlan:
         be older; the next refresh finds out.
         """
         head = self._scan.head(known.table)
-        if head.table_uuid != admitted.read.loaded.table_uuid or head.layout.keyed is None:
+        stored = admitted.read.loaded
+        # A worker gets the stored layout, so tasks with newer columns would only use up their attempts.
+        if head.table_uuid != stored.table_uuid or not stored.layout.has_columns_of(head.layout):
             return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, _CHANGED))
         if head.refusal is not None:
             return Decision(CompactionPlan.empty(PlanReasonCode.REFUSED, head.refusal))
