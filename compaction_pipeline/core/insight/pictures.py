@@ -30,6 +30,8 @@ from compaction_pipeline.core.words import bytes_text, count_text
 
 WIDTH = 365
 """In a window of 1,400 pixels, the column of values in Dagster's metadata is about 370 pixels wide."""
+_RECORD_WIDTH = 320
+"""Beside the long names of a record's figures, it is about 320 pixels wide."""
 
 _ROW = 18
 _GAP = 6
@@ -92,23 +94,19 @@ def worst_tables(tables: Iterable[TableBar], *, whole: bool = False) -> str:
 
 
 def before_after(before: FileGroup, after: FileGroup) -> str:
-    """The files before and after a compaction as two bars, with their sizes."""
+    """The files before and after a compaction as two bars, each below its words."""
     most, has_deletes = max(before.files, after.files, 1), bool(before.delete_files or after.delete_files)
-    texts = [f"{_files_text(group, has_deletes)}, {bytes_text(group.size_bytes)}" for group in (before, after)]
-    # The text stands behind its bar, and must not be cut off.
-    longest = max(10, WIDTH - 54 - round(max(map(text_width, texts))))
     parts = []
     for row, (word, group) in enumerate((("before", before), ("after", after))):
-        y = row * _ROW
-        data = _length(group.data_files, most, longest)
-        end = data + _length(group.delete_files, most, longest)
+        y = 2 * row * _ROW
+        data = _length(group.data_files, most, _RECORD_WIDTH)
+        end = data + _length(group.delete_files, most, _RECORD_WIDTH)
         parts += [
-            words_at(0, y + 13, word),
-            bars([(48, y + _MIDDLE, data)], BLUE),
-            bars([(48 + data, y + _MIDDLE, end - data)], RED),
-            words_at(54 + end, y + 13, texts[row]),
+            words_at(0, y + 13, f"{word}: {_files_text(group, has_deletes)}, {bytes_text(group.size_bytes)}"),
+            bars([(0, y + _ROW + _MIDDLE, data)], BLUE),
+            bars([(data, y + _ROW + _MIDDLE, end - data)], RED),
         ]
-    return image(picture(WIDTH, 2 * _ROW + 2, parts), "files before and after")
+    return image(picture(_RECORD_WIDTH, 4 * _ROW + 2, parts), "files before and after")
 
 
 def _files_text(group: FileGroup, has_deletes: bool) -> str:

@@ -137,19 +137,19 @@ def test_tasks_that_find_no_room_are_counted() -> None:
     assert f"and {20 - len(listed)} more" in texts(shown)
 
 
-def test_the_text_behind_a_bar_of_files_is_not_cut_off() -> None:
-    shown = before_after(FileGroup(21, 32, 101_000), FileGroup(2, 0, 10_100))
+def test_the_words_above_a_bar_of_files_are_not_cut_off() -> None:
+    shown = before_after(FileGroup(81_000, 125_000, 101_000_000), FileGroup(2, 0, 10_100))
     # A character of the usual font is about 5.7 pixels wide.
     ends = [int(text.get("x", "0")) + 5.7 * len(text.text or "") for text in drawing(shown).iter(f"{_SVG}text")]
-    assert max(ends) <= WIDTH
+    assert max(ends) <= 320
 
 
 def test_before_and_after_are_two_bars_with_their_sizes() -> None:
     shown = before_after(FileGroup(40, 10, 120_000_000), FileGroup(2, 0, 100_000_000))
-    assert "40 data files, 10 delete files, 120 MB" in texts(shown)
-    assert "2 data files, 0 delete files, 100 MB" in texts(shown)
+    assert "before: 40 data files, 10 delete files, 120 MB" in texts(shown)
+    assert "after: 2 data files, 0 delete files, 100 MB" in texts(shown)
     data = lengths(shown, BLUE)
     assert data[0] == pytest.approx(20 * data[1], rel=0.2)
     assert len(lengths(shown, RED)) == 1
     assert is_shown_at_once(shown)
-    assert "3 data files, 9 B" in texts(before_after(FileGroup(3, 0, 9), FileGroup(1, 0, 7)))
+    assert "before: 3 data files, 9 B" in texts(before_after(FileGroup(3, 0, 9), FileGroup(1, 0, 7)))
