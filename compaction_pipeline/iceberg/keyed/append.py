@@ -60,6 +60,10 @@ def _append(
     def stage(summary: Mapping[str, str], attempt: int) -> Transaction | None:
         with translated(name):
             change.refresh()
+        if batch is not None:
+            # An insert-overwrite may have left the mark of this batch in the base store meanwhile.
+            with translated(f"table {stores.name}"):
+                stores.base.refresh()
         known = stores.marks
         if batch is not None and batch.has_landed(known):
             return None

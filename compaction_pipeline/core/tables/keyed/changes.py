@@ -1,7 +1,8 @@
 """The kinds of changes that a keyed table is written with, and the marks by which a batch lands once.
 
 The marks of a sink are properties. They are set in the store that a batch is committed to, because one commit changes one store: a batch of
-changes leaves its mark in the change store, and an insert-overwrite in the base store. The marks of both stores count together.
+changes leaves its mark in the change store, and an insert-overwrite in the base store. The marks of both stores count together. Two drivers
+that write a batch of one number at the same moment, one to each store, may both land it: so a sink should use one operation only.
 """
 
 from __future__ import annotations
