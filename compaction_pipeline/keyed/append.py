@@ -25,6 +25,8 @@ def append_rows(stores: KeyedStores, rows: Any, order_by: str | None, batch: Bat
     change = stores.change
     if batch is not None and batch.has_landed(stores.marks):
         return None
+    # Changes that count as merged already would be acknowledged, and no reader would see them.
+    stores.sequences()
     target = change_target(stores)
     write = partial(_write, order_by=order_by, is_ordered=order_by is not None or isinstance(rows, pa.Table))
     files = FileAccess(change.io.properties, change.metadata.location)

@@ -87,10 +87,13 @@ class KeyedTable:
         hold one change of each key only. A delete needs the primary key and the columns of the partition.
 
         With `sink_id` and `batch`, a batch whose number is not above the last one of this sink is not written again; the answer is None
-        then. `watermark` promises that the sink writes no event before this time after the batch (see `watermark`).
+        then. A sink should write with `write_changes` only, or with `insert_overwrite` only. They write to two stores, which cannot be
+        committed together: when both write a batch of one number at the same moment, it may land twice. `watermark` promises that the sink
+        writes no event before this time after the batch (see `watermark`).
 
-        Raises ConfigError for rows that do not fit the table, RacesLost when other writers were always faster, and CommitStateUnknown when
-        the catalog's answer got lost: write the same batch again, it lands once.
+        Raises ConfigError for rows that do not fit the table. Raises TableRefused when readers would not see the changes, because the
+        change store was made anew. Raises RacesLost when other writers were always faster, and CommitStateUnknown when the catalog's answer
+        got lost: write the same batch again, it lands once.
         """
         return append_rows(self._load(), rows, order_by, _batch(sink_id, batch, watermark))
 

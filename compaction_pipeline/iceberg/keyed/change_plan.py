@@ -26,7 +26,7 @@ from compaction_pipeline.core.planning.keyed.refusals import (
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_by_spec, read_history, read_sequences, refuse_lost
+from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_by_spec, read_history, refuse_lost
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.manifests.entries import readable
 from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
@@ -46,7 +46,7 @@ def read_keyed_files(stores: KeyedStores) -> KeyedFiles:
     """
     base, changes = stores.files()
     _refuse(stores, base)
-    sequences = read_sequences(stores.name, stores.base.metadata, stores.base.io)
+    sequences = stores.sequences()
     snapshot = stores.change.metadata.snapshot_by_name(MAIN_BRANCH)
     # A change store without a snapshot has no files, so no task will name this number.
     number = snapshot.snapshot_id if snapshot is not None else 0

@@ -24,7 +24,6 @@ from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.iceberg.keyed.append import watermark_summary
 from compaction_pipeline.iceberg.keyed.base_commit import STATISTICS_FLAGS, attach_statistics
 from compaction_pipeline.iceberg.keyed.change_plan import refuse_unsure
-from compaction_pipeline.iceberg.keyed.sequences import read_sequences
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.keyed.write_commits import commit_write
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
@@ -74,7 +73,7 @@ def overwrite_partitions(
             )
         base, changes = now.files()
         refuse_unsure(now, base)
-        sequences = read_sequences(now.name, now.base.metadata, now.base.io)
+        sequences = now.sequences()
         _check_partitions(now, overwrite, sequences, (*base, *changes))
         removed = [file for file in base if file.partition in overwrite.partitions]
         _refuse_live_twice(removed)

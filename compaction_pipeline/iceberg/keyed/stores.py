@@ -14,15 +14,17 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.planning.keyed.refusals import refuse_new_change_store
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.changes import marks_of_stores
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_to_read, refuse_lost_deletes
+from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.stores import base_store, is_change_store
 from compaction_pipeline.core.tables.table import KeyedLayout, TableIdentifier, TableLayout
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.keyed.sequences import read_sequences
+from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_sequences
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.scan import layout_of, manifests_of
 
@@ -52,7 +54,7 @@ class KeyedStores:
         Raises TableRefused when it is unknown what the files hold.
         """
         base, changes = self.files()
-        sequences = read_sequences(self.name, self.base.metadata, self.base.io)
+        sequences = self.sequences(to_write=False)
         partitioned_by = {
             field.source_id
             for number in {file.spec_id for file in (*base, *changes)}
@@ -61,6 +63,21 @@ class KeyedStores:
         }
         told = partitioned_by <= set(self.key)
         return nodes_to_read(filter(wanted, base), filter(wanted, changes), sequences, keys_tell_partitions=told)
+
+    def sequences(self, *, to_write: bool = True) -> OptimizedSequences:
+        """The optimized sequences at the head of the base store. `to_write` is False when nothing will be committed to either store.
+
+        Raises TableRefused when it is unknown which changes are in the base store, also because the change store was made anew.
+        """
+        found = read_sequences(self.name, self.base.metadata, self.base.io)
+        # A table with the numbers of old versions only is read as it is. New changes would not be seen, and commits keep the numbers.
+        counts = to_write or any(True for _ in flagged_snapshots(self.base.metadata))
+        if counts and found.highest > _last_sequence(self.change):
+            # Changes may have landed and been merged after the change store was loaded, and before the base store was.
+            with translated(f"the change store of table {self.name}"):
+                newest = self.change.catalog.load_table(self.change.name())
+            refuse_new_change_store(self.name, found, _last_sequence(newest))
+        return found
 
     def files(self) -> tuple[list[LiveFile], list[LiveFile]]:
         """The live files of the base store, its delete files too, and those of the change store. Raises as `nodes`."""
@@ -86,6 +103,11 @@ class KeyedStores:
                     f"table {self.name}: partition spec {number} of its base store is not that of its change store ({of_base}, and "
                     f"{of_change}), so deletes would not meet their rows; partition both stores in the same way"
                 )
+
+
+def _last_sequence(table: Table) -> int:
+    """The sequence number of the newest snapshot that the table ever had; 0 when it had none."""
+    return table.metadata.next_sequence_number() - 1
 
 
 def _in_words(spec: PartitionSpec) -> str:

@@ -91,6 +91,21 @@ def refuse_lost_sequences(
     )
 
 
+def refuse_new_change_store(name: str, sequences: OptimizedSequences, last_sequence: int) -> None:
+    """Refuse the table `name` when its change store cannot have had the changes that its base store says are merged.
+
+    `last_sequence` is the number of the change store's newest snapshot. A store that was dropped and created anew numbers its snapshots
+    from 1 again. Its changes would count as merged, so whatever is written would be acknowledged and never seen.
+    """
+    if sequences.highest > last_sequence:
+        raise TableRefused(
+            f"table {name}: changes up to {sequences.highest} are in its base store, but its change store has given the number "
+            f"{last_sequence} last, so it was made anew or taken back to old metadata: readers would skip its changes up to "
+            f"{sequences.highest}. Register the metadata of the former change store under its name again, or copy the rows of the base "
+            "store into a new keyed table and write to that"
+        )
+
+
 def refuse_other_columns(base: Mapping[int, tuple[str, str]], change: Mapping[int, tuple[str, str]]) -> None:
     """Refuse stores in which one field id means two columns. Both map field ids of the current schema to (full name, type)."""
     for number in sorted(base.keys() & change.keys()):

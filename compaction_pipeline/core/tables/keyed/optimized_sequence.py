@@ -44,6 +44,11 @@ class OptimizedSequences:
         """The optimized sequences of the partitions of one spec."""
         return self.by_spec.get(spec_id, self)
 
+    @property
+    def highest(self) -> int:
+        """The highest number of all partitions; 0 when no partition has one."""
+        return max((number for each in (self, *self.by_spec.values()) for number in each.by_partition.values()), default=0)
+
     def refuse_shared_numbers(self, partitions: Iterable[Partition]) -> None:
         """Raise TableRefused when one number stands for several of these partitions: it is unknown which of them it is about."""
         by_key: dict[PartitionKey, set[Partition]] = {}

@@ -92,6 +92,13 @@ def test_each_number_belongs_to_the_spec_whose_fields_it_names() -> None:
     assert found.of_spec(1).of(region("us")) is None
 
 
+def test_the_highest_number_is_that_of_all_partitions_and_specs() -> None:
+    specs = {0: UNPARTITIONED, 1: REGION}
+    assert sequences_by_spec({"": 9, "region=eu": 5, "region=us": 7}, specs, 1).highest == 9
+    assert sequences_by_spec({"region=eu": 5, "region=us": 7}, {1: REGION}, 1).highest == 7
+    assert sequences_by_spec({}, specs, 1).highest == 0
+
+
 @pytest.mark.parametrize(("path", "specs"), [("day=2026-01-15", 0), ("region=eu", 2)])
 def test_a_number_of_no_spec_or_of_several_is_refused(path: str, specs: int) -> None:
     bucket = (PathField("region", "bucket[4]", "int"),)
