@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from compaction_pipeline.core.errors import RacesLost, TableRefused
 from compaction_pipeline.core.tables.keyed.changes import Batch
-from compaction_pipeline.iceberg.keyed.append import begin_transaction
-from compaction_pipeline.iceberg.keyed.overwrite import Overwrite, TransactionPassed, overwrite_partitions
+from compaction_pipeline.foundations import utc_now
+from compaction_pipeline.iceberg.keyed.append import begin_overwrite
+from compaction_pipeline.iceberg.keyed.overwrite import Overwrite, TransactionPassed, overwrite_partitions, refuse_overwrite
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.keyed.written_files import base_target, write_files
 from compaction_pipeline.merging.keyed.base_rows import base_rows, write_base_rows
@@ -40,12 +41,14 @@ def _overwrite(load: Callable[[], KeyedStores], rows: Any, batch: Batch | None) 
         rows = base_rows(rows, target)
         if not rows.num_rows and batch is None:
             return None
-    transaction_id = begin_transaction(stores)
+    # A transaction that has begun holds back merges, so a table that cannot be overwritten now gets none.
+    refuse_overwrite(stores, utc_now())
+    transaction_id = begin_overwrite(stores)
     files = FileAccess(stores.base.io.properties, stores.base.metadata.location)
     with closing(files):
         outputs = write_files(target, rows, partial(write_base_rows, transaction_id=transaction_id), files)
         try:
-            landed = overwrite_partitions(stores, Overwrite(transaction_id, outputs, batch), load)
+            landed = overwrite_partitions(stores, Overwrite(transaction_id, outputs, batch), load, utc_now)
         except (RacesLost, TableRefused):
             # These two say that nothing was committed. After any other error, an interruption too, the files may be live.
             files.delete_written()

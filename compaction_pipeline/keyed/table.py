@@ -103,16 +103,20 @@ class KeyedTable:
         """Replace all rows of the partitions that the rows lie in, as one transaction, and return its number. All rows land, or none.
 
         `rows` is an Arrow table or a Spark DataFrame, with the table's columns. The number is given before the rows are written. Changes
-        of these partitions that landed before it no longer count, and those that land later apply to the new rows. Other partitions stay
-        as they are. In a table that is not partitioned, one row or more replace all rows. Of two overwrites of a partition at once, the one
-        that is committed last counts.
+        of these partitions that landed before it no longer count, and those of later transactions apply to the new rows. Other partitions
+        stay as they are. In a table that is not partitioned, one row or more replace all rows. Of two overwrites of a partition at once,
+        the one that is committed last counts.
+
+        A writer may have begun a transaction before the overwrite, as Amoro's for Spark does, and bring its changes after it. They come
+        before the new rows in the log, so one key could be live twice. As long as such a transaction is open, nothing is overwritten:
+        RacesLost says until when it may hold overwrites back.
 
         `sink_id`, `batch` and `watermark` are those of `write_changes`. Without rows only the mark of the batch is left.
 
         Raises ConfigError for rows that do not fit the table, and in an upsert table for two rows of one key. Raises TableRefused for a
         table of which it is unsure which changes are in the base store, for example one with several partition specs. Raises RacesLost when
-        other writers were always faster, and CommitStateUnknown when the catalog's answer got lost: write the same batch again, it lands
-        once.
+        an earlier transaction is open or other writers were always faster, and CommitStateUnknown when the catalog's answer got lost: write
+        the same batch again, it lands once.
         """
         return overwrite_rows(self._load, rows, _batch(sink_id, batch, watermark))
 

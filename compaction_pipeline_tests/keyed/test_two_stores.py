@@ -57,6 +57,7 @@ def test_a_change_store_made_anew_is_refused_everywhere(keyed: Overwritten, tmp_
         with pytest.raises(TableRefused, match=rf"changes up to {number} are in its base store, but its change store has given the number"):
             act()
     assert written() == before
+    assert keyed.stores()[1].metadata.snapshots == []
 
 
 def test_changes_that_are_merged_while_the_stores_are_loaded_are_no_new_change_store(keyed: Overwritten) -> None:

@@ -1,4 +1,4 @@
-"""Commits change files to a change store, begins transactions there, and forgets the marks of sinks."""
+"""Commits change files to a change store, begins insert-overwrites there, and forgets the marks of sinks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation
 from compaction_pipeline.core.errors import ConfigError, RacesLost
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.changes import Batch, marks_of, sinks, watermark_ms
-from compaction_pipeline.core.tables.keyed.transactions import BEGIN_KEY
+from compaction_pipeline.core.tables.keyed.transactions import BEGIN_KEY, OVERWRITE_BEGIN_KEY
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.keyed.write_commits import commit_write, lost_race_pause
@@ -40,9 +40,12 @@ def append_changes(
     return _append(stores, files, batch, check, {}, sleep)
 
 
-def begin_transaction(stores: KeyedStores, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Begin a transaction by an empty snapshot of the change store. Returns its number. Raises as `commit_write` does."""
-    number = _append(stores, (), None, lambda change: None, {BEGIN_KEY: uuid4().hex}, sleep)
+def begin_overwrite(stores: KeyedStores, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Begin the transaction of an insert-overwrite by an empty snapshot of the change store. Returns its number.
+
+    Raises as `commit_write` does.
+    """
+    number = _append(stores, (), None, lambda change: None, {BEGIN_KEY: uuid4().hex, OVERWRITE_BEGIN_KEY: "true"}, sleep)
     assert number is not None, "only a batch may have landed before"
     return number
 

@@ -10,6 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.transactions import (
     BEGIN_KEY,
+    OVERWRITE_BEGIN_KEY,
     OVERWRITE_KEY,
     BegunTransaction,
     carried_transactions,
@@ -39,7 +40,11 @@ def begun_transactions(change: TableMetadata) -> tuple[BegunTransaction, ...]:
     Snapshots that are no ancestors of the head count too: a writer does not look whether the table was rolled back meanwhile.
     """
     return tuple(
-        BegunTransaction(snapshot.sequence_number, _EPOCH + timedelta(milliseconds=snapshot.timestamp_ms))
+        BegunTransaction(
+            snapshot.sequence_number,
+            _EPOCH + timedelta(milliseconds=snapshot.timestamp_ms),
+            OVERWRITE_BEGIN_KEY not in snapshot.summary.additional_properties,
+        )
         for snapshot in change.snapshots
         if snapshot.sequence_number is not None and snapshot.summary is not None and BEGIN_KEY in snapshot.summary.additional_properties
     )

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.keyed.append import begin_overwrite
+from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.keyed.transactions import begun_transactions, ended_by_base, read_open_transactions
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 
@@ -31,6 +33,14 @@ def test_a_begun_transaction_is_open_until_its_changes_land(log: ChangeLog) -> N
     assert open_now(log) == [first, second]
     log.commit(log.changes(1, "I", second, [(row(2), 1)]))
     assert open_now(log) == [first]
+
+
+def test_the_begin_of_an_overwrite_is_told_from_others_and_is_open_too(log: ChangeLog) -> None:
+    first = log.begin()
+    second = begin_overwrite(load_stores(log.catalog, ("db", "t")))
+    assert open_now(log) == [first, second]
+    found = begun_transactions(log.change.refresh().metadata)
+    assert [(each.transaction_id, each.brings_changes) for each in found] == [(first, True), (second, False)]
 
 
 def test_a_begun_transaction_is_given_up_after_the_timeout(log: ChangeLog) -> None:

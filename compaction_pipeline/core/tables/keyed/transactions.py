@@ -17,6 +17,8 @@ from compaction_pipeline.core.tables.keyed.file_names import base_file, change_f
 
 BEGIN_KEY = "tx.begin.signature"
 """A snapshot of the change store whose summary has this key begins a transaction."""
+OVERWRITE_BEGIN_KEY = "compaction.overwrite"
+"""A begin snapshot whose summary has this key too was made by an insert-overwrite of this program. It never brings change files."""
 OVERWRITE_KEY = "txId"
 """The summary of a base snapshot names under this key the transaction that it ends."""
 TRANSACTION_TIMEOUT_KEY = "compaction.transaction.timeout"
@@ -27,10 +29,14 @@ _MOST_TIMEOUT_MS = 365 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class BegunTransaction:
-    """A transaction whose begin snapshot is still in the metadata, and the time of that snapshot."""
+    """A transaction whose begin snapshot is still in the metadata, and the time of that snapshot.
+
+    `brings_changes` is False when it will bring base files only.
+    """
 
     transaction_id: int
     begun_at: datetime
+    brings_changes: bool = True
 
 
 def open_transactions(
