@@ -97,12 +97,24 @@ class RunProgress:
         if not is_tried_again(replace(task, status=status)):
             self._done += 1
             self._tasks += 1
-            self._others += task.task_id not in self._asked
-            self.settled([task.task_id])
+            asked = self._asked_by(task)
+            self._others += asked is None
+            self.settled([] if asked is None else [asked])
             self._failed += status is not TaskStatus.PREPARED
         if status is TaskStatus.PREPARED:
             self._merged_bytes += task.work.input_bytes
         return self._progress()
+
+    def _asked_by(self, task: CompactionTask) -> str | None:
+        """The task that the run was asked for and that this one does; None for work of others.
+
+        A sensor may have replaced a task of the run, before it began, by one with newer files of the same node.
+        """
+        if task.task_id in self._asked:
+            return task.task_id
+        place = (task.table, task.work.node)
+        open_ones = ((key, each) for key, each in self._asked.items() if key not in self._asked_ended)
+        return next((key for key, each in open_ones if (each.table, each.work.node) == place), None)
 
     def waits(self) -> None:
         """After some time without a line, say which merges are still running."""

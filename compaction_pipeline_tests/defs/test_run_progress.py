@@ -129,3 +129,12 @@ def test_while_tasks_are_merged_a_commit_does_not_say_that_all_are() -> None:
     with log.progress.committing(ORDERS, 7):
         pass
     assert log.lines == ["committing lake.shop.orders: 7 merged tasks"]
+
+
+def test_a_task_that_replaced_one_of_the_run_counts_as_its_own() -> None:
+    log = Log()
+    log.progress.planned([task("t1", 1)])
+    newer = task("of a sensor", 1)
+    log.progress.task_began(newer)
+    log.now += 2
+    assert log.progress.task_ended(newer, TaskStatus.PREPARED).startswith("1 of 1 task of this run")
