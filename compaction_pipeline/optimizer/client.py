@@ -253,6 +253,9 @@ class HttpTaskQueue:
             )
         if response.status_code == 403:
             raise ConfigError(f"server {self._url} does not accept the token: {detail}")
+        if response.status_code == 404 and detail == "Not Found":
+            # Answers about things that do not exist say what is missing. This one knows not even the path.
+            detail = "there is no such page; see that the URL names the host and the port of `compaction-pipeline serve`, and no path"
         kind = _ERRORS.get(response.status_code, StorageUnavailable)
         raise kind(f"server {self._url} answered {response.status_code}: {detail}")
 

@@ -17,7 +17,7 @@ import uvicorn
 
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline.core.errors import ConfigError, StaleAttempt, StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import OptimizerState, Registration
@@ -206,6 +206,15 @@ def test_a_server_that_is_away_and_a_token_that_is_wrong_are_clear_errors(house:
     with pytest.raises(StorageUnavailable, match=r"/api/v1 did not answer: .*Connection refused\W*; see that it runs") as refused:
         HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
     assert "HTTPConnectionPool" not in str(refused.value)
+
+
+def test_a_url_with_a_path_is_said_to_be_wrong(house: House) -> None:
+    token = house.services.keep_tokens.issue(Role.OPTIMIZER, "workers").text
+    with (
+        serving(house) as port,
+        pytest.raises(NotFoundError, match=r"answered 404: there is no such page; see that the URL .* and no path"),
+    ):
+        HttpTaskQueue(f"http://127.0.0.1:{port}/foo", token, REGISTRATION).register()
 
 
 @pytest.mark.parametrize("url", ["foo", "foo:8787", "ftp://host", "http://", "http://host:port", ""])

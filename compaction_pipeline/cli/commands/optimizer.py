@@ -94,7 +94,7 @@ def optimizer(
         )
         token = _token(token_file or services.settings.home.expanduser() / "optimizer.token")
         queue = HttpTaskQueue(server, token, registration, str(ca_file) if ca_file else None)
-        output.say(f"{count_text(slots, 'slot')} for group {group} of {server}")
+        output.say(f"registering {count_text(slots, 'slot')} for group {group} at {server}")
         done = run_optimizer(services, queue, slots)
         _ended(output, queue.optimizer_id, done.polled, len(done.prepared), queue.why_drains)
 
