@@ -182,3 +182,20 @@ def test_tasks_that_another_process_committed_meanwhile_count_as_committed(house
     assert len(committed) == 1
     assert len(done.records) == 2
     assert set(done.committed) == {task.task_id for task in done.tasks}
+
+
+def test_a_tick_does_not_replace_the_task_that_a_person_waits_for(house: House) -> None:
+    table = house.fragmented()
+    services = house.services
+    services.compact_table.refresh(table.identifier)
+    (mine,) = services.plan_tables.plan(table.identifier, PlanRequest(force=True), unlimited=True).tasks
+    house.pass_time(3600)
+    table.ids(*range(100, 103))
+    for number in range(200, 212):
+        table.ids(number)
+    services.compact_table.refresh(table.identifier)
+    newer = services.plan_tables.plan(table.identifier)
+    assert services.stores.tasks.task(mine.task_id).status is TaskStatus.PENDING
+    # The newer files are planned beside it.
+    assert {file.path for task in newer.tasks for file in task.work.inputs}.isdisjoint(file.path for file in mine.work.inputs)
+    assert newer.tasks

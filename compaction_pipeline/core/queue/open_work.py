@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.ids import TaskId
@@ -29,6 +29,16 @@ class InUse:
     failed: Mapping[str, TaskId] = field(default_factory=dict)
     failed_groups: Mapping[TaskId, str] = field(default_factory=dict)
     failed_nodes: frozenset[TableNode] = frozenset()
+
+    def without_replacing(self, task_ids: Collection[TaskId]) -> InUse:
+        """Return the same for a plan that must not replace these Pending tasks."""
+        kept = {path: task_id for path, task_id in self.pending.items() if task_id in task_ids}
+        return replace(
+            self,
+            paths=self.paths | kept.keys(),
+            pending={path: task_id for path, task_id in self.pending.items() if path not in kept},
+            pending_groups={task_id: group for task_id, group in self.pending_groups.items() if task_id not in task_ids},
+        )
 
     def for_person(self) -> InUse:
         """Return the same for the plan of a person, which may replace FAILED tasks that wait as it may replace Pending ones."""

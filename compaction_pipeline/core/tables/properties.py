@@ -342,8 +342,9 @@ AMORO_KEYS_NOT_HONOURED = frozenset(
         "self-optimizing.refresh-table.adaptive.enabled",
     }
 )
-# These keys are about keyed tables (see `core/tables/node.py`), which are not compacted yet.
-_KEYED_KEYS = frozenset({"compaction.delta-rewrite.enabled", "compaction.transaction.timeout"})
+_NOT_YET = frozenset({"compaction.delta-rewrite.enabled"})
+# The code of keyed tables reads these: `core/tables/keyed/` has `creation.py`, `transactions.py` and `changes.py`.
+_OF_KEYED_TABLES = ("compaction.upsert", "compaction.transaction.timeout", "compaction.sink.")
 _PREFIXES = ("self-optimizing.", "compaction.")
 _CATALOG_PREFIX = "table."
 WRITE_TARGET_KEY = "write.target-file-size-bytes"
@@ -374,8 +375,8 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
         values["target_size_bytes"] = _value(target, WRITE_TARGET_KEY, merged[WRITE_TARGET_KEY], WRITE_TARGET_KEY in table, of)
     values.setdefault("minor_total_size_bytes", values.get("target_size_bytes", TableProperties().target_size_bytes))
     known = {item.key for item in PROPERTIES}
-    ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known]
-    ignored = tuple(sorted(key for key in ours if key in AMORO_KEYS_NOT_HONOURED or key in _KEYED_KEYS))
+    ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known and not key.startswith(_OF_KEYED_TABLES)]
+    ignored = tuple(sorted(key for key in ours if key in AMORO_KEYS_NOT_HONOURED or key in _NOT_YET))
     unknown = tuple(sorted(key for key in ours if key not in ignored))
     return TableProperties(**values, ignored=ignored, unknown=unknown, problems=tuple(problems))
 

@@ -28,6 +28,7 @@ from compaction_pipeline.core.planning.planner import Planning
 from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
 from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
@@ -165,6 +166,10 @@ class DecidePlan:
             in_use = in_use.for_person()
         nodes = self._reader.nodes(table, request.nodes)
         tasks = self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED))
+        if not by_person:
+            # A person waits for these tasks. A tick would replace them by tasks without their place in line.
+            people = admitted.properties.priority + FOR_PEOPLE
+            in_use = in_use.without_replacing(frozenset(task.task_id for task in tasks if task.priority >= people))
         now = self._clock()
         budget, most = self._budget(known, admitted, group, asker)
         last_planned_at = known.planning.last_planned_at

@@ -61,7 +61,7 @@ class _Partition:
         self.texts = {node: f"{why if node == self.due else self._of_another()}{text}" for node in self.nodes}
 
     def _of_another(self) -> str:
-        return f"node {self.due} of the same partition is due; " if self.due is not None else ""
+        return f"{self.due} of the same partition is due; " if self.due is not None else ""
 
 
 def plan_keyed(

@@ -114,7 +114,9 @@ class _Planner:
         if cut.up_to is None:
             return self._answer(cut.reason)
         if (read.spec_id, read.partition) in options.busy:
-            return self._answer(PlanReason(PlanReasonCode.FILES_IN_USE, "other tasks merge changes of the partition already"))
+            return self._answer(
+                PlanReason(PlanReasonCode.FILES_IN_USE, "tasks of the partition wait or are merged, and its changes are merged all or none")
+            )
         works = self._works(cut.up_to, group)
         held = next((file.path for work in works for file in work.inputs if file.path in options.held), None)
         if held is not None:

@@ -206,7 +206,7 @@ def test_a_partition_waits_for_the_task_that_holds_a_base_file_that_must_change(
 def test_a_partition_whose_changes_are_being_merged_waits() -> None:
     plan = planned(files([], [file("I", 0, 8)]), busy=frozenset({(0, EU)}))
     assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.FILES_IN_USE)
-    assert plan.reason.text == "other tasks merge changes of the partition already"
+    assert plan.reason.text == "tasks of the partition wait or are merged, and its changes are merged all or none"
 
 
 def test_partitions_whose_paths_are_one_text_are_refused() -> None:
