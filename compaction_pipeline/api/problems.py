@@ -26,6 +26,7 @@ from compaction_pipeline.core.errors import (
 log = logging.getLogger(__name__)
 
 _MEDIA_TYPE = "application/problem+json"
+_NO_PAGE = "there is no such page: /docs lists those that there are"
 
 _STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
     (ConfigError, 400, "The request breaks a rule"),
@@ -102,7 +103,9 @@ def answer_with_problems(app: FastAPI) -> None:
         code = {404: ErrorCode.NOT_FOUND, 401: ErrorCode.NO_ACCESS, 403: ErrorCode.NO_ACCESS, 429: ErrorCode.UNAVAILABLE}.get(
             error.status_code, ErrorCode.INVALID_INPUT
         )
-        return problem(error.status_code, "The request failed", str(error.detail), code.value, headers=error.headers)
+        # The framework knows no more about a path that no route has.
+        detail = _NO_PAGE if (error.status_code, error.detail) == (404, "Not Found") else str(error.detail)
+        return problem(error.status_code, "The request failed", detail, code.value, headers=error.headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:

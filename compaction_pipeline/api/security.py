@@ -17,6 +17,8 @@ from compaction_pipeline.services.access.keep_tokens import KeepTokens
 _BEARER = HTTPBearer(auto_error=False, description="A token, `id.secret`. `compaction-pipeline token add` issues one.")
 
 _READING = ("GET", "HEAD")
+_NO_TOKEN = "send the header 'Authorization: Bearer id.secret' with a token that `compaction-pipeline token add` issued"
+_UNKNOWN_TOKEN = "the token is not known here, or somebody revoked it: issue another one with `compaction-pipeline token add`"
 
 
 class Guard:
@@ -35,7 +37,7 @@ class Guard:
         def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> Token:
             token = None if given is None else self._tokens.check(given.credentials)
             if token is None:
-                hint = "send the header 'Authorization: Bearer id.secret' with a token that `compaction-pipeline token add` issued"
+                hint = _NO_TOKEN if given is None else _UNKNOWN_TOKEN
                 raise HTTPException(401, hint, {"WWW-Authenticate": "Bearer"})
             wait = self._limit.take(token.token_id) if request.method not in _READING else 0
             if wait:

@@ -46,6 +46,10 @@ _ERRORS: dict[int, type[CompactionError]] = {
 }
 
 
+_NO_PAGE = "there is no such page"
+"""So begins the answer of the service to a path that it does not have."""
+
+
 class HttpTaskQueue:
     """A `TaskQueue` over HTTP. `register` comes first. The slots of one worker may use it at once.
 
@@ -253,9 +257,9 @@ class HttpTaskQueue:
             )
         if response.status_code == 403:
             raise ConfigError(f"server {self._url} does not accept the token: {detail}")
-        if response.status_code == 404 and detail == "Not Found":
+        if response.status_code == 404 and (detail == "Not Found" or detail.startswith(_NO_PAGE)):
             # Answers about things that do not exist say what is missing. This one knows not even the path.
-            detail = "there is no such page; see that the URL names the host and the port of `compaction-pipeline serve`, and no path"
+            detail = f"{_NO_PAGE}; see that the URL names the host and the port of `compaction-pipeline serve`, and no path"
         kind = _ERRORS.get(response.status_code, StorageUnavailable)
         raise kind(f"server {self._url} answered {response.status_code}: {detail}")
 

@@ -121,3 +121,9 @@ def test_every_route_is_described(served: Served) -> None:
     app = http_app(served.house.services)
     undocumented = [route.path for route in app.routes if isinstance(route, APIRoute) and not (route.endpoint.__doc__ or "").strip()]
     assert undocumented == []
+
+
+def test_a_wrong_token_a_missing_one_and_a_wrong_path_are_told_apart(served: Served) -> None:
+    assert "the token is not known here" in served.ask("GET", "/api/v1/groups", "a.b").json()["detail"]
+    assert "send the header" in served.ask("GET", "/api/v1/groups").json()["detail"]
+    assert served.ask("GET", "/nowhere").json()["detail"] == "there is no such page: /docs lists those that there are"

@@ -108,6 +108,7 @@ def serve(
             session.output.say(f"the first {role.value} token is in {path}")
         session.output.say(f"serving {'https' if tls_cert else 'http'}://{host}:{port}")
         serve_until_told(session.services, listening, ticks=ticks)
+        session.output.say("the server has ended")
 
 
 def _need_server_extra() -> None:
