@@ -61,14 +61,16 @@ def _switch(
     report = RunReport(context, compaction.services())
     if config.all_tables:
         context.log.info(f"all tables {word}; {count_text(switch(None), 'table')} changed")
+    found = False
     for table, name in tables_named(config.tables, report.unknown).items():
         try:
             context.log.info(f"{table} {word}" if switch(table) else f"{table} was {word} before; nothing changed")
+            found = True
         except NotFoundError:
             report.not_done([name], unknown_table(name))
         except CompactionError as error:
             report.not_done([name], error)
-    report.fail_if_anything_failed(f"the rest is {word}")
+    report.fail_if_anything_failed(f"the rest is {word}" if found else f"nothing is {word}")
 
 
 @dg.job(

@@ -75,3 +75,4 @@ def test_a_name_that_fits_no_table_fails_the_run_after_the_others_were_paused(
     assert "The partitions of `compaction_records` are all tables" in rows[1].data["reason"]
     assert "must be catalog.namespace.table" in str(rows[0].data["reason"])
     assert "the rest is paused" in str(failure.description)
+    assert "nothing is paused" in why(run(instance, "pause_job", "lake.shop.nowhere"))
