@@ -148,6 +148,9 @@ def test_the_change_store_is_never_compacted_alone(program: Program) -> None:
     program.services.explore_catalogs.explore()
     program.services.refresh_files.refresh(CHANGE_STORE)
     assert isinstance(program.services.stores.tables.state(CHANGE_STORE).index.state, Refused)
+    # It is listed, but the page to look at first leaves it out.
+    assert {overview.table for overview in program.services.read_tables.tables()} == {TABLE, CHANGE_STORE}
+    assert {overview.table for overview in program.services.read_status.status().tables} == {TABLE}
 
 
 def test_the_nodes_of_other_partitions_are_left_alone(tmp_path: Path) -> None:

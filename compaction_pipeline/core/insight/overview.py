@@ -18,6 +18,7 @@ from compaction_pipeline.core.insight.open_tasks import open_tasks_text, waits_f
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.keyed.stores import is_change_store
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import asset_key_of, properties_or_defaults
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -68,7 +69,8 @@ class TableOverview:
     the indexed files; while `is_whole` is False only a part of its files may be indexed. While `is_read` is False nobody has read the
     table's files, and its figures say nothing. `is_held_back` is True for a table that is refused, that cannot be read, or whose
     last commit failed. `enabled` is False when a property of the table switches its compaction off. `due` counts the nodes for which
-    a plan would make tasks now, or has made some that are not merged yet.
+    a plan would make tasks now, or has made some that are not merged yet. `is_change_store` is True for the change store of a keyed table,
+    whose base store stands for both.
     """
 
     table: TableIdentifier
@@ -85,6 +87,7 @@ class TableOverview:
     is_held_back: bool = False
     enabled: bool = True
     due: int = 0
+    is_change_store: bool = False
 
     @property
     def is_left_alone(self) -> bool:
@@ -134,6 +137,7 @@ def table_overview(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[Nod
         is_held_back=bool(state.refusal or state.problem or state.commits.problem),
         enabled=_is_enabled(state, catalog),
         due=sum(_is_due(node) for node in nodes),
+        is_change_store=state.layout is not None and is_change_store(state.layout.properties),
     )
 
 

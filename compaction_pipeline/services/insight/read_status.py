@@ -24,7 +24,10 @@ from compaction_pipeline.services.insight.read_tasks import QueueCounts, queue_c
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The page to look at first. `all_nodes` are sorted worst first; `worst` are the first few of them."""
+    """The page to look at first. `all_nodes` are sorted worst first; `worst` are the first few of them.
+
+    `tables` are without the change stores of keyed tables. Nobody can mend their refusal, and their base stores stand for them.
+    """
 
     at: datetime
     catalogs: tuple[CatalogEntry, ...]
@@ -62,7 +65,7 @@ class ReadStatus:
         return Status(
             at=self._clock(),
             catalogs=catalogs,
-            tables=tuple(table.overview for table in found),
+            tables=tuple(table.overview for table in found if not table.overview.is_change_store),
             worst=nodes[:SHOWN],
             executing=tuple(self._tasks.tasks(statuses=(TaskStatus.EXECUTING,), limit=SHOWN)),
             queue=queue_counts(self._tasks),
