@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from compaction_pipeline.core.planning.keyed.delta_rewrite import DeltaRewrite
 from compaction_pipeline.core.queue.task import TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
@@ -71,17 +72,21 @@ def related(one: Node, other: Node) -> bool:
 
 @dataclass
 class SimTable:
-    """Both stores. `above` are the optimized sequences, and `head` is the sequence number of the change store's newest snapshot."""
+    """Both stores. `above` are the optimized sequences, and `head` is the sequence number of the change store's newest snapshot.
+
+    `rewritten` are change files that left the table for merged ones. Tasks that were planned before can still read them.
+    """
 
     base: dict[str, SimFile] = field(default_factory=dict)
     changes: dict[str, SimFile] = field(default_factory=dict)
+    rewritten: dict[str, SimFile] = field(default_factory=dict)
     above: dict[Partition, int] = field(default_factory=dict)
     head: int = 0
     numbers: list[int] = field(default_factory=lambda: [0])
 
     def copied(self) -> SimTable:
         """A table of its own with the same files. Files do not change, so both may hold them. New files get different names."""
-        return SimTable(dict(self.base), dict(self.changes), dict(self.above), self.head, self.numbers)
+        return SimTable(dict(self.base), dict(self.changes), dict(self.rewritten), dict(self.above), self.head, self.numbers)
 
     def next_number(self) -> int:
         self.numbers[0] += 1
@@ -158,7 +163,8 @@ class SimTable:
         assert span is not None
 
         def applied(files: Iterable[LiveFile]) -> list[tuple[SimFile, list[SimRow]]]:
-            return [(file, self.rows_of_task(file, span.above, span.up_to, node)) for each in files for file in [self.changes[each.path]]]
+            found = [self.changes.get(each.path) or self.rewritten[each.path] for each in files]
+            return [(file, self.rows_of_task(file, span.above, span.up_to, node)) for file in found]
 
         inserts, deletes = applied(span.inserts), applied(span.deletes)
         newest = _newest(deletes)
@@ -183,6 +189,28 @@ class SimTable:
         for index in sorted({row.key & mask for row in kept}):
             rows = [row for row in kept if row.key & mask == index]
             self.new_file(work.node.partition, (mask, index), "B", name, rows, self.head, size=10 * len(rows))
+
+    def rewrite(self, rewrite: DeltaRewrite, *, upsert: bool, share: float = 1.0) -> list[SimFile]:
+        """Merge change files of a node with each other. The new files have this share of the bytes. They are returned."""
+        inserts, deletes = ([self.changes[each.path] for each in files] for files in (rewrite.inserts, rewrite.deletes))
+        newest = _newest((file, file.rows) for file in deletes)
+        last = _newest((file, file.rows) for file in inserts)
+        placed = [(file.lsn(row), row) for file in inserts for row in file.rows if not newest.get(row.key, (-1, 0)) > file.lsn(row)]
+        if upsert:
+            placed = [(lsn, row) for lsn, row in placed if lsn == last[row.key]]
+        marks = [(file.lsn(row), row) for file in deletes for row in file.rows if file.lsn(row) == newest[row.key]]
+        written = []
+        for kind, files, rows in (("I", inserts, placed), ("ED", deletes, marks)):
+            for file in files:
+                self.rewritten[file.live.path] = self.changes.pop(file.live.path)
+            if rows:
+                own = [row._replace(transaction=lsn[0]) for lsn, row in rows]
+                size, sequence = sum(file.live.file_size_bytes for file in files), rewrite.data_sequence_number
+                place, node = rewrite.node.partition, files[0].node
+                written.append(
+                    self.new_file(place, node, kind, sequence, own, sequence, size=max(1, int(size * share)), by_row=True, named=0)
+                )
+        return written
 
     @staticmethod
     def rows_of_task(file: SimFile, above: int | None, up_to: int, node: Node) -> list[SimRow]:

@@ -29,7 +29,14 @@ _TYPES = (CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL)
 
 
 class Writers:
-    """Random writers of a table, lawful ones: transactions in order, begun ones that land later, and ones that are given up."""
+    """Random writers of a table, lawful ones: transactions in order, begun ones that land later, and ones that are given up.
+
+    They choose among these partitions, masks of nodes, and sizes of files.
+    """
+
+    partitions: Sequence[Partition] = PARTITIONS
+    masks: Sequence[int] = (0, 1, 3, 7)
+    sizes: Sequence[int] = (2, 10, 40)
 
     def __init__(self, random: Random) -> None:
         self.random, self.table = random, SimTable()
@@ -90,7 +97,7 @@ class Writers:
 
     def _changes(self, transaction: int, named: int | None) -> list[SimFile]:
         random, table = self.random, self.table
-        partition, mask = random.choice(PARTITIONS), random.choice([0, 1, 3, 7])
+        partition, mask = random.choice(self.partitions), random.choice(self.masks)
         logged: dict[tuple[int, str], list[SimRow]] = {}
         offset = 0
         for _ in range(random.randint(1, 5)):
@@ -98,7 +105,7 @@ class Writers:
             offset += random.randint(0, 1) if kinds == ("ED", "I") else 1
             for kind in kinds:
                 logged.setdefault((key & mask, kind), []).append(SimRow(key, transaction, offset, table.next_number()))
-        size = random.choice([2, 10, 40])
+        size = random.choice(self.sizes)
         return [
             table.new_file(partition, (mask, index), kind, transaction, rows, table.head, size=size, named=named)
             for (index, kind), rows in logged.items()
