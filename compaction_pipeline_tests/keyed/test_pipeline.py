@@ -85,6 +85,10 @@ class Program:
     def check(self) -> None:
         self.keyed.check(self.rows.values())
 
+    def allow_change_files(self, count: int) -> None:
+        with self.keyed.stores()[0].transaction() as transaction:
+            transaction.set_properties({"self-optimizing.max-file-count": str(count)})
+
     def refresh(self) -> KnownTable:
         self.services.refresh_files.refresh(TABLE)
         return self.services.stores.tables.state(TABLE)
@@ -114,6 +118,27 @@ def test_a_keyed_table_is_compacted(program: Program) -> None:
     again = program.services.compact_table.compact(TABLE)
     assert not again.records
     assert again.plan.reason.code is PlanReasonCode.NOT_FRAGMENTED
+
+
+def test_a_merge_reads_no_more_change_files_than_the_table_allows(program: Program) -> None:
+    for number in range(12):
+        program.upsert(row(number))
+    program.allow_change_files(5)
+    left = []
+    for _ in range(3):
+        compaction = program.services.compact_table.compact(TABLE, PlanRequest(force=True))
+        assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
+        program.check()
+        left.append(program.figures().small_files)
+    assert left == [7, 2, 0]
+
+
+def test_a_transaction_with_more_change_files_than_allowed_is_told(program: Program) -> None:
+    program.upsert(*(row(number) for number in range(8)))
+    program.allow_change_files(2)
+    compaction = program.services.compact_table.compact(TABLE, PlanRequest(force=True))
+    assert not compaction.records
+    assert "raise 'self-optimizing.max-file-count' of the table" in compaction.plan.reason.text
 
 
 def test_ticks_compact_a_keyed_table_by_themselves(program: Program) -> None:

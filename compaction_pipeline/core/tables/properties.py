@@ -44,6 +44,7 @@ class TableProperties:
     major_duplicate_ratio: float = 0.1
     full_interval: timedelta | None = None
     max_task_size_bytes: int = 128 * MIB
+    max_change_files: int = 10_000
     num_retries: int = 3
     commit_interval: timedelta = timedelta(minutes=5)
     task_memory_bytes: int = 1024 * MIB
@@ -253,6 +254,16 @@ PROPERTIES: tuple[Property, ...] = (
         "a task reads at most this many bytes, or target-size where that is larger",
     ),
     Property(
+        "self-optimizing.max-file-count",
+        "max_change_files",
+        int,
+        "≥ 1 and < 2^31",
+        _whole(1, _MOST),
+        "10000",
+        "keyed tables only: one merge of a partition's changes reads at most this many change files, and the next merge reads those that "
+        "came after them",
+    ),
+    Property(
         "self-optimizing.execute.num-retries",
         "num_retries",
         int,
@@ -335,7 +346,6 @@ AMORO_KEYS_NOT_HONOURED = frozenset(
         "self-optimizing.full.rewrite-all-files",
         "self-optimizing.major.trigger.file-count",
         "self-optimizing.major.trigger.interval",
-        "self-optimizing.max-file-count",
         "self-optimizing.max-plan-size-bytes",
         "self-optimizing.max-retry",
         "self-optimizing.min-target-size-ratio.major",

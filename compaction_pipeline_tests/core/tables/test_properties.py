@@ -24,6 +24,7 @@ BAD = {
     "self-optimizing.major.trigger.duplicate-ratio": ["0", "-0.1", "nan", "inf"],
     "self-optimizing.full.trigger.interval": ["never", "nan", str(2**63)],
     "self-optimizing.max-task-size-bytes": ["0", "x", "9" * 23],
+    "self-optimizing.max-file-count": ["0", "x", "2147483648"],
     "self-optimizing.execute.num-retries": ["-1", "x", "1001"],
     "self-optimizing.commit.interval": ["-1", "x"],
     "compaction.task.memory": ["134217727", "1g", "9" * 23],

@@ -179,7 +179,7 @@ def _too_many(count: int, up_to: int, max_files: int) -> PlanReason:
     return PlanReason(
         PlanReasonCode.OVER_BUDGET,
         f"the changes up to sequence {up_to} must be merged together, to keep transactions in order, but they are "
-        f"{count_text(count, 'change file')} and a merge may read {max_files}: raise this limit",
+        f"{count_text(count, 'change file')}, and a merge may read {max_files}: raise 'self-optimizing.max-file-count' of the table",
     )
 
 

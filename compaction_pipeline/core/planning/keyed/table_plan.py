@@ -170,6 +170,7 @@ class _Planner:
             self._content.open_transactions,
             self._held,
             self._work.busy,
+            max_change_files=self._properties.max_change_files,
             partitions=due,
         )
         for found in plan_to_base(self._content.files, options):

@@ -92,8 +92,8 @@ def test_too_many_files_of_transactions_that_belong_together_say_so() -> None:
     cut = choose_cut([change(5), change(6), change(7, 4)], None, (), 2)
     assert (cut.up_to, cut.reason.code) == (None, PlanReasonCode.OVER_BUDGET)
     assert cut.reason.text == (
-        "the changes up to sequence 7 must be merged together, to keep transactions in order, but they are 3 change files and a merge may "
-        "read 2: raise this limit"
+        "the changes up to sequence 7 must be merged together, to keep transactions in order, but they are 3 change files, and a merge may "
+        "read 2: raise 'self-optimizing.max-file-count' of the table"
     )
 
 
