@@ -573,5 +573,5 @@ def test_status_says_that_a_table_changed_since_it_was_found_to_need_nothing(des
     now = desk.json("status")
     assert (now["tables"][0]["health"], now["worst_nodes"][0]["health"]) == ("WAITING", "WAITING")
     for reason in (now["tables"][0]["reason"], now["worst_nodes"][0]["reason"]):
-        assert "changed since it was judged" in reason
+        assert "; its files changed since, and `plan`, or the next tick, says what is due now" in reason
         assert "no node has 12" not in reason

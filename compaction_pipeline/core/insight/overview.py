@@ -181,16 +181,14 @@ def _node_health(node: NodeState, state: KnownTable, observe: bool, tasks: OpenT
     if health.status is HealthStatus.DUE and _is_locked(state):
         return Health(HealthStatus.WAITING, f"{health.reason}; its storage denies access")
     if health.status is HealthStatus.DUE and _changed_since(node, state):
-        return Health(HealthStatus.WAITING, f"its files changed since it was judged ({health.reason}); the next tick judges it again")
+        return Health(HealthStatus.WAITING, f"{health.reason}; its files changed since, and the next tick judges it again")
     if health.status is HealthStatus.DUE and (state.paused or observe):
         why = "paused" if state.paused else "the catalog is only observed"
         return Health(HealthStatus.WAITING, f"{health.reason}; {why}")
     if in_work and tasks.are_all_merged:
         return _health_before_commit(node, health, tasks)
     if health.status is HealthStatus.HEALTHY and _grew_since(node):
-        return Health(
-            HealthStatus.WAITING, f"its files changed since it was judged ({health.reason}); `plan`, or the next tick, says what is due now"
-        )
+        return Health(HealthStatus.WAITING, f"{health.reason}; its files changed since, and `plan`, or the next tick, says what is due now")
     return health
 
 

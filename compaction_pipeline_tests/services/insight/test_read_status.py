@@ -35,7 +35,8 @@ def test_a_node_whose_files_have_changed_since_its_verdict_is_not_due(desk: Desk
     desk.stores.commits.mark_done(ORDERS, [(due(2).node, CompactionType.MINOR)], NOW + timedelta(seconds=1))
     nodes = desk.status.nodes()
     assert {node.health for node in nodes} == {HealthStatus.WAITING}
-    assert "changed since it was judged (because 1)" in {node.reason for node in nodes if node.key == moved.key}.pop()
+    reason = {node.reason for node in nodes if node.key == moved.key}.pop()
+    assert reason == "because 1; its files changed since, and the next tick judges it again"
 
 
 def test_worst_nodes_come_first_and_are_few(desk: Desk) -> None:
