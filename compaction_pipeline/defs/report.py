@@ -76,7 +76,8 @@ class RunReport(CompactionListener):
         return tuple(self._records)
 
     def unknown(self, key: str, reason: str) -> None:
-        """Note that no table holds this key. The run fails."""
+        """Log that no table holds this key, and note it: the run fails at its end, which may be far away."""
+        self._context.log.warning(f"{reason}; the run will fail for this name, whatever becomes of the others")
         self._fail(key, reason)
 
     def asked_for(self, names: Mapping[TableIdentifier, Iterable[str]]) -> None:

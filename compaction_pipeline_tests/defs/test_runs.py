@@ -390,6 +390,15 @@ def test_a_run_whose_names_are_all_unknown_does_no_other_work(
     assert lake.files() == 9
 
 
+def test_a_bad_name_beside_a_good_one_is_told_before_the_others_are_merged(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not run(instance, "compact_job", tables=[str(Lake.identifier), "orders"]).success
+    log = capsys.readouterr().err
+    assert 0 < log.index("the run will fail for this name") < log.index("lake.shop.orders committed as snapshot")
+    assert lake.files() == 3
+
+
 def test_a_failing_task_fails_the_run_after_the_others_were_committed(
     lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
 ) -> None:
