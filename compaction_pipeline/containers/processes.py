@@ -31,7 +31,7 @@ class OptimizerProcesses:
     def __init__(self, folder: Path) -> None:
         """`folder` holds the logs. It is made when it is needed."""
         self.folder = folder
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, resource_id: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start a process in a session of its own, which writes into a log of its own. Raises StorageUnavailable."""
@@ -55,17 +55,17 @@ class OptimizerProcesses:
         except (OSError, ValueError) as error:
             # Python raises ValueError for a variable or an argument that no process can have.
             raise StorageUnavailable(f"optimizer {resource_id} cannot be started: {error}") from error
-        self._children.append(child)
+        self._children.append((resource_id, child))
 
     def running(self) -> frozenset[str]:
         """The resource ids that processes of this host have."""
         self._reap()
-        return frozenset(_resources(process_table()))
+        return frozenset(self._resources(process_table()))
 
     def stop(self, resource_id: str) -> None:
         """End the processes of this resource id, and what they have started, at once."""
         table = process_table()
-        found = _resources(table).get(resource_id, [])
+        found = self._resources(table).get(resource_id, [])
         sessions = {entry.session or entry.group for entry in found} - {os.getsid(0)}
         members = {entry.pid for entry in table if not entry.ended and (entry.session or entry.group) in sessions}
         for pid in members | {entry.pid for entry in found}:
@@ -97,18 +97,21 @@ class OptimizerProcesses:
 
     def _reap(self) -> None:
         # A child that has ended stays in the process table until its parent asks for its exit code.
-        self._children = [child for child in self._children if child.poll() is None]
+        self._children = [(resource_id, child) for resource_id, child in self._children if child.poll() is None]
+
+    def _resources(self, table: Sequence[ProcessEntry]) -> Mapping[str, list[ProcessEntry]]:
+        """The processes by resource id."""
+        # A process that began just now may not show its arguments yet. Those of this process are known without them.
+        own = {child.pid: resource_id for resource_id, child in self._children}
+        found: dict[str, list[ProcessEntry]] = {}
+        for entry in table:
+            match = None if entry.ended else _RESOURCE.search(command_of(entry.pid))
+            resource_id = match[1] if match is not None else None if entry.ended else own.get(entry.pid)
+            if resource_id is not None:
+                found.setdefault(resource_id, []).append(entry)
+        return found
 
 
 def properties_file(folder: Path, resource_id: str) -> Path:
     """The file of the Spark properties of an optimizer, beside its log."""
     return folder / f"{resource_id}.conf"
-
-
-def _resources(table: Sequence[ProcessEntry]) -> Mapping[str, list[ProcessEntry]]:
-    found: dict[str, list[ProcessEntry]] = {}
-    for entry in table:
-        match = None if entry.ended else _RESOURCE.search(command_of(entry.pid))
-        if match is not None:
-            found.setdefault(match[1], []).append(entry)
-    return found

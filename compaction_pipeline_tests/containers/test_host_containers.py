@@ -69,6 +69,16 @@ def test_a_process_is_found_and_ended_by_its_resource_id_alone(tmp_path: Path, r
     others.stop(resource_id)
 
 
+def test_a_process_that_does_not_show_its_arguments_yet_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # While Linux begins a program, the process exists and has no arguments for a moment.
+    monkeypatch.setattr("compaction_pipeline.containers.processes.command_of", lambda pid: "")
+    processes = OptimizerProcesses(tmp_path)
+    processes.start("heavy-1", [sys.executable, "-c", SLEEPS, "--resource-id", "heavy-1"], os.environ)
+    assert processes.running() == {"heavy-1"}
+    processes.stop("heavy-1")
+    wait_until(lambda: processes.running() == frozenset(), "the process ends")
+
+
 def test_an_optimizer_outlives_the_process_that_started_it(tmp_path: Path, resource_id: str) -> None:
     program = (
         "import os, sys; from pathlib import Path; from compaction_pipeline.containers.processes import OptimizerProcesses\n"
