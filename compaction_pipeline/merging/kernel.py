@@ -4,6 +4,7 @@
 - CONVERT writes position-delete files for the rows that some of the deletes delete.
 - DROP_DELETES reads and writes nothing.
 - TO_BASE merges changes of a keyed table into its base store (`merging/keyed/to_base.py`).
+- REWRITE_CHANGES merges change files of a keyed table with each other (`merging/keyed/rewrite_changes.py`).
 
 The kernel checks its own laws before it answers (see `MergeResult`). A failure is a result whose `error` gives the reason; the files
 that the attempt wrote are then deleted.
@@ -33,6 +34,7 @@ from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
+from compaction_pipeline.merging.keyed.rewrite_changes import rewrite_changes
 from compaction_pipeline.merging.keyed.to_base import merge_changes
 from compaction_pipeline.merging.memory import PeakMemory, tight_allocation
 from compaction_pipeline.merging.reading.file_access import FileAccess
@@ -108,6 +110,8 @@ def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared
         return checked(convert_deletes(task, shape, files, names, shared), conversion=True)
     if task.work.action is TaskAction.TO_BASE:
         return checked(merge_changes(task, shape, files, shared))
+    if task.work.action is TaskAction.REWRITE_CHANGES:
+        return checked(rewrite_changes(task, shape, files))
     return _merge(task, shape, files, names, shared)
 
 

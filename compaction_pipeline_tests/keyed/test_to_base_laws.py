@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
-from compaction_pipeline.core.tables.data_file import OutputFile
-from compaction_pipeline.core.tables.keyed.file_names import base_file
+from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
+from compaction_pipeline.core.tables.keyed.file_names import base_file, change_file
 from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, partition_of
+from compaction_pipeline_tests.keyed.delta_merges import rewrite
 from compaction_pipeline_tests.keyed.test_reading import by, node_of
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
 
@@ -134,6 +135,19 @@ class World:
         if not self.several:
             assert bag_difference(self.log.judged(), self.expected()) == "", f"the reader of Amoro's rules, {when}"
 
+    def rewrite(self, chosen: list[bool], memory_bytes: int) -> None:
+        """Merge some change files of each node with each other. Each has the transaction that its data sequence number tells."""
+        nodes: dict[Any, list[LiveFile]] = {}
+        for file in sorted(self.log.change_files(), key=lambda each: each.path):
+            named = change_file(file.path, file.data_sequence_number)
+            if named.transaction_id == file.data_sequence_number:
+                nodes.setdefault((file.partition, named.node), []).append(file)
+        for files in nodes.values():
+            taken = [file for number, file in enumerate(files) if chosen[number % len(chosen)]]
+            if taken:
+                self.several = True
+                rewrite(self.log, taken, memory_bytes)
+
     def merge(self, choice: int, mask: int, marked: list[bool], buckets: int, memory_bytes: int) -> None:
         """Merge up to one of the candidates."""
         candidates = self.candidates()
@@ -168,6 +182,7 @@ _merges = st.tuples(
     st.integers(0, 9), st.sampled_from([0, 1, 3, 7]), st.lists(st.booleans(), min_size=1, max_size=4), st.sampled_from([1, 2, 4]),
     st.sampled_from([MIB // 64, 256 * MIB]),
 )  # fmt: skip
+_rewrites = st.tuples(st.lists(st.booleans(), min_size=1, max_size=4), st.sampled_from([MIB // 64, 256 * MIB]))
 _SPECS = [PartitionSpec(), by("region", IdentityTransform()), by("id", BucketTransform(2))]
 
 
@@ -209,3 +224,25 @@ def test_no_reader_finds_other_rows_after_a_merge(
     world.check("after the second merge")
     _do(world, [data.draw(_commits("flink"))], late)
     world.check("after the last changes")
+
+
+@given(
+    spec=st.sampled_from(_SPECS), data=st.data(), merges=st.tuples(_merges, _merges), rewrites=st.lists(_rewrites, min_size=4, max_size=4)
+)
+@settings(max_examples=max(10, settings.default.max_examples // 3), deadline=None)
+def test_no_reader_finds_other_rows_after_change_files_are_merged_with_each_other(
+    spec: PartitionSpec, data: st.DataObject, merges: Any, rewrites: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    world = World(ChangeLog(tmp_path_factory.mktemp("log"), spec=spec, key=("id",)))
+    late = world.log.begin()
+    writers = ("flink", "flink", "spark", "several")
+    _do(world, data.draw(st.lists(st.one_of(_commits(*writers, "late", "foreign"), _bases), min_size=2, max_size=5)), late)
+    for number, merge in enumerate(merges):
+        world.rewrite(*rewrites[2 * number])
+        world.check(f"after rewrite {number}")
+        world.merge(*merge)
+        world.check(f"after merge {number}")
+        # Merged files whose changes are in the base store, in whole or in part, are merged again with later ones.
+        _do(world, data.draw(st.lists(_commits(*writers), min_size=1, max_size=2)), late)
+        world.rewrite(*rewrites[2 * number + 1])
+        world.check(f"after later changes {number}")

@@ -37,6 +37,9 @@ class TaskAction(str, Enum):
     # Changes of a keyed table are merged into its base store. Outputs replace some inputs, and position deletes mark the deleted rows of
     # the others. The task is committed in an overwrite snapshot.
     TO_BASE = "TO_BASE"
+    # Change files of one tree node of a keyed table are merged with each other. Outputs replace the inputs in the change store. The task is
+    # committed in an overwrite snapshot of that store.
+    REWRITE_CHANGES = "REWRITE_CHANGES"
 
 
 class TaskStatus(str, Enum):

@@ -22,6 +22,11 @@ _MOST_BUCKETS = 1 << 16
 _UNSAFE_IDENTITIES = ("float", "double", "binary", "fixed", "boolean")
 
 
+def is_upsert(properties: Mapping[str, str]) -> bool:
+    """Whether the property of this program says so. Amoro's does not count: it may be changed, and older rows then keep their doubles."""
+    return properties.get(UPSERT_KEY, "").lower() == "true"
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
     """A field of a partition spec: its name, its transform, and the name and the Iceberg type of its source column."""
