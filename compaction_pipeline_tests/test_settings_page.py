@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from compaction_pipeline.core.tables.properties import PROPERTIES
+from compaction_pipeline.core.tables.property_rules import PROPERTIES
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.written_pages import check_part, table
 

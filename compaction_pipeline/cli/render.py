@@ -30,7 +30,8 @@ from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.properties import PROPERTIES, TableProperties
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.property_rules import PROPERTIES
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
 

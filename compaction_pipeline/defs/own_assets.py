@@ -17,7 +17,7 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.insight.own_assets import AssetReport, LastReport, OwnAssets, report_is_due
 from compaction_pipeline.core.tables.asset_key import asset_key_text
-from compaction_pipeline.core.tables.properties import ASSET_KEY
+from compaction_pipeline.core.tables.property_rules import ASSET_KEY
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.choices import chosen
 from compaction_pipeline.defs.keys import COMPACTION_RECORDS, SETTINGS

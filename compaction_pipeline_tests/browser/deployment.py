@@ -17,7 +17,7 @@ from typing import Any
 
 import compaction_pipeline.demo
 from compaction_pipeline.bootstrap import open_services
-from compaction_pipeline.core.tables.properties import ASSET_KEY
+from compaction_pipeline.core.tables.property_rules import ASSET_KEY
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.processes import Child, Processes
 from compaction_pipeline.settings import Settings

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.tables.properties import ASSET_KEY
+from compaction_pipeline.core.tables.property_rules import ASSET_KEY
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs import own_assets, own_checks
 from compaction_pipeline.defs.choices import Choices

@@ -12,7 +12,8 @@ from compaction_pipeline.cli.render import files_table, nodes_table, properties_
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.insight.plain import plain
-from compaction_pipeline.core.tables.properties import PROPERTIES, TableProperties
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.property_rules import PROPERTIES
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 

@@ -64,7 +64,7 @@ class PlanReasonCode(str, Enum):
     EMPTY_TABLE = "EMPTY_TABLE"
     """The table has no files."""
     DISABLED = "DISABLED"
-    """`self-optimizing.enabled` is false."""
+    """A switch of the table is off: `self-optimizing.enabled`, or `compaction.enabled`."""
     PAUSED = "PAUSED"
     """A person paused the table, or all tables."""
     OBSERVED = "OBSERVED"

@@ -46,7 +46,7 @@ def admission(
     except ConfigError as error:
         return PlanReason(PlanReasonCode.INVALID_PROPERTY, str(error))
     if not properties.enabled and not force:
-        return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false on this table")
+        return PlanReason(PlanReasonCode.DISABLED, f"{properties.disabled_by} on this table")
     if isinstance(whole, Empty):
         return PlanReason(PlanReasonCode.EMPTY_TABLE, "the table has no snapshot yet")
     return Admitted(whole, properties)

@@ -137,7 +137,7 @@ class PlannedPart:
         if request.nodes is not None and node not in request.nodes:
             return NodeDecision(PlanReasonCode.NOT_REQUESTED, "the request does not name this node")
         if not self.properties.enabled:
-            return NodeDecision(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+            return NodeDecision(PlanReasonCode.DISABLED, self.properties.disabled_by)
         if node in self.in_use.exclusive_nodes:
             return self._decide_exclusive(view)
         minor, full = self._triggers(view)

@@ -248,7 +248,7 @@ class Planning:
         if not asked:
             return _NONE_ASKED_FOR
         if not self._properties.enabled:
-            return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+            return PlanReason(PlanReasonCode.DISABLED, self._properties.disabled_by)
         copied = [node for node, decision in asked.items() if decision.code is PlanReasonCode.LIVE_TWICE]
         if copied:
             return PlanReason(

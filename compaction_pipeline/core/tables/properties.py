@@ -1,34 +1,43 @@
 """The properties of a table that control its compaction: their keys, defaults and rules, and how they are resolved.
 
 Where Amoro has a key for something, this program uses the same key. The table's own property counts first, then the catalog's property
-with the prefix `table.`, then the default. The table in `docs/settings.md` is generated from `PROPERTIES`.
+with the prefix `table.`, then the default. The properties and their rules are in `property_rules.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from math import isfinite
 from typing import Any
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
-from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP, GROUP_NAME_RULE, is_group_name
+from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
+from compaction_pipeline.core.tables.keyed.stores import is_keyed
+from compaction_pipeline.core.tables.property_rules import (
+    AMORO_KEYS_NOT_HONOURED,
+    ASSET_KEY,
+    DELTA_REWRITE_KEY,
+    ENABLED_KEY,
+    GROUP_KEY,
+    OWN_ENABLED_KEY,
+    PROPERTIES,
+    Property,
+)
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 MIB = 1024 * 1024
-_NEVER_MS = 100 * 365 * 86_400_000
-_LONG_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class TableProperties:
     """The properties in force on one table.
 
-    `dagster_asset_key` has the levels of an asset's key; it is empty when the table names no asset. `ignored` are keys of Amoro that the
-    table sets but that have no effect here. `unknown` are set keys that nobody knows, which are likely typing mistakes. `problems` has
-    a sentence for each bad value that stops nothing.
+    `enabled` is True when both switches are on. In a keyed table with `delta_rewrite` only `switched_on` counts, because there
+    `self-optimizing.enabled` is Amoro's switch, and must be off. `dagster_asset_key` has the levels of an asset's key; it is empty when the
+    table names no asset. `ignored` are keys of Amoro that the table sets but that have no effect here. `unknown` are set keys that nobody
+    knows, which are likely typing mistakes. `problems` has a sentence for each bad value that stops nothing.
     """
 
     enabled: bool = True
@@ -50,11 +59,18 @@ class TableProperties:
     task_memory_bytes: int = 1024 * MIB
     respec_quiet_interval: timedelta = timedelta(days=1)
     conversions_enabled: bool = True
+    switched_on: bool = True
+    delta_rewrite: bool = False
     quota: float = 0.5
     dagster_asset_key: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @property
+    def disabled_by(self) -> str:
+        """The key of the switch that is off, in quotes, when the table is not `enabled`."""
+        return f"'{ENABLED_KEY if self.switched_on else OWN_ENABLED_KEY}' is false"
 
     @property
     def undersized_bytes(self) -> int:
@@ -77,282 +93,6 @@ class TableProperties:
         return max(self.target_size_bytes, self.max_task_size_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
-    """One property: its key, the attribute of TableProperties that holds it, and its rule.
-
-    `read` turns the text into a value, and raises ValueError or OverflowError. `holds` says whether the value keeps the `rule`. A bad
-    value of a property that `stops` keeps the table from being compacted. Any other bad value is told, and counts as not set.
-    """
-
-    key: str
-    attribute: str
-    read: Callable[[str], object]
-    rule: str
-    holds: Callable[[object], bool]
-    default_text: str
-    meaning: str
-    stops: bool = True
-
-
-def _boolean(text: str) -> bool:
-    lowered = text.strip().lower()
-    if lowered not in ("true", "false"):
-        raise ValueError(text)
-    return lowered == "true"
-
-
-def _milliseconds(text: str) -> timedelta:
-    if abs(int(text)) > _LONG_MOST:
-        raise OverflowError(text)
-    # Many people write Long.MAX_VALUE for "never", but Python cannot add so long a duration to a date.
-    return timedelta(milliseconds=min(int(text), _NEVER_MS))
-
-
-def _optional_milliseconds(text: str) -> timedelta | None:
-    return None if int(text) < 0 else _milliseconds(text)
-
-
-def _positive(value: object) -> bool:
-    # float() accepts the texts "inf" and "nan".
-    return isinstance(value, (int, float)) and value > 0 and isfinite(value)
-
-
-def _whole(least: int, most: int) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, int) and least <= value <= most
-
-
-def _not_negative(value: object) -> bool:
-    return isinstance(value, timedelta) and value >= timedelta(0)
-
-
-# The state database and Java can hold these numbers too.
-_MOST, _MOST_BYTES = 2**31 - 1, 2**60
-_BYTES_RULE = "≥ 1 and ≤ 2^60"
-
-ASSET_KEY = "compaction.dagster-asset-key"
-GROUP_KEY = "self-optimizing.group"
-
-PROPERTIES: tuple[Property, ...] = (
-    Property(
-        "self-optimizing.enabled",
-        "enabled",
-        _boolean,
-        "true or false",
-        lambda v: True,
-        "true",
-        "false: the table is measured, but never compacted",
-    ),
-    Property(
-        GROUP_KEY,
-        "group",
-        str.strip,
-        GROUP_NAME_RULE,
-        is_group_name,
-        DEFAULT_GROUP,
-        "the resource group, which must exist; the table's tasks wait in its queue",
-    ),
-    Property(
-        "self-optimizing.priority",
-        "priority",
-        int,
-        "a whole number of 32 bits",
-        _whole(-_MOST, _MOST),
-        "0",
-        "tasks of a table with a higher number are merged first; an hour of waiting makes up for one step",
-    ),
-    Property(
-        "self-optimizing.target-size",
-        "target_size_bytes",
-        int,
-        _BYTES_RULE,
-        _whole(1, _MOST_BYTES),
-        "134217728",
-        "the size that merged files should have, in bytes; where it is not set, `write.target-file-size-bytes` counts",
-    ),
-    Property(
-        "self-optimizing.fragment-ratio",
-        "fragment_ratio",
-        int,
-        "≥ 2 and < 2^31",
-        _whole(2, _MOST),
-        "8",
-        "a file is small when it has at most target-size / ratio bytes",
-    ),
-    Property(
-        "self-optimizing.min-target-size-ratio",
-        "min_target_size_ratio",
-        float,
-        "> 0 and ≤ 1",
-        lambda v: isinstance(v, float) and 0 < v <= 1,
-        "0.75",
-        "a file that is not small is undersized when it has at most ratio × target-size bytes",
-    ),
-    Property(
-        "self-optimizing.minor.trigger.file-count",
-        "minor_file_count",
-        int,
-        "≥ 2 and < 2^31",
-        _whole(2, _MOST),
-        "12",
-        "a MINOR is due when a node has this many small data files, or this many small delete files",
-    ),
-    Property(
-        "self-optimizing.minor.trigger.total-size",
-        "minor_total_size_bytes",
-        int,
-        _BYTES_RULE,
-        _whole(1, _MOST_BYTES),
-        "target-size",
-        "a MINOR is due when a node's small data files, or its small delete files, have this many bytes together",
-    ),
-    Property(
-        "self-optimizing.minor.trigger.interval",
-        "minor_interval",
-        _milliseconds,
-        "≥ 0 and < 2^63 ms",
-        _not_negative,
-        "3600000",
-        "a MINOR is due this many ms after the node's last one, when the node has at least two small files",
-    ),
-    Property(
-        "self-optimizing.min-plan-interval",
-        "min_plan_interval",
-        _milliseconds,
-        "≥ 0 and < 2^63 ms",
-        _not_negative,
-        "60000",
-        "after a plan that made tasks, sensors wait this many ms before they plan the table again; they wait less when that plan left out "
-        "nodes because of the table's quota and the table may have a tenth of its tasks more, or because the queue was full and has room "
-        "again",
-    ),
-    Property(
-        "self-optimizing.major.trigger.duplicate-ratio",
-        "major_duplicate_ratio",
-        float,
-        "> 0 and finite",
-        _positive,
-        "0.1",
-        "a MAJOR is due when this share of one file's rows is deleted",
-    ),
-    Property(
-        "self-optimizing.full.trigger.interval",
-        "full_interval",
-        _optional_milliseconds,
-        "a whole number of ms < 2^63; negative is off",
-        lambda v: True,
-        "-1",
-        "a FULL is due this many ms after the node's last one; a negative number switches this off",
-    ),
-    Property(
-        "self-optimizing.max-task-size-bytes",
-        "max_task_size_bytes",
-        int,
-        _BYTES_RULE,
-        _whole(1, _MOST_BYTES),
-        "134217728",
-        "a task reads at most this many bytes, or target-size where that is larger",
-    ),
-    Property(
-        "self-optimizing.max-file-count",
-        "max_change_files",
-        int,
-        "≥ 1 and < 2^31",
-        _whole(1, _MOST),
-        "10000",
-        "keyed tables only: one merge of a partition's changes reads at most this many change files, and the next merge reads those that "
-        "came after them",
-    ),
-    Property(
-        "self-optimizing.execute.num-retries",
-        "num_retries",
-        int,
-        "≥ 0 and ≤ 1000",
-        _whole(0, 1000),
-        "3",
-        "a task that fails is tried again at most this many times",
-    ),
-    Property(
-        "self-optimizing.commit.interval",
-        "commit_interval",
-        _milliseconds,
-        "≥ 0 and < 2^63 ms",
-        _not_negative,
-        "300000",
-        "merged tasks of a table are committed together, once in this many ms",
-    ),
-    Property(
-        "compaction.task.memory",
-        "task_memory_bytes",
-        int,
-        "≥ 134217728 (128 MiB) and ≤ 2^60",
-        _whole(128 * MIB, _MOST_BYTES),
-        "1073741824",
-        "one task uses at most this many bytes of memory, however many deletes it applies",
-    ),
-    Property(
-        "compaction.conversions.enabled",
-        "conversions_enabled",
-        _boolean,
-        "true or false",
-        lambda v: True,
-        "true",
-        "false: deletes that apply to large data files wait for a MAJOR or a FULL, and every snapshot is then a `replace`, which streaming "
-        "readers skip",
-    ),
-    Property(
-        "compaction.respec.quiet-interval",
-        "respec_quiet_interval",
-        _milliseconds,
-        "≥ 0 and < 2^63 ms",
-        _not_negative,
-        "86400000",
-        "a FULL moves rows to the current partition spec only when the spec has not changed, and no delete of an older spec was committed, "
-        "for this many ms",
-    ),
-    Property(
-        "self-optimizing.quota",
-        "quota",
-        float,
-        "> 0 and finite",
-        _positive,
-        "0.5",
-        "how many of its group's slots a table may use: a value up to 1 is a share of them, a value above 1 is a number of slots",
-    ),
-    Property(
-        ASSET_KEY,
-        "dagster_asset_key",
-        asset_key_levels,
-        ASSET_KEY_RULE,
-        bool,
-        "none",
-        "the asset of your own Dagster project that stands for the table, e.g. `analytics/orders`; it shows the table's health, its last "
-        "compaction and a check; a bad value has no effect, and the table is compacted all the same",
-        stops=False,
-    ),
-)
-
-# Keys that Amoro documents and that have no effect here. They are shown as ignored, so that nobody waits for an effect.
-AMORO_KEYS_NOT_HONOURED = frozenset(
-    {
-        "self-optimizing.allow-partial-commit",
-        "self-optimizing.average-execution-time",
-        "self-optimizing.evaluation.fallback-interval",
-        "self-optimizing.evaluation.interval",
-        "self-optimizing.evaluation.mse-tolerance",
-        "self-optimizing.event-triggered.enabled",
-        "self-optimizing.execute.timeout",
-        "self-optimizing.filter",
-        "self-optimizing.full.rewrite-all-files",
-        "self-optimizing.major.trigger.file-count",
-        "self-optimizing.major.trigger.interval",
-        "self-optimizing.max-plan-size-bytes",
-        "self-optimizing.max-retry",
-        "self-optimizing.min-target-size-ratio.major",
-        "self-optimizing.refresh-table.adaptive.enabled",
-    }
-)
-_NOT_YET = frozenset({"compaction.delta-rewrite.enabled"})
 # The code of keyed tables reads these: `core/tables/keyed/` has `creation.py`, `transactions.py` and `changes.py`.
 _OF_KEYED_TABLES = ("compaction.upsert", "compaction.transaction.timeout", "compaction.sink.")
 _PREFIXES = ("self-optimizing.", "compaction.")
@@ -384,11 +124,31 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
         target = next(item for item in PROPERTIES if item.attribute == "target_size_bytes")
         values["target_size_bytes"] = _value(target, WRITE_TARGET_KEY, merged[WRITE_TARGET_KEY], WRITE_TARGET_KEY in table, of)
     values.setdefault("minor_total_size_bytes", values.get("target_size_bytes", TableProperties().target_size_bytes))
+    # What is written into the change files of a table is decided once for this table, and never for all tables of a catalog.
+    asked = values.get("delta_rewrite", False)
+    values["delta_rewrite"] = asked and DELTA_REWRITE_KEY in table and is_keyed(table)
+    without_effect = [DELTA_REWRITE_KEY] if asked and not values["delta_rewrite"] else []
+    values["enabled"] = _enabled(values, of)
     known = {item.key for item in PROPERTIES}
     ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known and not key.startswith(_OF_KEYED_TABLES)]
-    ignored = tuple(sorted(key for key in ours if key in AMORO_KEYS_NOT_HONOURED or key in _NOT_YET))
-    unknown = tuple(sorted(key for key in ours if key not in ignored))
+    ignored = tuple(sorted([key for key in ours if key in AMORO_KEYS_NOT_HONOURED] + without_effect))
+    unknown = tuple(sorted(key for key in ours if key not in AMORO_KEYS_NOT_HONOURED))
     return TableProperties(**values, ignored=ignored, unknown=unknown, problems=tuple(problems))
+
+
+def _enabled(values: Mapping[str, Any], of: TableIdentifier | None) -> bool:
+    """Whether the table is compacted. Raises ConfigError when Amoro might compact a table whose change files it would read wrongly."""
+    by_amoros_switch, by_ours = values.get("enabled", True), values.get("switched_on", True)
+    if not values["delta_rewrite"]:
+        return bool(by_amoros_switch and by_ours)
+    if by_amoros_switch:
+        name = ".".join((*of.namespace, of.name)) if of is not None else "…"
+        raise ConfigError(
+            f"{f'{of}: ' if of is not None else ''}'{ENABLED_KEY}' is true but must be false, because '{DELTA_REWRITE_KEY}' is true: Amoro "
+            "would read change files that were merged with each other by their names, and lose rows; ALTER TABLE "
+            f"{name} SET TBLPROPERTIES ('{ENABLED_KEY}' = 'false'), and switch this program on and off by '{OWN_ENABLED_KEY}'"
+        )
+    return bool(by_ours)
 
 
 def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.properties import ASSET_KEY, PROPERTIES, TableProperties, asset_key_of, resolve_properties
+from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
+from compaction_pipeline.core.tables.property_rules import ASSET_KEY, PROPERTIES
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 BAD = {
     "self-optimizing.enabled": ["yes", ""],
+    "compaction.enabled": ["yes", ""],
+    "compaction.delta-rewrite.enabled": ["yes", ""],
     "self-optimizing.group": ["", "  "],
     "self-optimizing.priority": ["high", "1.5", "2147483648"],
     "self-optimizing.target-size": ["0", "-1", "128MB", "nan", "9" * 23],
@@ -104,6 +108,37 @@ def test_known_keys_without_a_meaning_here_are_ignored_and_typos_unknown() -> No
     )
     assert found.ignored == ("compaction.delta-rewrite.enabled", "self-optimizing.filter")
     assert found.unknown == ("self-optimizing.prio",)
+
+
+KEYED = {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "base", "mixed-format.primary-key-fields": "id"}
+REWRITE = {"compaction.delta-rewrite.enabled": "true"}
+
+
+def test_a_table_is_compacted_when_both_switches_are_on() -> None:
+    for amoros, ours in itertools.product((True, False), repeat=2):
+        found = resolve_properties({"self-optimizing.enabled": str(amoros), "compaction.enabled": str(ours)}, {})
+        assert found.enabled is (amoros and ours)
+    assert found.disabled_by == "'compaction.enabled' is false"
+    assert resolve_properties({"self-optimizing.enabled": "false"}, {}).disabled_by == "'self-optimizing.enabled' is false"
+
+
+def test_with_delta_rewrite_only_our_own_switch_counts() -> None:
+    table = {**KEYED, **REWRITE, "self-optimizing.enabled": "false"}
+    assert (resolve_properties(table, {}).delta_rewrite, resolve_properties(table, {}).enabled) == (True, True)
+    off = resolve_properties({**table, "compaction.enabled": "false"}, {})
+    assert (off.enabled, off.disabled_by) == (False, "'compaction.enabled' is false")
+
+
+@pytest.mark.parametrize("amoros", [{}, {"self-optimizing.enabled": "true"}])
+def test_amoro_must_not_compact_a_table_with_delta_rewrite(amoros: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"'self-optimizing.enabled' is true but must be false.*ALTER TABLE shop.orders SET"):
+        resolve_properties({**KEYED, **REWRITE, **amoros}, {}, TableIdentifier("lake", ("shop",), "orders"))
+
+
+def test_delta_rewrite_is_a_property_of_one_keyed_table() -> None:
+    key = "compaction.delta-rewrite.enabled"
+    for found in (resolve_properties(REWRITE, {}), resolve_properties(KEYED, {f"table.{key}": "true"})):
+        assert (found.delta_rewrite, found.enabled, found.ignored) == (False, True, (key,))
 
 
 def test_a_bad_asset_key_stops_nothing_and_is_told() -> None:

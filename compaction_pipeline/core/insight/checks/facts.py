@@ -41,7 +41,7 @@ class TableFacts:
             return f"catalog {self.table.catalog} is only observed"
         if self.properties is None:
             return self.known.problem or "a property breaks its rule"
-        return None if self.properties.enabled else "'self-optimizing.enabled' is false"
+        return None if self.properties.enabled else self.properties.disabled_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ class _Planner:
                 partition.end(PlanReasonCode.NOT_REQUESTED, "the request does not name a node of its partition")
             elif not self._properties.enabled:
                 partition.type = partition.due = None
-                partition.end(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+                partition.end(PlanReasonCode.DISABLED, self._properties.disabled_by)
         return partitions
 
     def _due(self, node: TableNode, figures: NodeMetrics) -> tuple[CompactionType | None, str]:
@@ -245,7 +245,7 @@ class _Planner:
         if not asked:
             return PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the requested nodes has files")
         if not self._properties.enabled:
-            return PlanReason(PlanReasonCode.DISABLED, "'self-optimizing.enabled' is false")
+            return PlanReason(PlanReasonCode.DISABLED, self._properties.disabled_by)
         best = min(asked, key=lambda each: _ANSWERS.index(each.code))
         node = best.due or max(best.nodes, key=lambda each: best.nodes[each].small_files)
         if planned:
