@@ -58,16 +58,18 @@ class KeyedTable:
         *,
         buckets: int = DEFAULT_BUCKETS,
         upsert: bool = False,
+        delta_rewrite: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> KeyedTable:
         """Create a keyed table without rows.
 
         `primary_key` names top-level columns; their order matters, because they are hashed in it. The rows of a partition are divided into
-        `buckets` parts, a power of two. In an `upsert` table at most one row of each key is live, whatever is written. Raises ConfigError
-        for a table whose rows could be read in two ways.
+        `buckets` parts, a power of two. In an `upsert` table at most one row of each key is live, whatever is written. With
+        `delta_rewrite` a MINOR merges small change files with each other; such a table must never be compacted or read by Amoro, whose
+        readers go by the names of change files. Raises ConfigError for a table whose rows could be read in two ways.
         """
         identifier = Catalog.identifier_to_tuple(name)
-        create_stores(catalog, identifier, schema, primary_key, partition_spec, buckets, upsert, properties or {})
+        create_stores(catalog, identifier, schema, primary_key, partition_spec, buckets, upsert, delta_rewrite, properties or {})
         return cls.open(catalog, identifier)
 
     def write_changes(

@@ -22,6 +22,7 @@ from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, Rac
 from compaction_pipeline.core.tables.keyed.file_names import change_file
 from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
+from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.iceberg.keyed import append
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
@@ -331,6 +332,7 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(keyed: Keyed) -> Non
         ({"spec": PartitionSpec(PartitionField(5, 1000, IdentityTransform(), "s"))}, "has values of type double"),
         ({"spec": PartitionSpec(PartitionField(6, 1000, IdentityTransform(), "o"))}, "has values of type boolean"),
         ({"properties": {"table-format": "ICEBERG"}}, "property 'table-format' of a keyed table is set by the program"),
+        ({"properties": {"compaction.delta-rewrite.enabled": "true"}}, "is set by the program; leave it out, and use the arguments"),
     ],
 )
 def test_a_table_that_could_be_read_in_two_ways_is_not_created(options: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -347,6 +349,15 @@ def test_a_name_that_is_taken_leaves_the_table_that_has_it(keyed: Keyed) -> None
         KeyedTable.create(keyed.catalog, "db.plain", SCHEMA, ["id"])
     assert ("db", "plain_change_") not in keyed.catalog.list_tables("db")
     keyed.check([])
+
+
+def test_a_table_with_delta_rewrite_tells_amoro_to_leave_it_alone(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, delta_rewrite=True)
+    for store in ("db.t", "db.t_change_"):
+        properties = keyed.catalog.load_table(store).properties
+        assert (properties["compaction.delta-rewrite.enabled"], properties["self-optimizing.enabled"]) == ("true", "false")
+    found = resolve_properties(keyed.catalog.load_table("db.t").properties, {})
+    assert (found.enabled, found.delta_rewrite) == (True, True)
 
 
 # ---- against a dictionary

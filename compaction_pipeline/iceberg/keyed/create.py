@@ -14,6 +14,7 @@ from pyiceberg.typedef import Identifier
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.keyed.creation import PartitionColumn, check_new_table, store_properties
 from compaction_pipeline.core.tables.keyed.stores import is_store
+from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY
 from compaction_pipeline.iceberg.failures import translated
 
 
@@ -25,6 +26,7 @@ def create_stores(
     spec: PartitionSpec,
     buckets: int,
     upsert: bool,
+    delta_rewrite: bool,
     properties: Mapping[str, str],
 ) -> None:
     """Create both stores, or neither. The change store is called `<name>_change_`.
@@ -34,10 +36,10 @@ def create_stores(
     columns = {field.name: str(field.field_type) for field in schema.fields}
     check_new_table(columns, primary_key, [_partition_column(schema, field) for field in spec.fields], buckets, upsert)
     change_name = (*identifier[:-1], f"{identifier[-1]}_change_")
-    base, change = store_properties(primary_key, ".".join(change_name), buckets, upsert, int(time.time() * 1000))
-    taken = [key for key in properties if key in base or is_store({key: properties[key]})]
+    base, change = store_properties(primary_key, ".".join(change_name), buckets, upsert, delta_rewrite, int(time.time() * 1000))
+    taken = [key for key in properties if key in base or key == DELTA_REWRITE_KEY or is_store({key: properties[key]})]
     if taken:
-        raise ConfigError(f"property {taken[0]!r} of a keyed table is set by the program; leave it out")
+        raise ConfigError(f"property {taken[0]!r} of a keyed table is set by the program; leave it out, and use the arguments of `create`")
     # The change store is created first. If the second step fails, a change store is left that every reader refuses, and no half table.
     _create(catalog, change_name, schema, spec, {**properties, **change})
     try:

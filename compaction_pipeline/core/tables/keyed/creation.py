@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.keyed.key_hash import may_be_in_a_key
 from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_KEY, FORMAT_KEY, MIXED_ICEBERG, PRIMARY_KEY, STORE_KEY
+from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY, ENABLED_KEY
 
 BASE_BUCKETS_KEY, CHANGE_BUCKETS_KEY = "base.file-index.hash-bucket", "change.file-index.hash-bucket"
 UPSERT_KEY = "compaction.upsert"
@@ -75,9 +76,12 @@ def check_buckets(buckets: int) -> None:
 
 
 def store_properties(
-    primary_key: Sequence[str], change_store: str, buckets: int, upsert: bool, now_ms: int
+    primary_key: Sequence[str], change_store: str, buckets: int, upsert: bool, delta_rewrite: bool, now_ms: int
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The properties of a new base store and of its change store, as Amoro sets them."""
+    """The properties of a new base store and of its change store, as Amoro sets them.
+
+    With `delta_rewrite` both tell Amoro not to compact the table: it would read merged change files by their names, and lose rows.
+    """
     common = {
         FORMAT_KEY: MIXED_ICEBERG,
         PRIMARY_KEY: ",".join(primary_key),
@@ -88,5 +92,6 @@ def store_properties(
         BASE_BUCKETS_KEY: str(buckets),
         CHANGE_BUCKETS_KEY: str(buckets),
         **({UPSERT_KEY: "true", AMORO_UPSERT_KEY: "true"} if upsert else {}),
+        **({DELTA_REWRITE_KEY: "true", ENABLED_KEY: "false"} if delta_rewrite else {}),
     }
     return {**common, STORE_KEY: "base", CHANGE_STORE_KEY: change_store}, {**common, STORE_KEY: "change"}
