@@ -144,13 +144,12 @@ class _GroupRules:
                     reasons[task.task_id] = f"its output {output.path} is of another partition than its task"
                 elif output.is_data:
                     named = base_file(output.path)
-                    highest = max((changes.up_to, *(base_file(file.path).transaction_id for file in task.work.rewritten)))
                     if named.type is not KeyedFileType.BASE or not named.node.is_within(task.work.node.tree):
                         reasons[task.task_id] = f"the name of its output {output.path} does not say that it holds base rows of its node"
-                    elif named.transaction_id > highest:
+                    elif named.transaction_id > changes.up_to:
                         reasons[task.task_id] = (
-                            f"its output {output.path} is named after transaction {named.transaction_id}, but its rows are of transactions "
-                            f"up to {highest}: later deletes would not reach them"
+                            f"its output {output.path} is named after transaction {named.transaction_id}, but it has changes up to "
+                            f"{changes.up_to}: later deletes would not reach them"
                         )
         return reasons
 
