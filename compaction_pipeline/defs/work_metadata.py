@@ -152,7 +152,7 @@ def planned_tasks(tasks: Sequence[TaskWork]) -> dg.MetadataValue:
         (
             ("node", "string", "partition values"),
             ("type", "string", "MINOR, MAJOR or FULL"),
-            ("action", "string", "MERGE, CONVERT or DROP_DELETES"),
+            ("action", "string", "MERGE, CONVERT or DROP_DELETES; of a keyed table TO_BASE or REWRITE_CHANGES"),
             ("files", "int", "data files that it would read"),
             ("delete_files", "int", "delete files that apply to them"),
             ("input_mb", "float", "size of the data files in MB"),

@@ -23,9 +23,9 @@ from compaction_pipeline.core.commit.decision import CommitDecision, decide
 from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.commit.rewrite_decision import decide_rewrites, rewrites_changes
 from compaction_pipeline.core.commit.validation import PathsIn
 from compaction_pipeline.core.errors import (
-    AccessDenied,
     CommitConflict,
     CommitRefused,
     CompactionError,
@@ -35,16 +35,16 @@ from compaction_pipeline.core.errors import (
 )
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.storage_failures import advice, needs_a_person, storage_failure
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.keyed.stores import is_keyed, is_store
-from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
+from compaction_pipeline.core.tables.keyed.stores import is_keyed
+from compaction_pipeline.core.tables.properties import rewrites_are_on
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
-from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout, listed_metadata, listed_paths
+from compaction_pipeline.iceberg.head_reader import HeadReader, head_layout
 from compaction_pipeline.iceberg.keyed.base_commit import (
     attach_statistics,
     keyed_head,
@@ -52,26 +52,23 @@ from compaction_pipeline.iceberg.keyed.base_commit import (
     merges_changes,
     moved_sequences,
     stage_nothing,
-    statistics_files,
 )
-from compaction_pipeline.iceberg.keyed.stores import load_known_stores
+from compaction_pipeline.iceberg.keyed.rewrite_commit import files_of_readers
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
 from compaction_pipeline.iceberg.landing import (
     has_landed,
     head_id,
     landed_by_record,
-    metadata_files,
     outputs_of,
     parents_of_attempts,
     settled,
 )
-from compaction_pipeline.iceberg.listing import files_under
+from compaction_pipeline.iceberg.leftovers import check_writable, delete_orphans, leftovers, load_all, may_land
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of, refusal_of_contents
 from compaction_pipeline.iceberg.snapshot_changes import snapshot_changes
 from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, outputs_are_live, prepared_output
-
-_WRITE_CHECK = "compaction-write-check"
 
 _logger = logging.getLogger(__name__)
 
@@ -106,7 +103,7 @@ class IcebergCommitter:
         The answer is UNKNOWN only while that commit may still land: an attempt left its manifest list, and main still is the snapshot on
         which the attempt was built. It is safe then to commit the same record again, and after that the outcome is known.
         """
-        return settled(self._catalogs.load(table), record_id, tasks)
+        return settled(_written_store(self._catalogs, table, tasks), record_id, tasks)
 
     def delete_orphans(self, table: TableIdentifier, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
         """Load the metadata afresh, and delete the given files that no snapshot lists. Returns the deleted ones.
@@ -114,65 +111,26 @@ class IcebergCommitter:
         The files are outputs of merges, manifests and manifest lists. The lists are deleted last, because they tell which snapshot the
         attempt was built on. If another table has the name by now, nothing is deleted: the files' own table may live on under another name.
         """
-        loaded = self._catalogs.load(table)
-        if str(loaded.metadata.table_uuid) != table_uuid:
-            _logger.warning("table=%s has another table under its name now: files of uuid=%s stay", table, table_uuid)
-            return ()
-        with translated(f"the history of table {table}"):
-            listed = listed_paths(loaded.io, loaded.metadata, [path for path in paths if not _is_metadata(path)])
-            named = listed_metadata(loaded.io, loaded.metadata, [_file_name(path) for path in paths if _is_metadata(path)])
-        deleted = []
-        for path in sorted(paths, key=lambda path: _file_name(path).startswith("snap-")):
-            if path in listed or _file_name(path) in named:
-                continue
-            try:
-                loaded.io.delete(path)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                _logger.warning("table=%s path=%s orphan not deleted: %s", table, path, error)
-                continue
-            deleted.append(path)
-        return tuple(deleted)
+        return delete_orphans(table, load_all(self._catalogs, table), table_uuid, paths)
 
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
         """The files in the data folder whose names hold one of these task ids, and the manifests, manifest lists and statistics files with
         one of these record ids."""
-        loaded = self._catalogs.load(table)
-        location = data_folder(loaded.metadata.location, loaded.metadata.properties)
-        with translated(f"the files of table {table}"):
-            data = (
-                [path for path in files_under(loaded.io, location) if any(one in _file_name(path) for one in task_ids)] if task_ids else []
-            )
-            metadata = metadata_files(loaded, frozenset(record_ids)) if record_ids else ()
-            keyed = statistics_files(loaded, frozenset(record_ids)) if record_ids and is_store(loaded.metadata.properties) else ()
-            return (*data, *metadata, *keyed)
+        return leftovers(table, load_all(self._catalogs, table), task_ids, record_ids)
 
     def may_land(self, table: TableIdentifier, record_ids: Sequence[RecordId]) -> Sequence[str]:
         """Those of these records that may still land: one of their attempts was built on the snapshot that is the head now."""
-        loaded = self._catalogs.load(table)
-        with translated(f"the files of table {table}"):
-            parents = parents_of_attempts(loaded, frozenset(record_ids))
-        head = head_id(loaded.metadata)
-        return tuple(record_id for record_id in record_ids if head in parents.get(record_id, ()))
+        return may_land(table, load_all(self._catalogs, table), record_ids)
 
     def check_writable(self, table: TableIdentifier) -> None:
-        """Write one tiny file to the folder of merged files, and delete it. Raises AccessDenied if this is not allowed.
+        """Write one tiny file to each folder of merged files, and delete it. Raises AccessDenied if this is not allowed.
 
         Other failures are ignored here. The merge tries again, and says what is wrong with which file.
         """
         loaded = self._catalogs.load(table)
-        location = data_folder(loaded.metadata.location, loaded.metadata.properties)
-        try:
-            with loaded.io.new_output(f"{location}/{_WRITE_CHECK}").create(overwrite=True) as stream:
-                stream.write(b"may we write?")
-        except Exception as error:
-            kind = storage_failure(error)
-            if needs_a_person(kind):
-                raise AccessDenied(f"table {table}: nothing can be written to {location}: {advice(kind)} ({error})") from error
-            return
-        # All checks use the same name. So only one file stays if nothing may be deleted.
-        delete_quietly(loaded.io, [f"{location}/{_WRITE_CHECK}"])
+        check_writable(table, loaded)
+        if rewrites_are_on(loaded.metadata.properties):
+            check_writable(table, load_known_stores(self._catalogs, table).change)
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """The FileIO properties that open the table's files, vended credentials included. Properties that open the catalog are left out."""
@@ -206,8 +164,10 @@ class _Commit:
         self._reader: HeadReader | None = None
         self._paths_in: PositionDeletePaths | None = None
         self._unanswered = False
-        # The change store of a keyed table, as it was when the attempt began. None for a commit to a plain table.
+        # The change store of a keyed table, as it was when the attempt began. None unless the commit is to the base store.
         self._change: Table | None = None
+        # Both stores of a keyed table, as they were when the attempt began. None unless the commit is to the change store.
+        self._rewritten: KeyedStores | None = None
 
     def run(self) -> CommitOutcome:
         try:
@@ -243,12 +203,16 @@ class _Commit:
 
     def _load(self) -> Table:
         self._on_step("before-load")
-        if merges_changes(self._tasks):
+        if rewrites_changes(self._tasks):
+            self._rewritten = load_known_stores(self._catalogs, self._table)
+            loaded = self._rewritten.change
+        elif merges_changes(self._tasks):
             loaded, self._change = load_for_commit(self._catalogs, self._table)
         else:
             loaded = self._catalogs.load(self._table)
         self._on_step("after-load")
-        refusal = refusal_of(loaded.metadata) if self._change is None else refusal_of_contents(loaded.metadata)
+        is_plain = self._change is None and self._rewritten is None
+        refusal = refusal_of(loaded.metadata) if is_plain else refusal_of_contents(loaded.metadata)
         if refusal is not None:
             raise TableRefused(f"table {self._table} is not compacted: {refusal}")
         if self._reader is None:
@@ -297,7 +261,7 @@ class _Commit:
             conflicts,
             before,
             transaction.staged[-1].snapshot.snapshot_id,
-            commit_figures(files, decision, outputs),
+            commit_figures(self._files_of_readers(files), decision, outputs),
         )
         return self._swap(loaded, transaction, done)
 
@@ -349,7 +313,7 @@ class _Commit:
     ) -> CommitOutcome | None:
         """The catalog refused. Look for the snapshot anyway: a server or proxy that sent the request twice may refuse the second one."""
         try:
-            fresh = self._catalogs.load(self._table)
+            fresh = _written_store(self._catalogs, self._table, self._tasks)
             landed = has_landed(fresh, loaded, transaction)
         except CompactionError as error:
             if refusal is None:
@@ -368,7 +332,7 @@ class _Commit:
         _logger.warning("table=%s record=%s the outcome of the commit is unknown: %s", self._table, self._record_id, why)
         self._unanswered = True
         try:
-            fresh = self._catalogs.load(self._table)
+            fresh = _written_store(self._catalogs, self._table, self._tasks)
             landed = has_landed(fresh, loaded, transaction)
         except CompactionError:
             return self._unknown(done, why)
@@ -397,6 +361,10 @@ class _Commit:
         asked = {key: value for task in self._tasks for key, value in task.snapshot_properties.items()}
         return {**asked, RECORD_ID_PROPERTY: self._record_id}
 
+    def _files_of_readers(self, files: Sequence[LiveFile]) -> Sequence[LiveFile]:
+        """The files that readers open, when these are the live files of what is committed to."""
+        return files if self._rewritten is None else files_of_readers(self._rewritten, files)
+
     def _decide(
         self, tasks: Sequence[CompactionTask], loaded: Table, head: HeadFiles, paths_in: PathsIn
     ) -> tuple[dict[TaskId, tuple[TaskOutput, ...]], CommitDecision]:
@@ -409,6 +377,8 @@ class _Commit:
         if self._change is not None:
             keyed = keyed_head(str(self._table), loaded, self._change, tasks, head.data.by_path.values())
             return outputs, decide_to_base(tasks, unfit, head, keyed, outputs_of, paths_in)
+        if self._rewritten is not None:
+            return outputs, decide_rewrites(tasks, unfit, head, outputs_of)
         decision = decide([task for task in tasks if task.task_id in outputs], head, outputs_of, paths_in)
         return outputs, replace(decision, conflicts={**unfit, **decision.conflicts})
 
@@ -418,8 +388,9 @@ class _Commit:
         """The outputs of each task as this head describes them, and the reasons of the tasks whose outputs do not fit the head."""
         prepared: dict[TaskId, tuple[TaskOutput, ...]] = {}
         unfit: dict[TaskId, str] = {}
+        named = loaded if self._rewritten is None else self._rewritten.base
         for task in tasks:
-            if task.table_uuid != str(loaded.metadata.table_uuid):
+            if task.table_uuid != str(named.metadata.table_uuid):
                 unfit[task.task_id] = f"the table was dropped and created again since the plan (uuid {task.table_uuid} is gone)"
                 continue
             try:
@@ -433,13 +404,9 @@ class _Commit:
         return prepared, unfit
 
 
-def _file_name(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
-
-
-def _is_metadata(path: str) -> bool:
-    # Merges write only Parquet files. An Avro file is a manifest or a manifest list, and a Puffin file holds statistics.
-    return path.endswith((".avro", ".puffin"))
+def _written_store(catalogs: Catalogs, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> Table:
+    """What these tasks are committed to: the table, or the change store of a keyed table."""
+    return load_known_stores(catalogs, table).change if rewrites_changes(tasks) else catalogs.load(table)
 
 
 def _integer(properties: Mapping[str, str], key: str, default: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -19,12 +19,18 @@ def counted(
     outputs: Sequence[LiveFile],
     dropped: int,
     added: int,
+    deletes: Collection[str] = (),
 ) -> CommitFigures:
+    """The figures of a commit with these files in the whole table before and after.
+
+    `deletes` are paths of files that hold deletes although their content does not say so, as in a change store.
+    """
+    data_before, data_after = (sum(file.is_data and file.path not in deletes for file in files) for files in (before, after))
     return CommitFigures(
-        files_before=sum(file.is_data for file in before),
-        files_after=sum(file.is_data for file in after),
-        delete_files_before=sum(not file.is_data for file in before),
-        delete_files_after=sum(not file.is_data for file in after),
+        files_before=data_before,
+        files_after=data_after,
+        delete_files_before=len(before) - data_before,
+        delete_files_after=len(after) - data_after,
         bytes_before=sum(file.file_size_bytes for file in before),
         bytes_after=sum(file.file_size_bytes for file in after),
         input_files=len(inputs),

@@ -103,7 +103,7 @@ def _only_moved(loaded: Table, snapshot: Snapshot, tasks: Sequence[CompactionTas
 
 
 def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
-    if task.work.action is TaskAction.MERGE:
+    if task.work.action in (TaskAction.MERGE, TaskAction.REWRITE_CHANGES):
         return all(file.path in removed for file in task.work.inputs)
     if task.work.action is TaskAction.DROP_DELETES:
         return any(delete.path in removed for delete in task.work.deletes)

@@ -33,4 +33,9 @@ def snapshot_changes(
         added = [AddedFile(one.file, one.live.data_sequence_number if one.live.is_data else None) for one in files]
         flagged = {**properties, **STATISTICS_FLAGS}
         changes.append(SnapshotChange(Operation.OVERWRITE, added, [*inputs, *decision.dropped_by_overwrite], flagged))
+    if decision.rewrites:
+        # The log of changes loses rows that later changes outdo, so a reader of changes must not take the snapshot for a `replace`.
+        inputs = [head.data.by_path[file.path] for task in decision.rewrites for file in task.work.inputs]
+        merged = [AddedFile(one.file, one.live.data_sequence_number) for task in decision.rewrites for one in outputs[task.task_id]]
+        changes.append(SnapshotChange(Operation.OVERWRITE, merged, inputs, properties))
     return changes

@@ -16,6 +16,7 @@ from compaction_pipeline.core.errors import CommitConflict
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.landing import outputs_of
@@ -72,12 +73,19 @@ def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, hea
         partition=partition,
         file_size_bytes=output.file_size_bytes,
         record_count=output.record_count,
-        # A merged file gets the sequence number of the plan, so that later deletes reach it. New position deletes get that of the new
-        # snapshot.
-        data_sequence_number=task.sequence_number if output.content is FileContent.DATA else metadata.next_sequence_number(),
+        data_sequence_number=_sequence_number(task, output, metadata.next_sequence_number()),
         referenced_data_file=output.referenced_data_file,
     )
     return TaskOutput(file, live)
+
+
+def _sequence_number(task: CompactionTask, output: OutputFile, next_number: int) -> int:
+    """The data sequence number that a merged file gets."""
+    if task.work.action is TaskAction.REWRITE_CHANGES:
+        # Readers skip a change file by this number, so it must not be lower than the transaction of any of its rows.
+        return max(file.data_sequence_number for file in task.work.inputs)
+    # A merged file gets the number of the plan, so that later deletes reach it. New position deletes get that of the new snapshot.
+    return task.sequence_number if output.content is FileContent.DATA else next_number
 
 
 def _check_on_storage(io: FileIO, output: OutputFile) -> None:
@@ -94,11 +102,14 @@ def _check_on_storage(io: FileIO, output: OutputFile) -> None:
 def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]]) -> CommitFigures:
     """The numbers that the commit changes, for the record."""
     by_path = {file.path: file for file in files}
-    inputs = [by_path[file.path] for task in (*decision.merges, *decision.to_base) for file in task.work.rewritten]
+    rewriting = (*decision.merges, *decision.to_base, *decision.rewrites)
+    inputs = [by_path.get(file.path, file) for task in rewriting for file in task.work.rewritten]
     written = [output.live for task in decision.survivors for output in outputs[task.task_id]]
     merged = [file for file in written if file.is_data]
     converted = [file for file in written if not file.is_data]
     dropped = [*decision.dropped_by_replace, *decision.dropped_by_overwrite]
     gone = {file.path for file in (*inputs, *dropped)}
     after = [*(file for file in files if file.path not in gone), *merged, *converted]
-    return counted(files, after, inputs, merged, len(dropped), len(converted))
+    # In a change store deletes are data files to Iceberg. Only the names tell.
+    deletes = {file.path for file in (*files, *merged) if is_delete_file(file.path)} if decision.rewrites else frozenset[str]()
+    return counted(files, after, inputs, merged, len(dropped), len(converted), deletes)

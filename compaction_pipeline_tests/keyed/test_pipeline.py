@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -52,11 +53,16 @@ class Program:
     """The program over one keyed table. `now` is its clock. `rows` are those that readers must see."""
 
     def __init__(
-        self, folder: Path, spec: PartitionSpec = PartitionSpec(), key: tuple[str, ...] = ("id",), catalog: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        spec: PartitionSpec = PartitionSpec(),
+        key: tuple[str, ...] = ("id",),
+        catalog: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> None:
         """`catalog` are the properties with which the program opens the catalog; those of a SQL catalog by default."""
         self.now = datetime.now(timezone.utc)
-        self.keyed = Keyed(folder, key, spec)
+        self.keyed = Keyed(folder, key, spec, **options)
         self.services = OpenedServices(
             Settings(home=folder / "home", merge_engine="in-process", retry_interval_seconds=0),
             clock=lambda: self.now,

@@ -25,7 +25,8 @@ class Modelled(Program):
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
-        super().__init__(folder, SPECS[self.random.choice(list(SPECS))], ("id", "region"))
+        # With delta-rewrite a MINOR merges change files with each other, and leaves the base store alone.
+        super().__init__(folder, SPECS[self.random.choice(list(SPECS))], ("id", "region"), delta_rewrite=self.random.random() < 0.5)
         choose = self.random.choice
         with self.keyed.catalog.load_table("db.t").transaction() as transaction:
             transaction.set_properties(

@@ -24,7 +24,8 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 class CommitDecision:
     """The tasks that are committed, by action; the reason for each task that is left out; and the delete files that each snapshot drops.
 
-    `to_base` are TO_BASE tasks. A commit has such tasks, or tasks of other actions, but never both.
+    `to_base` are TO_BASE tasks, and `rewrites` are REWRITE_CHANGES tasks. A commit has tasks of one of the two actions, or tasks of other
+    actions, but never several of these.
     """
 
     merges: tuple[CompactionTask, ...]
@@ -34,11 +35,12 @@ class CommitDecision:
     dropped_by_replace: tuple[LiveFile, ...]
     dropped_by_overwrite: tuple[LiveFile, ...]
     to_base: tuple[CompactionTask, ...] = ()
+    rewrites: tuple[CompactionTask, ...] = ()
 
     @property
     def survivors(self) -> tuple[CompactionTask, ...]:
         """Every task that is committed."""
-        return (*self.merges, *self.drops, *self.conversions, *self.to_base)
+        return (*self.merges, *self.drops, *self.conversions, *self.to_base, *self.rewrites)
 
     @property
     def replaces(self) -> bool:

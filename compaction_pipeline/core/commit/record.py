@@ -156,3 +156,18 @@ class CompactionRecord:
             taken, files = count_text(len(self.task_ids), "task"), count_change_text(before, after, "file")
             text = f"committed {len(self.committed_task_ids)} of {taken}: {files}"
         return f"{text}; {self.left_out}" if self.left_out is not None else text
+
+
+def timed(record: CompactionRecord, tasks: Iterable[CompactionTask], now: datetime) -> CompactionRecord:
+    """Return the record with the durations of its tasks and of its commit, which ends now."""
+    tasks = tuple(tasks)
+    return replace(
+        record,
+        commit_ms=_ms(record.created_at, now),
+        queue_ms=max((_ms(task.created_at, task.started_at) for task in tasks), default=0),
+        merge_ms=sum(task.result.duration_ms for task in tasks if task.result),
+    )
+
+
+def _ms(start: datetime, end: datetime | None) -> int:
+    return int((end - start).total_seconds() * 1000) if end is not None else 0

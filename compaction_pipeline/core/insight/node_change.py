@@ -7,21 +7,30 @@ from collections.abc import Iterable, Sequence
 from compaction_pipeline.core.insight.pictures import FileGroup
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 
 
 def before_and_after(tasks: Sequence[CompactionTask]) -> tuple[FileGroup, FileGroup]:
     """The files of these committed tasks before and after. A delete file that applies to inputs of several tasks counts once."""
     # Several tasks may read one change file, because their nodes share it.
     inserts = {file.path: file for task in tasks if (changes := task.work.changes) for file in changes.inserts}
-    inputs = [*(file for task in tasks for file in task.work.inputs), *inserts.values()]
-    deletes = {file.path: file for task in tasks for file in task.work.deletes}
+    # Iceberg knows no deletes in a change store. Only the names of these files tell.
+    rewrites = {task.task_id for task in tasks if task.work.action is TaskAction.REWRITE_CHANGES}
+    merged = {file.path: file for task in tasks if task.task_id in rewrites for file in task.work.inputs if is_delete_file(file.path)}
+    inputs = [*(file for task in tasks for file in task.work.inputs if file.path not in merged), *inserts.values()]
+    deletes = {file.path: file for task in tasks for file in task.work.deletes} | merged
     deletes |= {file.path: file for task in tasks if (changes := task.work.changes) for file in changes.deletes}
     data: list[LiveFile | OutputFile] = []
     kept: dict[str, LiveFile | OutputFile] = {}
     for task in tasks:
         outputs = task.result.outputs if task.result is not None else ()
-        data += [output for output in outputs if output.content is FileContent.DATA]
-        kept |= {output.path: output for output in outputs if output.content is not FileContent.DATA}
+        with_deletes = {
+            output.path
+            for output in outputs
+            if output.content is not FileContent.DATA or (task.task_id in rewrites and is_delete_file(output.path))
+        }
+        data += [output for output in outputs if output.path not in with_deletes]
+        kept |= {output.path: output for output in outputs if output.path in with_deletes}
         if task.work.action is TaskAction.CONVERT:
             # The data files stay, and new position deletes replace some of the deletes.
             data += task.work.inputs

@@ -65,7 +65,7 @@ def is_held_back(verdict: NodeVerdict) -> bool:
 
 def gain(work: TaskWork) -> int:
     """Return an estimate: how many fewer files a reader opens after the task. A delete file counts in every task that applies it."""
-    if work.action is TaskAction.MERGE:
+    if work.action in (TaskAction.MERGE, TaskAction.REWRITE_CHANGES):
         return len(work.inputs) - work.predicted_files + len(work.deletes)
     if work.changes is not None:
         return len(work.inputs) - work.predicted_files + len(work.deletes) + len(work.changes.inserts) + len(work.changes.deletes)

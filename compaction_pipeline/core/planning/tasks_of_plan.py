@@ -10,7 +10,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.admission import Admitted
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.attempts import max_attempts
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.task import CompactionTask, written_layout
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
@@ -33,7 +33,7 @@ def tasks_of_plan(
             table_uuid=read.loaded.table_uuid,
             snapshot_id=read.snapshot_id,
             sequence_number=read.sequence_number,
-            schema_id=read.loaded.layout.schema_id,
+            schema_id=written_layout(work.action, read.loaded.layout).schema_id,
             queue=properties.group,
             priority=properties.priority + ahead,
             max_attempts=max_attempts(properties),

@@ -63,7 +63,8 @@ def _problems_of_rows(task: CompactionTask, result: MergeResult) -> Iterator[str
     rows_of = {kind: sum(file.record_count for file in task.work.deletes if file.content is kind) for kind in FileContent}
     if by_position > rows_of[FileContent.POSITION_DELETES]:
         yield f"{by_position} rows were deleted by position, but the task's position deletes name {rows_of[FileContent.POSITION_DELETES]}"
-    if by_equality and not rows_of[FileContent.EQUALITY_DELETES] and not (changes is not None and changes.deletes):
+    by_changes = task.work.action is TaskAction.REWRITE_CHANGES or (changes is not None and changes.deletes)
+    if by_equality and not rows_of[FileContent.EQUALITY_DELETES] and not by_changes:
         yield f"{by_equality} rows were deleted by equality, but the task has no equality delete"
     deleted = by_position + by_equality
     expected = deleted if task.work.action is TaskAction.CONVERT else result.rows_read - deleted - result.rows_kept

@@ -24,11 +24,12 @@ class Retries:
 def retries(due: Iterable[CompactionTask], live_paths: Collection[str]) -> Retries:
     """Decide about tasks of one table. `live_paths` are the paths of the data files that are live in the nodes of these tasks.
 
-    A task that merges changes is put back always: a keyed table has no index of files. When a file of it is gone, its attempt finds out.
+    A task that reads change files is put back always: a keyed table has no index of files. When a file of it is gone, its attempt finds
+    out.
     """
     put_back: list[TaskId] = []
     outdated: list[TaskId] = []
     for task in due:
-        is_live = task.work.changes is not None or all(file.path in live_paths for file in task.work.inputs)
+        is_live = task.work.is_of_keyed_table or all(file.path in live_paths for file in task.work.inputs)
         (put_back if is_live else outdated).append(task.task_id)
     return Retries(tuple(put_back), tuple(outdated))

@@ -10,7 +10,7 @@ from enum import Enum
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 
 class CompactionType(str, Enum):
@@ -40,6 +40,11 @@ class TaskAction(str, Enum):
     # Change files of one tree node of a keyed table are merged with each other. Outputs replace the inputs in the change store. The task is
     # committed in an overwrite snapshot of that store.
     REWRITE_CHANGES = "REWRITE_CHANGES"
+
+
+def written_layout(action: TaskAction, layout: TableLayout) -> TableLayout:
+    """The layout of what a task with this action writes to: the table, or the change store of the keyed table that has this layout."""
+    return layout.keyed.change if action is TaskAction.REWRITE_CHANGES and layout.keyed is not None else layout
 
 
 class TaskStatus(str, Enum):
@@ -125,6 +130,8 @@ class TaskWork:
     files of the table. For a CONVERT task `converts` are the paths of the deletes that its outputs replace; the other `deletes` only
     tell which rows are deleted already.
 
+    For a REWRITE_CHANGES task `inputs` are files of the change store, and there are no `deletes`: those are among the inputs.
+
     `changes` is set for a TO_BASE task only. Its `inputs` are the data files of the base store whose rows the task may change, and its
     `deletes` those of the base store. Its node is a tree node: the deepest one that holds all rows that the task writes.
 
@@ -169,8 +176,13 @@ class TaskWork:
         return small + len(self.deletes) + len(self.change_files)
 
     @property
+    def is_of_keyed_table(self) -> bool:
+        """Whether the task reads change files."""
+        return self.action in (TaskAction.TO_BASE, TaskAction.REWRITE_CHANGES)
+
+    @property
     def change_files(self) -> tuple[LiveFile, ...]:
-        """The change files that the task reads: inserts, then deletes."""
+        """The change files that a TO_BASE task reads: inserts, then deletes."""
         return (*self.changes.inserts, *self.changes.deletes) if self.changes is not None else ()
 
     @property
@@ -202,6 +214,9 @@ class MergeResult:
     deletes counts as deleted by equality. `rows_written` and the digests are of the rows in new data files alone, and `rows_kept` are the
     living rows of the marked files, which stay where they are. The new position deletes of a marked file hold just those of its rows that
     die now. For other tasks `rows_kept` is 0.
+
+    For a REWRITE_CHANGES task all rows of its inputs count, deletes too. A row that another row of the task outdoes counts as deleted by
+    equality.
     """
 
     task_id: TaskId
@@ -231,7 +246,8 @@ class CompactionTask:
     """A planned task and its state.
 
     `snapshot_id`, `sequence_number` and `schema_id` are those of the one snapshot that the plan was made from. A merged file gets this
-    sequence number as its data sequence number. `attempt` is the number of the last attempt, from 1; it is 0 before the first.
+    sequence number as its data sequence number. (For a REWRITE_CHANGES task `schema_id` is that of the change store, and a merged file gets
+    the highest sequence number of the task's inputs.) `attempt` is the number of the last attempt, from 1; it is 0 before the first.
     `owner` holds the current attempt until `lease_expires_at`. `end_reason` and `reason` say why the task, or its last attempt, ended.
     `failures` and `losses` count ends of attempts, as `core.queue.attempts` says. `waiting_since` is when the task began to wait for a
     worker; None means `created_at`. `started_at` and `failed_at` are those of the last attempt that began and of the last one that failed.

@@ -151,6 +151,11 @@ def _enabled(values: Mapping[str, Any], of: TableIdentifier | None) -> bool:
     return bool(by_ours)
 
 
+def rewrites_are_on(table: Mapping[str, str]) -> bool:
+    """Whether a table with these properties may have tasks that merge change files with each other."""
+    return is_keyed(table) and table.get(DELTA_REWRITE_KEY, "").strip().lower() == "true"
+
+
 def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:
     """Return the properties in force, or all defaults when one breaks its rule. The reason of the table's plan names that property."""
     try:

@@ -24,9 +24,11 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.backoff import is_waiting, retry_at
 from compaction_pipeline.core.commit.commit_interval import commit_due, may_come_early
+from compaction_pipeline.core.commit.done_work import done_work
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitsStore, CommitState, Committer, RecordStore
-from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus, with_changes
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus, timed, with_changes
+from compaction_pipeline.core.commit.rewrite_decision import by_store
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import (
     CommitStateUnknown,
@@ -168,7 +170,7 @@ class CommitTables:
             if unsettled is not None:
                 return Commit(None, unsettled, settled=settled)
             with self._undisturbed():
-                return replace(self._commit(table, task_ids, run_id), settled=settled)
+                return self._commit_all(table, task_ids, run_id, settled)
 
     def unknown(self, table: TableIdentifier) -> CompactionRecord | None:
         """Return a record of the table whose commit may still land; None when there is none."""
@@ -197,6 +199,17 @@ class CommitTables:
                 if renew is not None:
                     settled += self._settle_table(table)[0]
         return settled
+
+    def _commit_all(
+        self, table: TableIdentifier, task_ids: Sequence[TaskId] | None, run_id: str | None, settled: tuple[CompactionRecord, ...]
+    ) -> Commit:
+        """Commit the tasks, store by store. The records of all stores but the last one are told as settled."""
+        for ids in by_store(self._tasks.tasks(table, (TaskStatus.PREPARED,)), task_ids):
+            commit = self._commit(table, ids, run_id)
+            if commit.record is None or commit.record.ended_at is None:
+                return replace(commit, settled=settled)
+            settled = (*settled, commit.record)
+        return replace(commit, settled=settled[:-1])
 
     def _commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
         record_id = RecordId(self._new_id())
@@ -259,16 +272,13 @@ class CommitTables:
     def _close(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
         now = self._clock()
         record = replace(
-            record,
+            timed(record, tasks, now),
             conflicts=dict(outcome.conflicts),
             snapshot_before=outcome.snapshot_before,
             snapshot_after=outcome.snapshot_after,
             figures=with_changes(outcome.figures, (task for task in tasks if task.task_id in set(outcome.committed))),
             attempts=outcome.attempts,
             reason=outcome.reason,
-            commit_ms=_ms(record.created_at, now),
-            queue_ms=max((_ms(task.created_at, task.started_at) for task in tasks), default=0),
-            merge_ms=sum(task.result.duration_ms for task in tasks if task.result),
             failed=self._failed_beside(record.table, tasks),
         )
         if outcome.state is CommitState.UNKNOWN:
@@ -299,17 +309,10 @@ class CommitTables:
         return self._closed(record)
 
     def _done(self, table: TableIdentifier, committed: Sequence[CompactionTask]) -> list[tuple[TableNode, CompactionType]]:
-        """Return which work is done by these tasks. The FULL of a node is done when all tasks that its plan made for it are committed."""
-        full = {(task.plan_id, task.work.node) for task in committed if task.work.type is CompactionType.FULL}
-        left: set[tuple[str, TableNode]] = set()
-        if full:
-            others = self._tasks.tasks(table, _NOT_COMMITTED)
-            left = {(task.plan_id, task.work.node) for task in others if task.work.type is CompactionType.FULL}
-        # A merge of changes works on all nodes of its partition.
-        merged = {task.work.node.place: task.work.type for task in committed if task.work.changes is not None}
-        nodes = self._reader.nodes(table) if merged else ()
-        beside = ((state.node, merged[state.node.place]) for state in nodes if state.node.place in merged)
-        return [*((task.work.node, task.work.type) for task in committed if (task.plan_id, task.work.node) not in full & left), *beside]
+        is_full = any(task.work.type is CompactionType.FULL for task in committed)
+        moved = any(task.work.changes is not None for task in committed)
+        unfinished = self._tasks.tasks(table, _NOT_COMMITTED) if is_full else ()
+        return done_work(committed, unfinished, [state.node for state in self._reader.nodes(table)] if moved else ())
 
     def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[TaskId, str]:
         """Return why tasks of the same plans were never merged, by task id. The record shows them, so that nobody misses them."""
@@ -444,7 +447,3 @@ class CommitTables:
 
 def _lease_name(table: TableIdentifier) -> str:
     return f"commit:{table}"
-
-
-def _ms(start: datetime, end: datetime | None) -> int:
-    return int((end - start).total_seconds() * 1000) if end is not None else 0

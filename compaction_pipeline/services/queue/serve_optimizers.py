@@ -23,7 +23,7 @@ from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore, WatcherStore
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus, written_layout
 from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.core.words import duration_text
@@ -312,7 +312,8 @@ class ServeOptimizers:
         layout = self._tables.state(task.table).layout
         if layout is None:
             return f"table {task.table} was recreated since the task was planned"
-        return report_problem(task, result, data_folder(layout.location, layout.properties))
+        written = written_layout(task.work.action, layout)
+        return report_problem(task, result, data_folder(written.location, written.properties))
 
 
 def _gone(optimizer_id: str) -> NotFoundError:

@@ -286,14 +286,14 @@ class RefreshFiles:
     def _read_keyed(self, known: KnownTable, head: TableHead, renew: Renew) -> Refresh:
         """Measure a keyed table of which one of the stores moved. Its files are not stored."""
         table, index = head.table, known.index
+        properties = properties_or_defaults(head.layout.properties, self._catalogs.entry(table.catalog).properties)
         try:
             files = self._scan.keyed_content(head, self._clock()).files
-            measured = measure_keyed(files, head.layout.properties)
+            measured = measure_keyed(files, head.layout.properties, properties)
         except TableRefused as refusal:
             self._save(index.turned(Refused(str(refusal), _loaded(head), head.metadata_location)), known.index_version)
             return Refresh(table, complete=False, problem=str(refusal))
         problem = self._property_problem(head)
-        properties = properties_or_defaults(head.layout.properties, self._catalogs.entry(table.catalog).properties)
         newest = files.change_snapshot_id or head.snapshot_id
         changed = self._measure_keyed.measure(table, measured, newest, properties, changed_at(index, head, self._clock()), renew)
         if changed is None:

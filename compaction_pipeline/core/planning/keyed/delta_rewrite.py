@@ -19,7 +19,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from compaction_pipeline.core.fragmentation.triggers import minor_trigger_of
+from compaction_pipeline.core.fragmentation.keyed_metrics import bucket_of
+from compaction_pipeline.core.fragmentation.triggers import Trigger, minor_trigger_of
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReason, PlanReasonCode
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
@@ -66,12 +67,14 @@ def plan_delta_rewrites(
     properties: TableProperties,
     history: NodeHistory,
     now: datetime,
+    mask: int,
     *,
     force: bool = False,
 ) -> tuple[NodeRewrites, ...]:
     """Plan each node that has change files which readers do not skip. Pure: the same arguments give the same plan.
 
-    `held` are the paths of change files that other tasks rewrite, or that a sink still grows. With `force` the thresholds do not count.
+    `held` are the paths of change files that other tasks rewrite, or that a sink still grows. `history` knows the buckets of the table,
+    whose mask is `mask`. With `force` the thresholds do not count.
     Raises TableRefused when it is unknown which deletes meet which rows, as `partitions_to_read` says.
     """
     copies = {path for path, count in Counter(file.path for file in files.changes).items() if count > 1}
@@ -80,7 +83,10 @@ def plan_delta_rewrites(
         for tree in sorted({each.named.node for each in (*read.inserts, *read.deletes)}, key=lambda node: node.id):
             node = TableNode(read.spec_id, read.partition, tree)
             inserts, deletes = (_Kind(_of_node(read, kind, node), files.row_spans, held, copies, properties) for kind in _KINDS)
-            found.append(_judged(node, inserts, deletes, properties, history, now, force=force))
+            seen_as = TableNode(node.spec_id, node.partition, bucket_of(tree, mask))
+            trigger = minor_trigger_of(seen_as, inserts.amount, deletes.amount, history, properties, now)
+            with_held = minor_trigger_of(seen_as, inserts.amount_with_held, deletes.amount_with_held, history, properties, now)
+            found.append(_judged(node, inserts, deletes, properties, trigger, waits=with_held.due, force=force))
     return tuple(found)
 
 
@@ -105,13 +111,23 @@ class _Kind:
         small = [each for each in inputs if each.file.file_size_bytes <= properties.fragment_size_bytes]
         fit = [each for each in small if each.named.transaction_id == each.file.data_sequence_number and each.file.path not in copies]
         free = [each.file for each in fit if each.file.path not in held]
-        self.held, self.unfit = len(fit) - len(free), len(small) - len(fit)
+        self._held = [each.file for each in fit if each.file.path in held]
+        self.held, self.unfit = len(self._held), len(small) - len(fit)
         self.files = _doubling([file for file in free if file.path not in row_spans], [file for file in free if file.path in row_spans])
 
     @property
     def amount(self) -> tuple[int, int]:
         """How many files there are to merge, and their bytes."""
-        return len(self.files), sum(file.file_size_bytes for file in self.files)
+        return _amount(self.files)
+
+    @property
+    def amount_with_held(self) -> tuple[int, int]:
+        """How many there would be if nobody held a file, and their bytes."""
+        return _amount([*self.files, *self._held])
+
+
+def _amount(files: Sequence[LiveFile]) -> tuple[int, int]:
+    return len(files), sum(file.file_size_bytes for file in files)
 
 
 def _doubling(new: Sequence[LiveFile], merged: Sequence[LiveFile]) -> list[LiveFile]:
@@ -126,11 +142,11 @@ def _doubling(new: Sequence[LiveFile], merged: Sequence[LiveFile]) -> list[LiveF
 
 
 def _judged(
-    node: TableNode, inserts: _Kind, deletes: _Kind, properties: TableProperties, history: NodeHistory, now: datetime, *, force: bool
+    node: TableNode, inserts: _Kind, deletes: _Kind, properties: TableProperties, trigger: Trigger, *, waits: bool, force: bool
 ) -> NodeRewrites:
-    trigger = minor_trigger_of(node, inserts.amount, deletes.amount, history, properties, now)
+    """Decide about a node. `waits` is True when it would be due if nobody held a file."""
     if not (trigger.due or force):
-        code = PlanReasonCode.FILES_IN_USE if inserts.held + deletes.held else PlanReasonCode.NOT_FRAGMENTED
+        code = PlanReasonCode.FILES_IN_USE if waits else PlanReasonCode.NOT_FRAGMENTED
         return NodeRewrites(node, PlanReason(code, f"{trigger.text}{_left_out(inserts, deletes)}"))
     rewrites = tuple(_bins(node, inserts.files, deletes.files, properties.task_size_bytes))
     if not rewrites:

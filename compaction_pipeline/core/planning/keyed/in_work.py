@@ -1,4 +1,4 @@
-"""Tells in which partitions of a keyed table tasks merge changes already."""
+"""Tells in which partitions of a keyed table tasks merge changes already, and which change files they hold."""
 
 from __future__ import annotations
 
@@ -7,30 +7,41 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAction, TaskStatus
 from compaction_pipeline.core.tables.node import Place
 
 
 @dataclass(frozen=True, slots=True)
 class InWork:
-    """The partitions with open tasks. The changes of a partition are merged all or none, so it has one plan at a time.
+    """The partitions whose changes open tasks merge into the base store. This is done all or none, so a partition has one such plan at a
+    time.
 
     A plan must not take the `busy` ones. It may take those of `replaceable` when it replaces these tasks: nobody has begun them.
+    `change_files` are the paths of change files that open tasks read, for whatever purpose. A merge into the base store may read them too,
+    because it removes none of them. A merge of change files with each other takes none: another one removes them, or readers will soon
+    skip them.
     """
 
     busy: frozenset[Place] = frozenset()
     replaceable: Mapping[Place, tuple[TaskId, ...]] = field(default_factory=dict)
+    change_files: frozenset[str] = frozenset()
 
 
 def in_work(tasks: Iterable[CompactionTask], *, by_person: bool) -> InWork:
     """Return what the tasks of a table hold. The plan of a person may also replace tasks that failed and wait to be tried again."""
     open_tasks: dict[Place, list[CompactionTask]] = defaultdict(list)
+    change_files: set[str] = set()
     for task in tasks:
-        if not task.is_final:
+        if task.is_final:
+            continue
+        if task.work.action is TaskAction.REWRITE_CHANGES:
+            change_files.update(file.path for file in task.work.inputs)
+        else:
             open_tasks[task.work.node.place].append(task)
+            change_files.update(file.path for file in task.work.change_files)
     replaceable = {
         place: tuple(task.task_id for task in of_place)
         for place, of_place in open_tasks.items()
         if by_person and all(task.status is TaskStatus.PENDING or task.waits_for_retry for task in of_place)
     }
-    return InWork(frozenset(open_tasks.keys() - replaceable.keys()), replaceable)
+    return InWork(frozenset(open_tasks.keys() - replaceable.keys()), replaceable, frozenset(change_files))

@@ -3,6 +3,8 @@
 The nodes of a partition are judged one by one, as those of a plain table are. The changes of a partition are merged all or none, so one
 node that is due takes the other nodes of its partition with it. MINOR and MAJOR do the same work here; a FULL also rewrites base files that
 no change reaches.
+
+With delta-rewrite a MINOR is something else: it merges change files with each other, node by node (`node_rewrites.py`).
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.clock import is_pausing
-from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
-from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
+from compaction_pipeline.core.fragmentation.keyed_metrics import buckets_mask, measure_keyed
+from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger_of
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.budget import limit_in_words, node_gains, within_budget
 from compaction_pipeline.core.planning.keyed.in_work import InWork
+from compaction_pipeline.core.planning.keyed.node_rewrites import NodeAnswer, major_triggers, plan_node_rewrites
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType, TaskWork
+from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -80,10 +84,10 @@ def plan_keyed(
     `of_base` are the properties of the base store, and `held` are the paths of base files that open tasks hold. Raises TableRefused when it
     is unknown which deletes meet which rows.
     """
-    metrics = measure_keyed(content.files, of_base)
+    metrics = measure_keyed(content.files, of_base, properties)
     if not metrics:
         return CompactionPlan.empty(PlanReasonCode.EMPTY_TABLE, "the table has no files")
-    return _Planner(content, metrics, held, work, properties, request, history, budget, now).plan()
+    return _Planner(content, metrics, buckets_mask(of_base), held, work, properties, request, history, budget, now).plan()
 
 
 class _Planner:
@@ -93,6 +97,7 @@ class _Planner:
         self,
         content: KeyedContent,
         metrics: Mapping[TableNode, NodeMetrics],
+        mask: int,
         held: frozenset[str],
         work: InWork,
         properties: TableProperties,
@@ -101,18 +106,24 @@ class _Planner:
         budget: Budget,
         now: datetime,
     ) -> None:
-        self._content, self._metrics, self._held, self._work = content, metrics, held, work
+        self._content, self._metrics, self._mask, self._held, self._work = content, metrics, mask, held, work
         self._properties, self._request, self._history = properties, request, history
         self._budget, self._now = budget, now
         unnamed = (_MINOR, _MAJOR) if request.force else (_MINOR, _MAJOR, _FULL)
         self._types = frozenset(unnamed if request.types is None else request.types)
         self._asked = None if request.nodes is None else {node.place for node in request.nodes}
+        # With delta-rewrite, only a MAJOR moves changes into the base store.
+        self._moving = (_MAJOR,) if properties.delta_rewrite else (_MINOR, _MAJOR)
+        self._majors = major_triggers(content.files, mask, properties) if properties.delta_rewrite else {}
         self._partitions = self._judged()
+        self._rewrites: dict[TableNode, NodeAnswer] = {}
 
     def plan(self) -> CompactionPlan:
         for kind in (_FULL, _MAJOR, _MINOR):
             self._choose(kind)
+        self._choose_rewrites()
         tasks = [work for partition in self._partitions.values() for work in partition.tasks]
+        tasks += [work for answer in self._rewrites.values() for work in answer.tasks]
         planned: Sequence[TaskWork] = ()
         if not self._holds_back():
             planned = within_budget(tasks, self._budget, node_gains(tasks))
@@ -149,12 +160,15 @@ class _Planner:
 
     def _due(self, node: TableNode, figures: NodeMetrics) -> tuple[CompactionType | None, str]:
         """Return the type that is due on a node, and the text that says why, or why none is."""
-        merges = next((kind for kind in (_MINOR, _MAJOR) if kind in self._types), None)
+        merges = next((kind for kind in self._moving if kind in self._types), None)
         if self._request.force:
             return (_FULL if _FULL in self._types else _MAJOR if _MAJOR in self._types else merges), _FORCED
         full = full_trigger(node, self._history, self._properties, self._now)
         if full.due and _FULL in self._types:
             return _FULL, full.text
+        if self._properties.delta_rewrite:
+            major = self._majors.get(node, Trigger(False, "no change waits to be merged into the base store"))
+            return (merges if major.due else None), major.text
         inserts, deletes = (figures.small_data_files, figures.small_data_bytes), (figures.small_delete_files, figures.small_delete_bytes)
         minor = minor_trigger_of(node, inserts, deletes, self._history, self._properties, self._now)
         return (merges if minor.due else None), minor.text
@@ -189,6 +203,22 @@ class _Planner:
             partition.type = None
         partition.end(code, text)
 
+    def _choose_rewrites(self) -> None:
+        """Plan the merges of change files with each other, in the partitions whose changes are not merged into the base store now."""
+        request, properties = self._request, self._properties
+        if not (properties.delta_rewrite and properties.enabled and _MINOR in self._types):
+            return
+        found = plan_node_rewrites(
+            self._content.files, self._work.change_files, self._mask, properties, self._history, self._now, force=request.force
+        )
+        for node, answer in found.items():
+            partition = self._partitions[node.place]
+            # While changes of the partition are merged into the base store, newer ones can still be merged with each other.
+            is_free = partition.code is PlanReasonCode.NOT_FRAGMENTED
+            is_free |= partition.code is PlanReasonCode.FILES_IN_USE and bool(answer.tasks)
+            if is_free and (request.nodes is None or node in request.nodes):
+                self._rewrites[node] = answer
+
     # ---- limits --------------------------------------------------------------------------------------------------------
 
     def _holds_back(self) -> bool:
@@ -197,32 +227,46 @@ class _Planner:
         if self._request.force or last is None or not is_pausing(last, self._properties, self._now):
             return False
         ago = duration_text(self._now - last)
+        text = f"the table was planned {ago} ago, and at least {duration_text(least)} must pass between two plans"
         for partition in self._partitions.values():
             if partition.tasks:
-                text = f"the table was planned {ago} ago, and at least {duration_text(least)} must pass between two plans"
                 partition.end(PlanReasonCode.MIN_PLAN_INTERVAL, text)
+        for answer in self._rewrites.values():
+            if answer.tasks:
+                answer.wait(PlanReasonCode.MIN_PLAN_INTERVAL, text)
         return True
 
     def _mark_cut(self, planned: Sequence[TaskWork]) -> None:
         """Mark the partitions whose tasks exceeded the budget, or did not fit into the queue. Those of a partition go in all or none."""
-        taken = {work.node.place for work in planned}
+        taken = {work.node.place for work in planned if work.changes is not None}
         for place, partition in self._partitions.items():
             if partition.tasks and place not in taken:
                 code, limit = limit_in_words(self._budget, planned, partition.tasks)
                 partition.end(code, f"it waits: {limit}")
+        chosen = {id(work) for work in planned}
+        for answer in self._rewrites.values():
+            if answer.tasks and not any(id(work) in chosen for work in answer.tasks):
+                code, limit = limit_in_words(self._budget, planned, answer.tasks)
+                answer.wait(code, f"it waits: {limit}")
 
     def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
-        places = {work.node.place for work in planned}
+        places = {work.node.place for work in planned if work.changes is not None}
         return tuple(sorted(task_id for place in places for task_id in self._work.replaceable.get(place, ())))
 
     # ---- answers -------------------------------------------------------------------------------------------------------
 
     def _verdicts(self) -> list[NodeVerdict]:
         return [
-            NodeVerdict(node, partition.type, PlanReason(partition.code, partition.texts[node]), figures)
+            NodeVerdict(node, *self._answer_of(node, partition), figures)
             for partition in self._partitions.values()
             for node, figures in partition.nodes.items()
         ]
+
+    def _answer_of(self, node: TableNode, partition: _Partition) -> tuple[CompactionType | None, PlanReason]:
+        rewrite = self._rewrites.get(node)
+        if rewrite is None:
+            return partition.type, PlanReason(partition.code, partition.texts[node])
+        return (_MINOR if rewrite.is_due else None), rewrite.reason
 
     def _predicted(self, planned: Sequence[TaskWork]) -> tuple[int, int, int]:
         """Return the numbers of data files and of delete files that a reader opens after these tasks, and the bytes of both."""
@@ -231,10 +275,15 @@ class _Planner:
         size = sum(figures.data_bytes + figures.delete_bytes for figures in self._metrics.values())
         size += sum(work.predicted_bytes for work in planned)
         spans = [work.changes for work in planned if work.changes is not None]
-        read = {file.path: file for span in spans for file in span.inserts} | {file.path: file for work in planned for file in work.inputs}
-        merged = {file.path: file for span in spans for file in span.deletes} | {
-            file.path: file for work in planned for file in work.deletes
+        rewritten = {file.path: file for work in planned if work.action is TaskAction.REWRITE_CHANGES for file in work.inputs}
+        dropped = {path: file for path, file in rewritten.items() if is_delete_file(path)}
+        outputs = sum(any(is_delete_file(file.path) for file in work.inputs) for work in planned if work.inputs and work.changes is None)
+        read = {file.path: file for span in spans for file in span.inserts} | {
+            file.path: file for work in planned for file in work.inputs if file.path not in dropped
         }
+        merged = {file.path: file for span in spans for file in span.deletes} | dropped
+        merged |= {file.path: file for work in planned for file in work.deletes}
+        data, deletes = data - outputs, deletes + outputs
         staying = sum(file.file_size_bytes for work in planned for file in work.inputs if file not in work.rewritten)
         size += staying - sum(file.file_size_bytes for file in (*read.values(), *merged.values()))
         return data - len(read), deletes - len(merged) + sum(len(span.marked) for span in spans), max(0, size)
@@ -246,11 +295,20 @@ class _Planner:
             return PlanReason(PlanReasonCode.NOT_REQUESTED, "none of the requested nodes has files")
         if not self._properties.enabled:
             return PlanReason(PlanReasonCode.DISABLED, self._properties.disabled_by)
-        best = min(asked, key=lambda each: _ANSWERS.index(each.code))
-        node = best.due or max(best.nodes, key=lambda each: best.nodes[each].small_files)
+        node, reason = self._most_important(asked)
         if planned:
-            changes = len({file.path for work in planned if (span := work.changes) for file in (*span.inserts, *span.deletes)})
+            read = [work.change_files if work.changes is not None else work.inputs for work in planned]
+            changes = len({file.path for files in read for file in files})
             places = {work.node.place: None for work in planned}
             words = f"{count_text(len(planned), 'task')} on {count_text(len(places), 'partition')}, {count_text(changes, 'change file')}"
-            return PlanReason(PlanReasonCode.PLANNED, f"{words}; for example {node}: {best.texts[node]}")
-        return PlanReason(best.code, f"{node}: {best.texts[node]}")
+            return PlanReason(PlanReasonCode.PLANNED, f"{words}; for example {node}: {reason.text}")
+        return PlanReason(reason.code, f"{node}: {reason.text}")
+
+    def _most_important(self, asked: Sequence[_Partition]) -> tuple[TableNode, PlanReason]:
+        """The node whose reason stands for the whole plan: one of each partition, and those with merges of change files."""
+        found = []
+        for partition in asked:
+            node = partition.due or max(partition.nodes, key=lambda each: partition.nodes[each].small_files)
+            found.append((node, self._answer_of(node, partition)[1]))
+        found += [(node, answer.reason) for node, answer in self._rewrites.items()]
+        return min(found, key=lambda each: _ANSWERS.index(each[1].code))

@@ -99,4 +99,10 @@ def change_file(path: str, data_sequence_number: int) -> KeyedFile:
     return KeyedFile(parsed.node, parsed.type, parsed.transaction_id or data_sequence_number)
 
 
+def is_delete_file(path: str) -> bool:
+    """Whether a file of the change store holds deletes, by its name."""
+    parsed = parse_name(path)
+    return parsed is not None and parsed.type is KeyedFileType.EQUALITY_DELETE
+
+
 _TYPES = {kind.value: kind for kind in KeyedFileType}

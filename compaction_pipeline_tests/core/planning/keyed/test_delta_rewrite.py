@@ -28,7 +28,7 @@ _NODE = (0, 0)
 
 
 def plan(table: SimTable, held: Sequence[str] = (), *, force: bool = False, history: NodeHistory = _NO_HISTORY) -> tuple[NodeRewrites, ...]:
-    return plan_delta_rewrites(table.files(), held, _PROPERTIES, history, _NOW, force=force)
+    return plan_delta_rewrites(table.files(), held, _PROPERTIES, history, _NOW, 3, force=force)
 
 
 def only(table: SimTable, held: Sequence[str] = (), *, force: bool = False) -> NodeRewrites:
@@ -131,7 +131,7 @@ def test_a_file_that_is_live_twice_is_left_out() -> None:
     add(table, "I")
     files = table.files()
     files = replace(files, changes=(*files.changes, table.changes[twice].live))
-    (found,) = plan_delta_rewrites(files, (), _PROPERTIES, _NO_HISTORY, _NOW, force=True)
+    (found,) = plan_delta_rewrites(files, (), _PROPERTIES, _NO_HISTORY, _NOW, 3, force=True)
     assert twice not in paths(found.rewrites[0].files)
     assert "live twice" not in found.reason.text
 
