@@ -42,7 +42,7 @@ assert opened_services.__all__, "this import puts the tests' folder on the path"
 
 from compaction_pipeline_tests.keyed.compactions import Compactions  # noqa: E402 - the path is set above
 
-_SCHEMA = Schema(
+SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "name", StringType()),
     NestedField(3, "amount", DoubleType()),
@@ -88,28 +88,28 @@ def _keyed_table(folder: Path, arguments: argparse.Namespace) -> tuple[Sequence[
     properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
     catalog = SqlCatalog("bench", **{key: value for key, value in properties.items() if key != "type"})
     catalog.create_namespace("db")
-    table = KeyedTable.create(catalog, "db.t", _SCHEMA, ["id"], upsert=True)
+    table = KeyedTable.create(catalog, "db.t", SCHEMA, ["id"], upsert=True)
     chance = np.random.default_rng(7)
     compactions = Compactions(catalog, properties)
-    table.write_changes(_with_kind(_rows(chance, np.arange(arguments.rows), 0), ["INSERT"] * arguments.rows))
+    table.write_changes(with_kind(rows_of(chance, np.arange(arguments.rows), 0), ["INSERT"] * arguments.rows))
     compactions.compact(CompactionType.FULL)
     count = max(1, int(arguments.rows * arguments.share) // arguments.transactions)
     written = []
     for number in range(arguments.transactions):
         ids = chance.choice(int(arguments.rows * 1.05), count, replace=False)
         kinds = random.Random(number).choices(["INSERT", "DELETE"], [0.92, 0.08], k=count)
-        written.append(_with_kind(_rows(chance, ids, number + 1), kinds))
+        written.append(with_kind(rows_of(chance, ids, number + 1), kinds))
         table.write_changes(written[-1])
     stores = compactions.stores
     return compactions.plan(CompactionType.MAJOR), stores.layout, pa.concat_tables(written)
 
 
-def _rows(chance: np.random.Generator, ids: np.ndarray[Any, Any], sequence: int) -> pa.Table:
+def rows_of(chance: np.random.Generator, ids: np.ndarray[Any, Any], sequence: int) -> pa.Table:
     names = pa.array([f"customer {number % 9973:05d} of {sequence}" for number in ids.tolist()])
     return pa.table({"id": ids, "name": names, "amount": chance.random(len(ids)), "seq": np.full(len(ids), sequence)})
 
 
-def _with_kind(rows: pa.Table, kinds: Sequence[str]) -> pa.Table:
+def with_kind(rows: pa.Table, kinds: Sequence[str]) -> pa.Table:
     return rows.append_column("_change_type", pa.array(kinds))
 
 

@@ -13,10 +13,13 @@ from datetime import datetime, timezone
 from pyiceberg.catalog import Catalog
 
 from compaction_pipeline.core.commit.ports import CommitOutcome
+from compaction_pipeline.core.fragmentation.keyed_metrics import buckets_mask
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory
 from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.planning.keyed.node_rewrites import plan_node_rewrites
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus, TaskWork, written_layout
 from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, data_folder
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -54,9 +57,19 @@ class Compactions:
         opened = read_open_transactions(stores.change.metadata, stores.base.metadata, files.changes, files.base, now)
         properties = properties or resolve_properties(stores.base.properties, {})
         self.partitions = plan_to_base(files, ToBaseOptions(kind, properties, opened, task_bytes=task_bytes))
+        return self._tasks(stores, [work for partition in self.partitions for work in partition.tasks])
+
+    def plan_rewrites(self, properties: TableProperties | None = None) -> list[CompactionTask]:
+        """Tasks that merge the small change files of each node with each other, whatever the thresholds say."""
+        stores = self.stores
+        properties = properties or resolve_properties(stores.base.properties, {})
+        mask, history, now = buckets_mask(stores.base.properties), NodeHistory({}, {}), datetime.now(timezone.utc)
+        found = plan_node_rewrites(read_keyed_files(stores), (), mask, properties, history, now, force=True)
+        return self._tasks(stores, [work for answer in found.values() for work in answer.tasks])
+
+    def _tasks(self, stores: KeyedStores, works: Sequence[TaskWork]) -> list[CompactionTask]:
         snapshot = stores.base.current_snapshot()
         plan_id = f"p{next(self._numbers)}"
-        works = [work for partition in self.partitions for work in partition.tasks]
         return [
             task_builder(
                 f"{plan_id}-{number:05d}",
@@ -65,10 +78,10 @@ class Compactions:
                 table_uuid=str(stores.base.metadata.table_uuid),
                 snapshot_id=snapshot.snapshot_id if snapshot is not None else 0,
                 sequence_number=(snapshot.sequence_number or 0) if snapshot is not None else 0,
-                schema_id=stores.base.metadata.current_schema_id,
+                schema_id=written_layout(work.action, stores.layout).schema_id,
                 memory_bytes=256 * MIB,
-                created_at=now,
-                work=replace(work, group=f"{plan_id}/{work.group}"),
+                created_at=datetime.now(timezone.utc),
+                work=replace(work, group=f"{plan_id}/{work.group}" if work.group else ""),
                 attempt=1,
                 attempt_id=AttemptId(f"a{next(self._numbers)}"),
                 status=TaskStatus.EXECUTING,
@@ -79,9 +92,10 @@ class Compactions:
     def merge(self, tasks: Sequence[CompactionTask]) -> list[CompactionTask]:
         """The tasks with their results. Each merge succeeds, and its report is believed."""
         stores = self.stores
-        folder = data_folder(stores.base.metadata.location, stores.base.metadata.properties)
         merged = []
         for task in tasks:
+            written = written_layout(task.work.action, stores.layout)
+            folder = data_folder(written.location, written.properties)
             result = merge_task(task, stores.layout, {})
             assert result.error is None, result.error
             assert report_problem(task, result, folder) is None
