@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType
@@ -23,7 +25,7 @@ from compaction_pipeline_tests.keyed.base_merges import Choices, compact
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.delta_merges import MIB, rewrite, run, task_of
 from compaction_pipeline_tests.keyed.test_reading import KEYS, by, node_of
-from compaction_pipeline_tests.reference_reader import bag_difference, canonical
+from compaction_pipeline_tests.reference_reader import Row, bag_difference, canonical
 
 SMALL, MIDDLE, LARGE = MIB // 64, 2 * MIB, 256 * MIB
 """The memory with which the deletes of `wide` are divided on disk, are read twice, and are read once."""
@@ -121,12 +123,61 @@ def test_in_an_upsert_table_only_the_newest_insert_of_a_key_stays(log: ChangeLog
     assert bag_difference(log.scanned(), before) == ""
 
 
+def test_in_an_upsert_table_the_deletes_before_inserts_do_the_work(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        log.commit(
+            log.changes(1, "ED", 0, [(row(1), 1), (row(2), 3)]),
+            log.changes(1, "I", 0, [(row(1, v=str(number)), 2), (row(2, v=str(number)), 3)]),
+        )
+    compared: list[object] = []
+    real = rewrite_changes._Rewrite._found_newer_inserts
+    monkeypatch.setattr(rewrite_changes._Rewrite, "_found_newer_inserts", lambda self: compared.append(self) or real(self))
+    result = rewrite(log, log.change_files(), compaction__upsert="true")
+    assert written(result) == [("ED", 3, 1, 1, None), ("ED", 3, 3, 2, None), ("I", 3, 2, 1, "2"), ("I", 3, 3, 2, "2")]
+    assert compared == []
+
+
 def test_when_every_insert_goes_only_a_delete_file_is_written(log: ChangeLog) -> None:
     log.commit(log.changes(1, "I", 0, [(row(1), 1)]), log.changes(1, "ED", 0, [(row(1), 2)]))
     log.commit(log.changes(1, "I", 0, [(row(1), 1)]), log.changes(1, "ED", 0, [(row(1), 2)]))
     result = rewrite(log, log.change_files())
     assert written(result) == [("ED", 2, 2, 1, None)]
     assert log.scanned() == []
+
+
+_EVENTS = st.lists(st.tuples(st.sampled_from(["put", "put", "update", "delete"]), st.integers(0, 4)), min_size=1, max_size=7)
+_TURNS = st.tuples(_EVENTS, st.booleans(), st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from([SMALL, LARGE]))
+
+
+@given(turns=st.lists(_TURNS, min_size=1, max_size=6))
+@settings(max_examples=max(10, settings.default.max_examples // 2), deadline=None)
+def test_whatever_is_merged_of_an_upsert_table_one_row_of_a_key_stays(turns: list[Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    log = ChangeLog(tmp_path_factory.mktemp("upsert"))
+    rows: dict[int, Row] = {}
+    for turn, (events, apart, chosen, memory) in enumerate(turns):
+        logged: dict[str, list[Any]] = {"ED": [], "I": []}
+        offset = 0
+        for place, (event, key) in enumerate(events):
+            offset += 1
+            logged["ED"].append((row(key), offset))
+            rows.pop(key, None)
+            if event != "delete":
+                # The row after an update has the offset of its delete, and any other row the next one.
+                offset += event == "put"
+                rows[key] = row(key, v=f"{turn}.{place}")
+                logged["I"].append((rows[key], offset))
+        # A writer may also divide its rows into two files.
+        parts = [(kind, part) for kind, each in logged.items() for part in ([each[::2], each[1::2]] if apart else [each]) if part]
+        log.commit(*(log.changes(1, kind, 0, part) for kind, part in parts))
+        files = sorted(log.change_files(), key=lambda file: file.path)
+        taken = [file for number, file in enumerate(files) if chosen[number % len(chosen)]]
+        if taken:
+            rewrite(log, taken, memory, compaction__upsert="true")
+        assert bag_difference(log.scanned(), list(rows.values())) == ""
+    rewrite(log, log.change_files(), compaction__upsert="true")
+    (merged,) = [file for file in log.change_files() if "-I-" in file.path] or [None]
+    assert (merged.record_count if merged is not None else 0) == len(rows)
+    assert bag_difference(log.scanned(), list(rows.values())) == ""
 
 
 # ---- by memory

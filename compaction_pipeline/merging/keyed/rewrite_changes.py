@@ -7,7 +7,11 @@ of changes (its LSN) stays what it was. A row is left out only when a row that s
   met its insert: it may also delete rows of a base file, or of a change file that is not part of the task.
 - An insert is left out when a delete of its key in the task has a greater LSN. That delete stays, or a greater one does.
 - In an upsert table, an insert is also left out when a later insert of its key is in the task. The writer of that later one has put a
-  delete of the key before it, which may be in another file. Inserts with one LSN all stay.
+  delete of the key before it, which may be in a file that is not part of the task. Inserts with one LSN all stay.
+
+The last rule is seldom needed: the delete before an insert is mostly in the task too, and then leaves out what is older. So a first run
+only looks whether it is there for each insert that stays. When it is not, what was written is thrown away, and a second run compares the
+inserts with each other.
 
 When the rows of the delete files fit into memory, they are read once. When only their keys do, they are read a second time to be written.
 When the keys are too many for that, they are divided by their hash on local disk, and rows are marked part by part. The rows that stay are
@@ -66,7 +70,15 @@ def rewrite_changes(task: CompactionTask, shape: TableShape, files: FileAccess) 
     change = TableShape.of(keyed.change)
     schema = change.schema_of_plan(task.schema_id)
     inserts, deletes = _inputs_of(task.work)
-    return _Rewrite(task, change, schema, keyed.primary_key, files, inserts, deletes).run()
+    try:
+        return _Rewrite(task, change, schema, keyed.primary_key, files, inserts, deletes).run()
+    except _DeletesElsewhere:
+        files.delete_written()
+        return _Rewrite(task, change, schema, keyed.primary_key, files, inserts, deletes, compares_inserts=True).run()
+
+
+class _DeletesElsewhere(Exception):
+    """The delete that an upsert table's writer puts before an insert is not part of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +104,12 @@ class _Rewrite:
         files: FileAccess,
         inserts: tuple[KeyedInput, ...],
         deletes: tuple[KeyedInput, ...],
+        *,
+        compares_inserts: bool = False,
     ) -> None:
         work, layout = task.work, shape.layout
         self._task, self._inserts, self._deletes = task, inserts, deletes
-        self._upsert = is_upsert(layout.properties)
+        self._upsert, self._compares_inserts = is_upsert(layout.properties), compares_inserts
         self._reader = DataReader(files, shape, task.memory_bytes)
         self._reader.expect(each.file for each in (*deletes, *inserts))
         self._key = KeyColumns.of(tuple(key), shape)
@@ -146,10 +160,14 @@ class _Rewrite:
         for part in self._rows(self._deletes) if held is None else held:
             self._keep(part, deleted.of(part.source.file.path, part.position, part.keys, len(part.lsns), part.lsns))
         held = None
-        outdone = self._found_newer_inserts()
+        # Deletes that were found part by part tell nothing beside what they were asked then.
+        compares = self._upsert and (self._compares_inserts or not isinstance(deleted, HeldDeletes))
+        outdone = self._found_newer_inserts() if compares else None
         for part in self._rows(self._inserts):
             place = part.source.file.path, part.position, part.keys, len(part.lsns), part.lsns
             gone = deleted.of(*place)
+            if self._upsert and not compares and not _are_preceded(part, ~gone, deleted):
+                raise _DeletesElsewhere
             self._keep(part, gone if outdone is None else gone | outdone.of(*place))
 
     def _keep(self, part: _Rows, gone: Mask) -> None:
@@ -174,10 +192,8 @@ class _Rewrite:
         held = self._held_whole(self._key_bytes - estimated)
         return held, HeldDeletes(_keys_of(self._keys(self._deletes) if held is None else held))
 
-    def _found_newer_inserts(self) -> NodeDeletes | None:
-        """What tells which inserts have a later insert of their key in the task; None where they all stay."""
-        if not self._upsert:
-            return None
+    def _found_newer_inserts(self) -> NodeDeletes:
+        """What tells which inserts have a later insert of their key in the task."""
         of_deletes, estimated = self._estimated(self._deletes), self._estimated(self._inserts)
         # The keys of the deletes are still in memory, unless they were too many for it.
         room = self._key_bytes - (of_deletes if of_deletes <= self._key_bytes else 0)
@@ -232,6 +248,15 @@ class _Rewrite:
             return batch
         transactions = pc.fill_null(batch.column(index), source.named.transaction_id)
         return pa.RecordBatch.from_arrays([*batch.columns[:index], transactions, *batch.columns[index + 1 :]], schema=batch.schema)
+
+
+def _are_preceded(part: _Rows, stays: Mask, deleted: NodeDeletes) -> bool:
+    """Whether each insert that stays has a delete of its key right before it in the log, or a later one.
+
+    A writer gives the delete before an insert the offset before it, or its own offset when the two are an update.
+    """
+    keys, lsns = [key.filter(pa.array(stays)) for key in part.keys], part.lsns[stays]
+    return bool(deleted.of(part.source.file.path, part.position, keys, len(lsns), lsns - 2).all())
 
 
 def _keys_of(parts: Iterable[_Rows]) -> Iterator[tuple[list[Any], NDArray[np.int64]]]:
