@@ -123,6 +123,13 @@ def test_in_an_upsert_table_only_the_newest_insert_of_a_key_stays(log: ChangeLog
     assert bag_difference(log.scanned(), before) == ""
 
 
+def test_a_delete_of_an_earlier_update_is_not_taken_for_the_one_before_an_insert(log: ChangeLog) -> None:
+    log.commit(log.changes(1, "ED", 0, [(row(1), 1)]), log.changes(1, "I", 0, [(row(1, v="a"), 1), (row(1, v="b"), 3)]))
+    taken = log.change_files()
+    log.commit(log.changes(1, "ED", 1, [(row(1), 2)]))
+    assert written(rewrite(log, taken, compaction__upsert="true")) == [("ED", 1, 1, 1, None), ("I", 1, 3, 1, "b")]
+
+
 def test_in_an_upsert_table_the_deletes_before_inserts_do_the_work(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         log.commit(

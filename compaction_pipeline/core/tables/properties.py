@@ -7,7 +7,7 @@ with the prefix `table.`, then the default. The properties and their rules are i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -34,13 +34,13 @@ MIB = 1024 * 1024
 class TableProperties:
     """The properties in force on one table.
 
-    `enabled` is True when both switches are on. In a keyed table with `delta_rewrite` only `switched_on` counts, because there
-    `self-optimizing.enabled` is Amoro's switch, and must be off. `dagster_asset_key` has the levels of an asset's key; it is empty when the
-    table names no asset. `ignored` are keys of Amoro that the table sets but that have no effect here. `unknown` are set keys that nobody
-    knows, which are likely typing mistakes. `problems` has a sentence for each bad value that stops nothing.
+    `amoros_switch` is `self-optimizing.enabled`, and `switched_on` is `compaction.enabled`. `dagster_asset_key` has the levels of an
+    asset's key; it is empty when the table names no asset. `ignored` are keys of Amoro that the table sets but that have no effect here.
+    `unknown` are set keys that nobody knows, which are likely typing mistakes. `problems` has a sentence for each bad value that stops
+    nothing.
     """
 
-    enabled: bool = True
+    amoros_switch: bool = True
     group: str = DEFAULT_GROUP
     priority: int = 0
     target_size_bytes: int = 128 * MIB
@@ -66,6 +66,18 @@ class TableProperties:
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the table is compacted: when both switches are on.
+
+        In a keyed table with `delta_rewrite` Amoro's switch is off, so only ours counts.
+        """
+        return self.switched_on and (self.amoros_switch or self.delta_rewrite)
+
+    def forced(self) -> TableProperties:
+        """The same, for work that is done whatever the switches say."""
+        return replace(self, amoros_switch=True, switched_on=True)
 
     @property
     def disabled_by(self) -> str:
@@ -128,7 +140,8 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     asked = values.get("delta_rewrite", False)
     values["delta_rewrite"] = asked and DELTA_REWRITE_KEY in table and is_keyed(table)
     without_effect = [DELTA_REWRITE_KEY] if asked and not values["delta_rewrite"] else []
-    values["enabled"] = _enabled(values, of)
+    if values["delta_rewrite"] and values.get("amoros_switch", True):
+        raise ConfigError(_amoro_may_compact(of))
     known = {item.key for item in PROPERTIES}
     ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known and not key.startswith(_OF_KEYED_TABLES)]
     ignored = tuple(sorted([key for key in ours if key in AMORO_KEYS_NOT_HONOURED] + without_effect))
@@ -136,19 +149,13 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     return TableProperties(**values, ignored=ignored, unknown=unknown, problems=tuple(problems))
 
 
-def _enabled(values: Mapping[str, Any], of: TableIdentifier | None) -> bool:
-    """Whether the table is compacted. Raises ConfigError when Amoro might compact a table whose change files it would read wrongly."""
-    by_amoros_switch, by_ours = values.get("enabled", True), values.get("switched_on", True)
-    if not values["delta_rewrite"]:
-        return bool(by_amoros_switch and by_ours)
-    if by_amoros_switch:
-        name = ".".join((*of.namespace, of.name)) if of is not None else "…"
-        raise ConfigError(
-            f"{f'{of}: ' if of is not None else ''}'{ENABLED_KEY}' is true but must be false, because '{DELTA_REWRITE_KEY}' is true: Amoro "
-            "would read change files that were merged with each other by their names, and lose rows; ALTER TABLE "
-            f"{name} SET TBLPROPERTIES ('{ENABLED_KEY}' = 'false'), and switch this program on and off by '{OWN_ENABLED_KEY}'"
-        )
-    return bool(by_ours)
+def _amoro_may_compact(of: TableIdentifier | None) -> str:
+    name = ".".join((*of.namespace, of.name)) if of is not None else "…"
+    return (
+        f"{f'{of}: ' if of is not None else ''}'{ENABLED_KEY}' is true but must be false, because '{DELTA_REWRITE_KEY}' is true: Amoro "
+        "would read change files that were merged with each other by their names, and lose rows; ALTER TABLE "
+        f"{name} SET TBLPROPERTIES ('{ENABLED_KEY}' = 'false'), and switch this program on and off by '{OWN_ENABLED_KEY}'"
+    )
 
 
 def rewrites_are_on(table: Mapping[str, str]) -> bool:

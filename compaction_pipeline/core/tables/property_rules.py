@@ -79,7 +79,7 @@ GROUP_KEY = "self-optimizing.group"
 PROPERTIES: tuple[Property, ...] = (
     Property(
         ENABLED_KEY,
-        "enabled",
+        "amoros_switch",
         _boolean,
         "true or false",
         lambda v: True,

@@ -198,7 +198,7 @@ class DecidePlan:
 
     def _decide_plain(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
         table, read = known.table, admitted.read
-        planning = Planning(seen.in_use, replace(admitted.properties, enabled=True), request, seen.history, seen.budget, seen.now)
+        planning = Planning(seen.in_use, admitted.properties.forced(), request, seen.history, seen.budget, seen.now)
         worked = seen.worked(open_only=True)
         for files, decided in self._parts.parts(table, admitted, seen.nodes, worked, planning, force=request.force):
             younger = next((file for file in files.files if file.data_sequence_number > read.sequence_number), None)
@@ -223,7 +223,7 @@ class DecidePlan:
             return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, _CHANGED))
         if head.refusal is not None:
             return Decision(CompactionPlan.empty(PlanReasonCode.REFUSED, head.refusal))
-        properties, of_base = replace(admitted.properties, enabled=True), head.layout.properties
+        properties, of_base = admitted.properties.forced(), head.layout.properties
         work = in_work(seen.tasks, by_person=seen.by_person)
         try:
             content = self._scan.keyed_content(head, seen.now)

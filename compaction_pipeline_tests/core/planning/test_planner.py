@@ -271,7 +271,7 @@ def test_a_plan_soon_after_the_last_makes_nothing_unless_forced() -> None:
 
 
 def test_a_disabled_table_is_measured_and_never_planned() -> None:
-    plan = planned(table_files(*small(12)), forced(FULL), rules=properties(enabled=False))
+    plan = planned(table_files(*small(12)), forced(FULL), rules=properties(switched_on=False))
     assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.DISABLED)
     assert plan.verdicts[0].metrics.small_data_files == 12
 

@@ -114,6 +114,7 @@ class _Kind:
         self._held = [each.file for each in fit if each.file.path in held]
         self.held, self.unfit = len(self._held), len(small) - len(fit)
         self.files = _doubling([file for file in free if file.path not in row_spans], [file for file in free if file.path in row_spans])
+        self.waiting = len(free) - len(self.files)
 
     @property
     def amount(self) -> tuple[int, int]:
@@ -159,8 +160,10 @@ def _judged(
 
 def _left_out(inserts: _Kind, deletes: _Kind) -> str:
     """Which small files do not count, and why."""
-    held, unfit = inserts.held + deletes.held, inserts.unfit + deletes.unfit
+    held, unfit, waiting = (getattr(inserts, name) + getattr(deletes, name) for name in ("held", "unfit", "waiting"))
     texts = []
+    if waiting:
+        texts.append(f"{count_text(waiting, 'merged file')} that wait{'s' if waiting == 1 else ''} for as many new bytes")
     if held:
         texts.append(f"{count_text(held, 'small change file')} held by other tasks or by a sink")
     if unfit:

@@ -155,6 +155,9 @@ def test_a_merged_file_is_merged_again_only_beside_as_many_bytes_as_it_has(new: 
     fresh = {add(table, "I", size=2) for _ in range(new)}
     found = {path for rewrite in only(table, force=True).rewrites for path in paths(rewrite.inserts)}
     assert sorted(sizes[path] for path in found & sizes.keys()) == taken
+    reason, waiting = only(table).reason, len(merged) - len(taken)
+    if reason.code is not PlanReasonCode.PLANNED:
+        assert (f"{waiting} merged file" in reason.text) is bool(waiting)
     assert found >= fresh or len(fresh) == 1
 
 
