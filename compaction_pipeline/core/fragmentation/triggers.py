@@ -47,10 +47,17 @@ def minor_trigger(
     due when the interval has passed and there are two small files. `deletes` are the delete files that a reader of the node opens: its
     own, and global ones that reach its data files.
     """
-    limit = properties.fragment_size_bytes
-    small_data = [file.file_size_bytes for file in data if file.file_size_bytes <= limit]
-    small_deletes = [file.file_size_bytes for file in deletes if file.file_size_bytes <= limit]
-    return minor_trigger_of(node, (len(small_data), sum(small_data)), (len(small_deletes), sum(small_deletes)), history, properties, now)
+    return minor_trigger_of(node, _small(data, properties), _small(deletes, properties), history, properties, now)
+
+
+def new_files_trigger(data: Sequence[LiveFile], deletes: Sequence[LiveFile], properties: TableProperties) -> Trigger:
+    """Decide whether files that came after a task was planned make a MINOR due by themselves: by their number or their size.
+
+    The interval does not count, because the work that it asks for waits already.
+    """
+    small_data, small_deletes = _small(data, properties), _small(deletes, properties)
+    enough = _enough(small_data, small_deletes, properties)
+    return Trigger(False, _lacking(small_data, small_deletes, properties)) if enough is None else Trigger(True, enough)
 
 
 def minor_trigger_of(
@@ -60,14 +67,10 @@ def minor_trigger_of(
     enough = _enough(small_data, small_deletes, properties)
     if enough is not None:
         return Trigger(True, enough)
-    least, volume = properties.minor_file_count, properties.minor_total_size_bytes
     small = small_data[0] + small_deletes[0]
     if small >= 2 and interval_passed(node, CompactionType.MINOR, properties.minor_interval, history, now):
         return Trigger(True, f"{count_text(small, 'small file')}, and no MINOR for {duration_text(properties.minor_interval)}")
-    amounts = [f"{count_text(small_data[0], 'small data file')} of {least} needed; {bytes_text(small_data[1])} of {bytes_text(volume)}"]
-    if small_deletes[0]:
-        amounts.append(f"{count_text(small_deletes[0], 'small delete file')} of {least}; {bytes_text(small_deletes[1])}")
-    return Trigger(False, "; ".join(amounts))
+    return Trigger(False, _lacking(small_data, small_deletes, properties))
 
 
 def enough_small_files(metrics: NodeMetrics, properties: TableProperties) -> str | None:
@@ -88,6 +91,20 @@ def _enough(small_data: _Sum, small_deletes: _Sum, properties: TableProperties) 
         if count and size >= volume:
             return f"{bytes_text(size)} in {count_text(count, f'small {word} file')}, and {bytes_text(volume)} make a MINOR due"
     return None
+
+
+def _lacking(small_data: _Sum, small_deletes: _Sum, properties: TableProperties) -> str:
+    """Say how many small files there are, and how many are needed."""
+    least, volume = properties.minor_file_count, properties.minor_total_size_bytes
+    amounts = [f"{count_text(small_data[0], 'small data file')} of {least} needed; {bytes_text(small_data[1])} of {bytes_text(volume)}"]
+    if small_deletes[0]:
+        amounts.append(f"{count_text(small_deletes[0], 'small delete file')} of {least}; {bytes_text(small_deletes[1])}")
+    return "; ".join(amounts)
+
+
+def _small(files: Sequence[LiveFile], properties: TableProperties) -> _Sum:
+    sizes = [file.file_size_bytes for file in files if file.file_size_bytes <= properties.fragment_size_bytes]
+    return len(sizes), sum(sizes)
 
 
 def full_trigger(node: TableNode, history: NodeHistory, properties: TableProperties, now: datetime) -> Trigger:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
@@ -19,6 +19,7 @@ from compaction_pipeline.core.planning.major import high_delete_ratios, joins_un
 from compaction_pipeline.core.planning.minor import minor_bins
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.planning.waiting import why_kept, with_whole_groups
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -97,11 +98,16 @@ class PlannedPart:
 
         The files of a node's Pending tasks are planned again only when the new tasks also take files that are in no task yet. Each round
         of the loop finds the nodes whose new tasks take no such file, and the next round leaves the Pending files of these nodes alone.
+        A tick leaves some nodes alone from the start: their new files are no reason to replace the Pending tasks.
         """
-        keep_pending: set[TableNode] = set()
+        kept = self._kept()
+        keep_pending: set[TableNode] = set(kept)
         while True:
             views = {node: self._view(group, node in keep_pending) for node, group in self.decided.items()}
-            decisions = {node: self._decide(view) for node, view in views.items()}
+            decisions = {
+                node: NodeDecision(PlanReasonCode.NOT_FRAGMENTED, kept[node]) if node in kept else self._decide(view)
+                for node, view in views.items()
+            }
             bins = {node: decision.bins for node, decision in decisions.items() if decision.bins}
             converts = self.properties.conversions_enabled
             eligible = {node for node, decision in decisions.items() if decision.minor_due} if converts else set()
@@ -113,6 +119,27 @@ class PlannedPart:
                 self._explain(decisions, tasks, views)
                 return decisions, tasks
             keep_pending |= stale
+
+    def _kept(self) -> Mapping[TableNode, str]:
+        """Return the nodes whose waiting tasks this plan leaves alone, each with what its new files lack."""
+        requested = self.request.nodes
+        if self.request.force or not self.properties.enabled:
+            return {}
+        waiting = {
+            node: tasks
+            for node, tasks in self.in_use.waiting.items()
+            if node in self.decided and node not in self.in_use.exclusive_nodes and (requested is None or node in requested)
+        }
+        kept: dict[TableNode, str] = {}
+        for node, tasks in waiting.items():
+            view = self._view(self.decided[node], keep_pending=False)
+            known = {task.task_id for task in tasks}
+            # When a task that is not among `tasks` holds files too, this knows too little about the node.
+            if all(self.in_use.pending[file.path] in known for file in view.available if file.path in self.in_use.pending):
+                why = why_kept(view, self._opened_deletes(view), tasks, self.types, self._triggers(view)[1])
+                if why is not None:
+                    kept[node] = why
+        return with_whole_groups(kept, waiting)
 
     def _nothing_new(self, tasks: Sequence[TaskWork]) -> set[TableNode]:
         """Return the nodes whose tasks take only files of Pending tasks."""
@@ -291,7 +318,7 @@ class PlannedPart:
 
     def _due_with_copies(self, view: NodeView) -> NodeDecision | None:
         """Return the decision that would be made if files that are live more than once could be taken; None when nothing would be due."""
-        decision = self._decide(replace(view, available=view.files.data))
+        decision = self._decide(view.with_available(view.files.data))
         return decision if decision.type or decision.minor_due else None
 
     def _said_of_copies(self, copied: Sequence[LiveFile]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
 from compaction_pipeline.core.planning.bin_packing import first_fit_decreasing, nearest_count, output_count
@@ -57,6 +57,10 @@ class NodeView:
         self.node_bytes = sum(file.file_size_bytes for file in self.files.data)
         self.fragments = [file for file in self.available if file.file_size_bytes <= fragment]
         self.undersized = [file for file in self.available if fragment < file.file_size_bytes <= most]
+
+    def with_available(self, available: list[LiveFile]) -> NodeView:
+        """Return the same node for a plan that may take only these of its data files."""
+        return replace(self, available=available)
 
     @property
     def node(self) -> TableNode:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 
 
@@ -18,6 +20,9 @@ class InUse:
     tasks to their task ids: a plan may take such a file when it replaces the task. `pending_groups` maps each Pending task that has a task
     group (`TaskWork.group`, not a resource group) to its name: all Pending tasks of a task group are replaced together.
 
+    `waiting` are the Pending tasks of `pending`, by node, for a plan that replaces them only when new files are due. It is empty for a plan
+    that replaces them for any new file.
+
     `failed` and `failed_groups` say the same about FAILED tasks that wait. `failed_nodes` are the exclusive nodes on which nothing runs:
     the FAILED tasks alone make them exclusive.
     """
@@ -26,6 +31,7 @@ class InUse:
     exclusive_nodes: frozenset[TableNode] = frozenset()
     pending: Mapping[str, TaskId] = field(default_factory=dict)
     pending_groups: Mapping[TaskId, str] = field(default_factory=dict)
+    waiting: Mapping[TableNode, tuple[CompactionTask, ...]] = field(default_factory=dict)
     failed: Mapping[str, TaskId] = field(default_factory=dict)
     failed_groups: Mapping[TaskId, str] = field(default_factory=dict)
     failed_nodes: frozenset[TableNode] = frozenset()
@@ -39,6 +45,18 @@ class InUse:
             pending={path: task_id for path, task_id in self.pending.items() if path not in kept},
             pending_groups={task_id: group for task_id, group in self.pending_groups.items() if task_id not in task_ids},
         )
+
+    def keeping(self, tasks: Iterable[CompactionTask]) -> InUse:
+        """Return the same for a plan that keeps waiting tasks while the new files of their nodes are not due.
+
+        Only those of `tasks` count that still hold their files as Pending tasks here.
+        """
+        waiting: dict[TableNode, list[CompactionTask]] = defaultdict(list)
+        for task in tasks:
+            inputs = task.work.inputs
+            if task.status is TaskStatus.PENDING and inputs and all(self.pending.get(file.path) == task.task_id for file in inputs):
+                waiting[task.work.node].append(task)
+        return replace(self, waiting={node: tuple(each) for node, each in waiting.items()})
 
     def for_person(self) -> InUse:
         """Return the same for the plan of a person, which may replace FAILED tasks that wait as it may replace Pending ones."""

@@ -169,7 +169,7 @@ class DecidePlan:
         if not by_person:
             # A person waits for these tasks. A tick would replace them by tasks without their place in line.
             people = admitted.properties.priority + FOR_PEOPLE
-            in_use = in_use.without_replacing(frozenset(task.task_id for task in tasks if task.priority >= people))
+            in_use = in_use.without_replacing(frozenset(task.task_id for task in tasks if task.priority >= people)).keeping(tasks)
         now = self._clock()
         budget, most = self._budget(known, admitted, group, asker)
         last_planned_at = known.planning.last_planned_at

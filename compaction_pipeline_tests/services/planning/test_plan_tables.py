@@ -38,6 +38,28 @@ def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypa
     assert len(replanned.tasks[0].work.inputs) == 32
 
 
+def test_ticks_keep_a_waiting_task_while_an_upserted_table_gets_few_new_files(house: House) -> None:
+    table = house.fragmented()
+    for one in range(12):
+        table.delete_ids(one + 100)
+    plans, tasks = house.services.plan_tables, house.services.stores.tasks
+    house.services.compact_table.refresh(table.identifier)
+    [waiting] = plans.plan(table.identifier).tasks
+    for one in range(3):
+        table.ids(200 + one)
+        table.delete_ids(200 + one)
+        house.services.compact_table.refresh(table.identifier)
+        house.pass_time(61)
+        assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.FILES_IN_USE
+    assert [each.status for each in tasks.tasks(table.identifier)] == [TaskStatus.PENDING]
+    # A person gets all files at once.
+    launched = plans.plan(table.identifier, unlimited=True)
+    assert launched.plan.replaces == (waiting.task_id,)
+    house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+    house.services.compact_table.commit_now(table.identifier, None)
+    assert table.live_ids() == list(range(12))
+
+
 def test_a_tick_reports_waiting_tasks_though_only_nodes_were_planned_before(house: House) -> None:
     table = house.fragmented()
     plans = house.services.plan_tables
