@@ -84,13 +84,26 @@ def _counted_of_record(record: CompactionRecord) -> str:
         f"The table: {figures.of_table}.",
         "The table is counted just before and just after the commit, with what writers had added by then. The difference is this commit.",
     )
-    return "\n\n".join(map(wrapped, parts))
+    return "\n\n".join(map(wrapped, (*parts, _KINDS_OF_RECORD)))
 
 
-_COUNTED_OF_NODE = wrapped(
-    "Only the merged files: those that their readers opened before, and those that they open now. Files that writers added after the plan "
-    "are not counted, and delta_files counts them. A delete file that other data files need stays in the table; the record counts those "
-    "that were dropped."
+_KINDS_OF_RECORD = (
+    "Figures named delete_files count delete files, and predicted_files counts all files that the plan expected the tasks to write. The "
+    "other counts of files are of data files; input_files also counts the change files of a keyed table, inserts and deletes. The sizes "
+    "of the table are of both kinds."
+)
+
+_COUNTED_OF_NODE = "\n\n".join(
+    map(
+        wrapped,
+        (
+            "Only the merged files: those that their readers opened before, and those that they open now. Files that writers added after "
+            "the plan are not counted, and delta_files counts them. A delete file that other data files need stays in the table; the "
+            "record counts those that were dropped.",
+            "The bars count data files and delete files. merged_files_count, merged_mb and written_files_count are without delete files; "
+            "written_mb is with them. In a keyed table the first two also count change files, inserts and deletes.",
+        ),
+    )
 )
 
 

@@ -8,11 +8,12 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.core.commit.record import CommitFigures
+from compaction_pipeline.core.insight.markdown import is_shown_at_once
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.health_metadata import executing_tasks, node_metadata, worst_nodes
 from compaction_pipeline.defs.metadata import clipped, megabytes, table_of
-from compaction_pipeline.defs.work_metadata import record_metadata
+from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 from compaction_pipeline_tests.defs.values import NOW, overview, record, task
 
 _SUFFIXES = ("_count", "_mb", "_seconds", "_ratio")
@@ -44,6 +45,18 @@ def test_a_reader_can_add_up_the_files_of_a_commit_and_of_its_table() -> None:
         "This commit: 64 data files → 1, 3 delete files dropped, 1 delete file added.\n\n"
         "The table: 2,013 data files → 1,950, 40 delete files → 38.\n\nThe table is counted just before"
     )
+
+
+def test_the_pages_of_a_commit_say_which_counts_are_without_delete_files() -> None:
+    merged = merged_metadata([task()], record())
+    pages = {"node": merged, "record": record_metadata(record())}
+    said = {page: str(metadata["counted"].value).replace("\\\n", " ").replace("\\_", "_") for page, metadata in pages.items()}
+    assert "merged_files_count, merged_mb and written_files_count are without delete files; written_mb is with them." in said["node"]
+    assert "Figures named delete_files count delete files" in said["record"]
+    assert "The other counts of files are of data files; input_files also counts the change files of a keyed table" in said["record"]
+    assert all(is_shown_at_once(str(metadata["counted"].value)) for metadata in pages.values())
+    # The words name figures that are there.
+    assert {"merged_files_count", "merged_mb", "written_files_count", "written_mb"} <= merged.keys()
 
 
 def test_a_table_shows_at_most_20_rows() -> None:
