@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
+from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
 from compaction_pipeline.core.tables.keyed.stores import is_keyed
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -71,7 +72,8 @@ class IcebergScan:
         with translated(f"the files of table {head.table}"):
             files = read_keyed_files(stores)
         opened = read_open_transactions(stores.change.metadata, stores.base.metadata, files.changes, files.base, now)
-        return KeyedContent(files, opened)
+        summaries = {each.snapshot_id: each.summary.additional_properties for each in stores.change.metadata.snapshots if each.summary}
+        return KeyedContent(files, opened, held_by_sinks(files.changes, summaries, now))
 
     def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
         """The manifest list of a snapshot. Raises NotFoundError if the metadata that `head` loaded last does not have the snapshot."""

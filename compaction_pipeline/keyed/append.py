@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,8 +22,18 @@ from compaction_pipeline.merging.keyed.change_writer import StoreTarget
 from compaction_pipeline.merging.reading.file_access import FileAccess
 
 
-def append_rows(stores: KeyedStores, rows: Any, order_by: str | None, batch: Batch | None) -> int | None:
-    """Do what `KeyedTable.write_changes` says."""
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Changes that were committed: the number of their transaction, and their files."""
+
+    transaction_id: int
+    files: Sequence[OutputFile]
+
+
+def append_rows(
+    stores: KeyedStores, rows: Any, order_by: str | None, batch: Batch | None, summary: Mapping[str, str] | None = None
+) -> Appended | None:
+    """Do what `KeyedTable.write_changes` says. `summary` is added to what the snapshot's summary says."""
     change = stores.change
     if batch is not None and batch.has_landed(stores.marks):
         return None
@@ -35,7 +47,7 @@ def append_rows(stores: KeyedStores, rows: Any, order_by: str | None, batch: Bat
         if not outputs and batch is None:
             return None
         try:
-            sequence = append_changes(stores, outputs, batch, _same_layout(change))
+            sequence = append_changes(stores, outputs, batch, _same_layout(change), summary or {})
         except (RacesLost, TableRefused):
             # These two say that nothing was committed. After any other error, an interruption too, the files may be live.
             files.delete_written()
@@ -43,7 +55,8 @@ def append_rows(stores: KeyedStores, rows: Any, order_by: str | None, batch: Bat
         if sequence is None:
             # Another writer has committed this batch meanwhile.
             files.delete_written()
-        return sequence
+            return None
+        return Appended(sequence, outputs)
 
 
 def _write(

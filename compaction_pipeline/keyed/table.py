@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -20,6 +20,7 @@ from compaction_pipeline.iceberg.keyed.append import forget_sink
 from compaction_pipeline.iceberg.keyed.create import create_stores
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.keyed.append import append_rows
+from compaction_pipeline.keyed.merging_sink import DEFAULT_MEMORY, MergingSink
 from compaction_pipeline.keyed.overwrite import overwrite_rows
 from compaction_pipeline.keyed.scan import KeyedScan
 
@@ -97,7 +98,21 @@ class KeyedTable:
         change store was made anew. Raises RacesLost when other writers were always faster, and CommitStateUnknown when the catalog's answer
         got lost: write the same batch again, it lands once.
         """
-        return append_rows(self._load(), rows, order_by, _batch(sink_id, batch, watermark))
+        appended = append_rows(self._load(), rows, order_by, _batch(sink_id, batch, watermark))
+        return None if appended is None else appended.transaction_id
+
+    def merging_sink(self, sink_id: str, *, interval: timedelta = timedelta(minutes=10), memory_bytes: int = DEFAULT_MEMORY) -> MergingSink:
+        """A sink that writes changes, and merges its own small files with each other in the background.
+
+        It needs a table with `delta_rewrite`. Every batch is committed at once. After `interval`, and when the sink is closed, one insert
+        file and one delete file of each tree node replace the small ones that this sink has committed since. A node with as many bytes as a
+        file should have is merged earlier. One merge uses at most `memory_bytes`.
+
+        Use it in a `with` block. Raises ConfigError for a table without `delta_rewrite`, a wrong `sink_id`, and an interval or memory that
+        is too small.
+        """
+        check_sink_id(sink_id)
+        return MergingSink(self._load, sink_id, interval, memory_bytes)
 
     def insert_overwrite(
         self, rows: Any, *, sink_id: str | None = None, batch: int | None = None, watermark: datetime | None = None

@@ -121,3 +121,38 @@ def test_a_stream_writes_each_of_its_batches_once_when_it_starts_again(spark: An
     run()
     assert written == [(0, 1), (0, None), (1, 2)]
     keyed.check([row(1, "c")])
+
+
+def test_a_stream_merges_its_own_small_files(spark: Any, tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path / "lake", upsert=True, delta_rewrite=True)
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    source.mkdir()
+    for number in range(6):
+        changes = [("INSERT", row(key, f"v{number}"), key) for key in range(number, number + 9)]
+        frame(spark, *changes, parts=1).write.json(str(tmp_path / f"new-{number}"))
+        [written] = (tmp_path / f"new-{number}").glob("part-*.json")
+        written.rename(source / f"{number}.json")
+    crashes, opened = [1], []
+
+    def run() -> None:
+        with keyed.table.merging_sink("orders") as sink:
+
+            def write(batch: Any, number: int) -> None:
+                sink.write_changes(batch, order_by="seq", batch=number)
+                opened.append(len(live_entries(metadata_of(keyed.stores()[1]))))
+                if crashes == [number]:
+                    crashes.pop()
+                    raise RuntimeError("crashed")
+
+            reader = spark.readStream.schema(_COLUMNS).option("maxFilesPerTrigger", 1).json(str(source))
+            stream = reader.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(write)
+            stream.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(Exception, match="crashed"):
+        run()
+    run()
+    # Each batch left eight files. The last process has merged those of the four batches that it wrote itself.
+    assert opened == [8, 16, 16, 24, 32, 40, 48]
+    assert len(live_entries(metadata_of(keyed.stores()[1]))) == 16 + 8
+    newest = {number + place: f"v{number}" for number in range(6) for place in range(9)}
+    keyed.check([row(key, text) for key, text in newest.items()])

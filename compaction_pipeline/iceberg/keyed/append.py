@@ -31,13 +31,15 @@ def append_changes(
     files: Sequence[OutputFile],
     batch: Batch | None,
     check: Callable[[Table], None],
+    summary: Mapping[str, str],
     sleep: Callable[[float], None] = time.sleep,
 ) -> int | None:
     """Commit the files as one snapshot, on the newest metadata. Returns its data sequence number; None when the batch is there already.
 
-    `check` looks at the metadata of each attempt, and raises when the files do not fit it any more. Raises as `commit_write` does.
+    `check` looks at the metadata of each attempt, and raises when the files do not fit it any more. `summary` is added to what the
+    snapshot's summary says. Raises as `commit_write` does.
     """
-    return _append(stores, files, batch, check, {}, sleep)
+    return _append(stores, files, batch, check, summary, sleep)
 
 
 def begin_overwrite(stores: KeyedStores, sleep: Callable[[float], None] = time.sleep) -> int:

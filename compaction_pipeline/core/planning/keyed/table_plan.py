@@ -208,9 +208,8 @@ class _Planner:
         request, properties = self._request, self._properties
         if not (properties.delta_rewrite and properties.enabled and _MINOR in self._types):
             return
-        found = plan_node_rewrites(
-            self._content.files, self._work.change_files, self._mask, properties, self._history, self._now, force=request.force
-        )
+        held = self._work.change_files | self._content.held_by_sinks
+        found = plan_node_rewrites(self._content.files, held, self._mask, properties, self._history, self._now, force=request.force)
         for node, answer in found.items():
             partition = self._partitions[node.place]
             # While changes of the partition are merged into the base store, newer ones can still be merged with each other.

@@ -35,7 +35,11 @@ class KeyedFiles:
 
 @dataclass(frozen=True, slots=True)
 class KeyedContent:
-    """What a plan of change merges is made from: the files, and the transactions that have begun and not ended."""
+    """What a plan of change merges is made from: the files, and the transactions that have begun and not ended.
+
+    `held_by_sinks` are the paths of change files that a sink means to merge with each other itself.
+    """
 
     files: KeyedFiles
     open_transactions: tuple[BegunTransaction, ...] = ()
+    held_by_sinks: frozenset[str] = frozenset()

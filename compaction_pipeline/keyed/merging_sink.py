@@ -1,0 +1,114 @@
+"""A sink of a keyed table that merges its own small files in the background."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
+from compaction_pipeline.core.tables.keyed.changes import Batch
+from compaction_pipeline.core.tables.keyed.small_files import SmallFiles, held_until
+from compaction_pipeline.core.tables.properties import resolve_properties
+from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY
+from compaction_pipeline.foundations import utc_now
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores
+from compaction_pipeline.keyed.append import Appended, append_rows
+from compaction_pipeline.keyed.sink_merges import SinkFigures, SinkMerges
+
+DEFAULT_MEMORY = 512 * 1024 * 1024
+_LEAST_MEMORY = 64 * 1024 * 1024
+_LEAST_INTERVAL = timedelta(seconds=1)
+_MOST_BATCHES = 1_000
+"""So many committed batches may wait for the background. The files of a batch beyond them stay for the service."""
+_HELD = 1.5
+"""Plans leave the files of a batch alone for so many intervals. Then the sink has merged them, or it has ended."""
+
+
+class MergingSink:
+    """Writes changes and merges its own small files. `KeyedTable.merging_sink` makes one; use it in a `with` block."""
+
+    def __init__(self, load: Callable[[], KeyedStores], sink_id: str, interval: timedelta, memory_bytes: int) -> None:
+        if interval < _LEAST_INTERVAL:
+            raise ConfigError(f"interval is {interval} but must be at least one second: each merge is a commit")
+        if memory_bytes < _LEAST_MEMORY:
+            raise ConfigError(f"memory_bytes is {memory_bytes} but must be at least {_LEAST_MEMORY} (64 MiB)")
+        stores = load()
+        properties = resolve_properties(stores.base.properties, {})
+        if not properties.delta_rewrite:
+            raise ConfigError(
+                f"table {stores.name} was not created with delta_rewrite=True ('{DELTA_REWRITE_KEY}' is not true): its change files must "
+                "not be merged with each other, because Amoro's readers go by their names; use write_changes"
+            )
+        self._load, self._sink_id, self._interval = load, sink_id, interval
+        self._small = SmallFiles(interval, properties.fragment_size_bytes, properties.target_size_bytes)
+        self._merges = SinkMerges(load, properties, memory_bytes)
+        self._committed: queue.Queue[tuple[Sequence[LiveFile], datetime] | None] = queue.Queue(_MOST_BATCHES)
+        self._thread = threading.Thread(target=self._run, name=f"merging sink {sink_id}", daemon=True)
+        self._merges_rest = True
+
+    def __enter__(self) -> MergingSink:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # A sink that failed ends at once. The service merges what it leaves.
+        self._merges_rest = kind is None
+        self._committed.put(None)
+        self._thread.join()
+
+    def __reduce__(self) -> Any:
+        raise ConfigError(
+            "a merging sink lives in the driver of a stream and cannot be sent elsewhere: Spark Connect runs foreachBatch in the server; "
+            "use KeyedTable.write_changes there"
+        )
+
+    @property
+    def figures(self) -> SinkFigures:
+        """What the sink has done in the background so far."""
+        return self._merges.figures
+
+    def write_changes(self, rows: Any, *, batch: int, order_by: str | None = None, watermark: datetime | None = None) -> int | None:
+        """Append changes as one transaction. All of `KeyedTable.write_changes` holds, with the id of this sink.
+
+        Raises ConfigError outside the `with` block too.
+        """
+        if not self._thread.is_alive():
+            raise ConfigError("the merging sink is not open: use it as `with table.merging_sink(...) as sink:`")
+        marked = Batch(self._sink_id, batch, watermark)
+        appended = append_rows(self._load(), rows, order_by, marked, held_until(utc_now() + _HELD * self._interval))
+        if appended is None:
+            return None
+        try:
+            self._committed.put_nowait(([_live(file, appended) for file in appended.files], utc_now()))
+        except queue.Full:
+            # A batch never waits for the background.
+            self.figures.left_files += len(appended.files)
+            self.figures.problem = f"{_MOST_BATCHES} batches wait to be merged"
+        return appended.transaction_id
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            at = self._small.due_at()
+            try:
+                taken = self._committed.get(timeout=None if at is None else max(0.0, (at - utc_now()).total_seconds()))
+            except queue.Empty:
+                pass
+            else:
+                is_open = taken is not None
+                if taken is not None:
+                    self._small.add(*taken)
+            if is_open or self._merges_rest:
+                nodes = self._small.due(utc_now(), ends=not is_open)
+                if nodes:
+                    self._merges.merge(nodes)
+
+
+def _live(file: OutputFile, appended: Appended) -> LiveFile:
+    """A file of the batch as the change store lists it."""
+    return LiveFile(file.path, file.content, file.spec_id, file.partition, file.file_size_bytes, file.record_count, appended.transaction_id)

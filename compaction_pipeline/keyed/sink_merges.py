@@ -1,0 +1,139 @@
+"""Merges small change files that a sink has committed, and commits the result in their place. It runs in the process of the sink."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from compaction_pipeline.core.errors import CommitConflict, CommitStateUnknown, CompactionError, MergeFailed
+from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.foundations import utc_now
+from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
+from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores
+from compaction_pipeline.iceberg.rewrite_files import delete_quietly
+from compaction_pipeline.merging.kernel import merge_task
+
+log = logging.getLogger(__name__)
+
+Nodes = Sequence[tuple[TableNode, Sequence[LiveFile]]]
+
+
+@dataclass
+class SinkFigures:
+    """What a sink has done in the background so far.
+
+    `merged_files` were replaced by `written_files`. `left_files` stay as they are: another merge took some of them, or their merge failed.
+    The service's MINOR merges these. `problem` is the last reason for that.
+    """
+
+    merged_files: int = 0
+    written_files: int = 0
+    left_files: int = 0
+    problem: str | None = None
+
+
+@dataclass
+class SinkMerges:
+    """One verb: merge. `load` loads both stores afresh."""
+
+    load: Callable[[], KeyedStores]
+    properties: TableProperties
+    memory_bytes: int
+    figures: SinkFigures = field(default_factory=SinkFigures)
+
+    def merge(self, nodes: Nodes) -> None:
+        """Merge the files of each node, and commit all nodes together. It never raises: what fails leaves the small files as they are."""
+        try:
+            stores = self.load()
+        except Exception as error:
+            # This is the boundary of the sink's thread. Nothing is lost: readers have the small files.
+            self._leave([file for _, files in nodes for file in files], error)
+            return
+        merged = []
+        for node, files in nodes:
+            result = merge_task(self._task(stores, node, files), stores.layout, _file_io(stores))
+            if result.error is None:
+                merged.append((files, result.outputs))
+            else:
+                self._leave(files, MergeFailed(result.error))
+        if not merged:
+            return
+        try:
+            self._replace(stores, merged)
+        except CommitConflict:
+            # One node must not hold back the others.
+            for one in merged:
+                try:
+                    self._replace(stores, [one])
+                except CommitConflict as conflict:
+                    self._drop(stores, one[1])
+                    self._leave(one[0], conflict)
+
+    def _task(self, stores: KeyedStores, node: TableNode, files: Sequence[LiveFile]) -> CompactionTask:
+        properties, now = self.properties, utc_now()
+        work = TaskWork(
+            node,
+            CompactionType.MINOR,
+            TaskAction.REWRITE_CHANGES,
+            tuple(files),
+            (),
+            node.spec_id,
+            properties.task_size_bytes,
+            properties.fragment_size_bytes,
+        )
+        return CompactionTask(
+            task_id=TaskId(f"sink-{secrets.token_hex(8)}"),
+            plan_id="sink",
+            table=TableIdentifier("sink", (), stores.name),
+            table_uuid=str(stores.base.metadata.table_uuid),
+            snapshot_id=0,
+            sequence_number=0,
+            schema_id=stores.change.metadata.current_schema_id,
+            queue="sink",
+            priority=0,
+            max_attempts=1,
+            memory_bytes=self.memory_bytes,
+            created_at=now,
+            work=work,
+            status=TaskStatus.EXECUTING,
+            attempt=1,
+            attempt_id=AttemptId("a1"),
+        )
+
+    def _replace(self, stores: KeyedStores, merged: Sequence[tuple[Sequence[LiveFile], Sequence[OutputFile]]]) -> None:
+        """Commit merges. Raises CommitConflict when a file of one of them is no longer as it was."""
+        taken = [file for files, _ in merged for file in files]
+        outputs = [output for _, each in merged for output in each]
+        try:
+            replace_changes(stores, taken, outputs)
+        except CommitConflict:
+            raise
+        except CommitStateUnknown as error:
+            # The new files may be live, so none is deleted. When the commit did not land, the small files stay as they are.
+            self._leave(taken, error)
+        except Exception as error:
+            self._drop(stores, outputs)
+            self._leave(taken, error)
+        else:
+            self.figures.merged_files += len(taken)
+            self.figures.written_files += len(outputs)
+
+    def _drop(self, stores: KeyedStores, outputs: Sequence[OutputFile]) -> None:
+        delete_quietly(stores.change.io, [output.path for output in outputs])
+
+    def _leave(self, files: Sequence[LiveFile], error: Exception) -> None:
+        self.figures.left_files += len(files)
+        self.figures.problem = str(error) if isinstance(error, CompactionError) else f"{type(error).__name__}: {error}"
+        log.warning("%d small change files stay as they are, until a MINOR merges them: %s", len(files), self.figures.problem)
+
+
+def _file_io(stores: KeyedStores) -> dict[str, str]:
+    return with_change_store(file_io_properties(stores.base.io), file_io_properties(stores.change.io))

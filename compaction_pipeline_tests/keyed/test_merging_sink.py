@@ -1,0 +1,331 @@
+"""Sinks that merge their own small files: readers see the same rows, whatever else happens to the files meanwhile."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, StorageUnavailable
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.keyed.changes import Batch
+from compaction_pipeline.core.tables.keyed.small_files import HELD_UNTIL_KEY, SmallFiles, held_until
+from compaction_pipeline.core.tables.properties import resolve_properties
+from compaction_pipeline.iceberg.keyed.stores import load_stores
+from compaction_pipeline.keyed import MergingSink
+from compaction_pipeline.keyed import sink_merges as merges_module
+from compaction_pipeline.keyed.append import append_rows
+from compaction_pipeline.keyed.merging_sink import _live
+from compaction_pipeline.keyed.sink_merges import SinkMerges
+from compaction_pipeline_tests.keyed.test_delta_rewrite_pipeline import MAJOR, MINOR, change_files, files_of_change_store
+from compaction_pipeline_tests.keyed.test_pipeline import FULL, TABLE, Program
+from compaction_pipeline_tests.keyed.test_writing import Keyed, row, table_of
+from compaction_pipeline_tests.reference_reader import Row
+
+_NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
+_LONG = timedelta(hours=1)
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Keyed:
+    return Keyed(tmp_path, delta_rewrite=True, upsert=True)
+
+
+def files_of(keyed: Keyed) -> int:
+    return len(keyed.stores()[1].inspect.data_files())
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < until, "not within 60 s"
+        time.sleep(0.02)
+
+
+def put(sink: MergingSink, rows: dict[int, Row], batch: int, *ids: int) -> None:
+    rows.update({number: row(number, f"v{batch}") for number in ids})
+    sink.write_changes(table_of([("INSERT", rows[number]) for number in ids]), batch=batch)
+
+
+# ---- by name
+
+
+def test_each_batch_is_there_at_once_and_its_files_are_merged_at_the_end(keyed: Keyed) -> None:
+    rows: dict[int, Row] = {}
+    with keyed.table.merging_sink("s", interval=_LONG) as sink:
+        for batch in range(5):
+            put(sink, rows, batch, *range(batch, batch + 8))
+            keyed.check(rows.values())
+        before = files_of(keyed)
+        assert sink.figures.merged_files == 0
+    keyed.check(rows.values())
+    assert files_of(keyed) == sink.figures.written_files <= 8
+    assert (sink.figures.merged_files, sink.figures.left_files, sink.figures.problem) == (before, 0, None)
+
+
+def test_files_are_merged_when_the_interval_ends(keyed: Keyed) -> None:
+    rows: dict[int, Row] = {}
+    with keyed.table.merging_sink("s", interval=timedelta(seconds=1)) as sink:
+        put(sink, rows, 0, 1, 2, 3)
+        put(sink, rows, 1, 1, 2, 4)
+        wait_until(lambda: sink.figures.merged_files > 0)
+        keyed.check(rows.values())
+        put(sink, rows, 2, 1)
+    keyed.check(rows.values())
+
+
+def test_a_node_with_enough_bytes_does_not_wait(keyed: Keyed) -> None:
+    with keyed.stores()[0].transaction() as transaction:
+        transaction.set_properties({"self-optimizing.target-size": "10000", "self-optimizing.fragment-ratio": "2"})
+    rows: dict[int, Row] = {}
+    with keyed.table.merging_sink("s", interval=_LONG) as sink:
+        batch = 0
+        while not sink.figures.merged_files and batch < 60:
+            put(sink, rows, batch, *range(8))
+            batch += 1
+            time.sleep(0.05)
+        assert sink.figures.merged_files > 0
+        keyed.check(rows.values())
+    keyed.check(rows.values())
+
+
+def test_large_files_are_left_alone(keyed: Keyed) -> None:
+    with keyed.stores()[0].transaction() as transaction:
+        transaction.set_properties({"self-optimizing.target-size": "1000", "self-optimizing.fragment-ratio": "2"})
+    rows: dict[int, Row] = {}
+    with keyed.table.merging_sink("s", interval=_LONG) as sink:
+        for batch in range(3):
+            put(sink, rows, batch, 1, 2)
+        before = files_of(keyed)
+    assert (sink.figures.merged_files, files_of(keyed)) == (0, before)
+
+
+def test_a_batch_that_is_repeated_lands_once_and_is_merged_once(keyed: Keyed) -> None:
+    rows: dict[int, Row] = {}
+    with keyed.table.merging_sink("s", interval=_LONG) as sink:
+        for batch in (0, 1, 1, 0, 2):
+            put(sink, rows, batch, 1, 2, 3)
+    rows = {number: row(number, "v2") for number in (1, 2, 3)}
+    keyed.check(rows.values())
+    assert sink.figures.left_files == 0
+
+
+def test_two_drivers_of_one_query_write_each_batch_once(keyed: Keyed) -> None:
+    rows: dict[int, Row] = {}
+    with keyed.table.merging_sink("s", interval=_LONG) as one, keyed.table.merging_sink("s", interval=_LONG) as other:
+        for batch in range(4):
+            put(one if batch % 2 else other, rows, batch, *range(6))
+            put(other if batch % 2 else one, rows, batch, *range(6))
+    keyed.check(rows.values())
+    assert one.figures.left_files + other.figures.left_files == 0
+
+
+def test_a_sink_that_fails_ends_at_once_and_leaves_its_small_files(keyed: Keyed) -> None:
+    rows: dict[int, Row] = {}
+
+    def fail() -> None:
+        with keyed.table.merging_sink("s", interval=_LONG) as sink:
+            put(sink, rows, 0, 1, 2)
+            put(sink, rows, 1, 1, 2)
+            raise RuntimeError("the stream failed")
+
+    with pytest.raises(RuntimeError, match="the stream failed"):
+        fail()
+    summaries = [each.summary for each in keyed.stores()[1].metadata.snapshots]
+    assert [each.operation.value for each in summaries if each is not None] == ["append", "append"]
+    keyed.check(rows.values())
+
+
+def test_what_cannot_be_a_merging_sink_is_told(tmp_path: Path, keyed: Keyed) -> None:
+    plain = Keyed(tmp_path / "plain")
+    with pytest.raises(ConfigError, match="was not created with delta_rewrite=True"):
+        plain.table.merging_sink("s")
+    with pytest.raises(ConfigError, match="interval is 0:00:00 but must be at least one second"):
+        keyed.table.merging_sink("s", interval=timedelta(0))
+    with pytest.raises(ConfigError, match=r"memory_bytes is 1 but must be at least 67108864 \(64 MiB\)"):
+        keyed.table.merging_sink("s", memory_bytes=1)
+    with pytest.raises(ConfigError, match="sink_id is 'a b'"):
+        keyed.table.merging_sink("a b")
+    sink = keyed.table.merging_sink("s")
+    with pytest.raises(ConfigError, match="the merging sink is not open"):
+        sink.write_changes(table_of([("INSERT", row(1))]), batch=0)
+    with pytest.raises(ConfigError, match="Spark Connect runs foreachBatch in the server"):
+        pickle.dumps(sink)
+
+
+@pytest.mark.parametrize(("error", "stay"), [(StorageUnavailable("no catalog"), False), (CommitStateUnknown("no answer"), True)])
+def test_a_merge_that_cannot_be_committed_leaves_the_small_files(
+    keyed: Keyed, error: Exception, stay: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr(merges_module, "replace_changes", fail)
+    rows: dict[int, Row] = {}
+    folder = Path(keyed.stores()[1].location().removeprefix("file://"))
+    with keyed.table.merging_sink("s", interval=_LONG) as sink:
+        put(sink, rows, 0, 1, 2, 3)
+        put(sink, rows, 1, 1, 2, 3)
+        before = set(folder.rglob("*.parquet"))
+    keyed.check(rows.values())
+    assert (sink.figures.merged_files, sink.figures.left_files, sink.figures.problem) == (0, len(before), str(error))
+    # A commit without an answer may have landed, so its files stay.
+    assert (set(folder.rglob("*.parquet")) > before) is stay
+
+
+# ---- with the service
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path, delta_rewrite=True, upsert=True)
+
+
+class Driver:
+    """A sink whose merges happen when the test says so, and which may be killed at any moment."""
+
+    def __init__(self, keyed: Keyed, sink_id: str = "s") -> None:
+        self.keyed, self.sink_id, self.batch = keyed, sink_id, 0
+        self.revive()
+
+    def revive(self) -> None:
+        """A new process of the same sink. It knows nothing of the files that the former one has committed."""
+        properties = resolve_properties(self.keyed.stores()[0].properties, {})
+        self.small = SmallFiles(_LONG, properties.fragment_size_bytes, properties.target_size_bytes)
+        self.merges = SinkMerges(lambda: load_stores(self.keyed.catalog, ("db", "t")), properties, 64 * 1024 * 1024)
+
+    def write(self, rows: list[tuple[str, Row]]) -> None:
+        stores = load_stores(self.keyed.catalog, ("db", "t"))
+        summary = held_until(datetime.now(timezone.utc) + _LONG)
+        appended = append_rows(stores, table_of(rows), None, Batch(self.sink_id, self.batch), summary)
+        self.batch += 1
+        if appended is not None:
+            self.small.add([_live(file, appended) for file in appended.files], _NOW)
+
+    def merge(self) -> None:
+        nodes = self.small.due(_NOW, ends=True)
+        if nodes:
+            self.merges.merge(nodes)
+
+
+def filled(program: Program, sink_id: str = "s") -> Driver:
+    driver = Driver(program.keyed, sink_id)
+    for number in range(4):
+        rows = [row(each, f"v{number}") for each in range(8)]
+        program.rows.update({each["id"]: each for each in rows})
+        driver.write([("INSERT", each) for each in rows])
+    return driver
+
+
+def test_plans_leave_the_files_of_a_sink_alone_until_it_should_have_merged_them(program: Program) -> None:
+    filled(program)
+    planned = program.services.compact_table.compact(TABLE, MINOR)
+    assert (planned.records, planned.plan.reason.code) == ((), PlanReasonCode.NO_GAIN)
+    assert "held by other tasks or by a sink" in planned.plan.reason.text
+    # A MAJOR never waits for a sink.
+    assert program.services.compact_table.compact(TABLE, MAJOR).records
+    program.check()
+    driver = filled(program, "another")
+    program.pass_time(4000)
+    assert program.services.compact_table.compact(TABLE, MINOR).records
+    program.check()
+    driver.merge()
+    assert driver.merges.figures.merged_files == 0
+    program.check()
+
+
+@pytest.mark.parametrize("text", ["soon", "", "-5"])
+def test_a_time_that_is_no_number_holds_nothing(program: Program, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compaction_pipeline_tests.keyed.test_merging_sink.held_until", lambda until: {HELD_UNTIL_KEY: text})
+    filled(program)
+    assert program.services.compact_table.compact(TABLE, MINOR).records
+    program.check()
+
+
+def test_a_minor_that_took_one_file_ends_only_the_merge_of_its_node(program: Program) -> None:
+    driver = filled(program)
+    program.pass_time(4000)
+    program.refresh()
+    chosen = program.services.stores.tables.nodes(TABLE)[0].node
+    program.services.compact_table.compact(TABLE, PlanRequest((CompactionType.MINOR,), frozenset([chosen]), force=True))
+    before = files_of_change_store(program)
+    driver.merge()
+    assert driver.merges.figures.merged_files == 3 * 8
+    assert driver.merges.figures.left_files == 8
+    assert "another merge took it" in (driver.merges.figures.problem or "")
+    program.check()
+    assert change_files(program) == 8
+    # What the sink wrote for the node that was taken is gone.
+    assert len(files_of_change_store(program) - before) == 6
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_major_cuts_the_changes_of_a_sink(program: Program, when: str) -> None:
+    driver = filled(program)
+    if when == "after":
+        driver.merge()
+    program.services.compact_table.compact(TABLE, MAJOR)
+    program.check()
+    if when == "before":
+        driver.merge()
+    program.check()
+    driver.write([("DELETE", program.rows.pop(3))])
+    program.check()
+
+
+def test_an_overwrite_between_hides_the_changes_of_a_sink(program: Program) -> None:
+    driver = filled(program)
+    program.rows = {50: row(50, "new")}
+    program.keyed.table.insert_overwrite(table_of([("INSERT", row(50, "new"))]).drop_columns(["_change_type"]))
+    program.check()
+    driver.merge()
+    program.check()
+    program.services.compact_table.compact(TABLE, FULL)
+    program.check()
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=max(5, settings.default.max_examples // 8), deadline=None)
+def test_readers_see_every_row_whatever_sinks_and_the_service_do(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    chance = random.Random(seed)
+    program = Program(tmp_path_factory.mktemp("sinks"), delta_rewrite=True, upsert=True)
+    drivers = [Driver(program.keyed, sink_id) for sink_id in ("one", "two")]
+    program.services.explore_catalogs.explore()
+
+    def write() -> None:
+        driver, rows = chance.choice(drivers), []
+        for number in chance.sample(range(12), chance.randrange(1, 6)):
+            if number in program.rows and chance.random() < 0.3:
+                rows.append(("DELETE", program.rows.pop(number)))
+            else:
+                program.rows[number] = row(number, f"v{chance.randrange(10**6)}")
+                rows.append(("INSERT", program.rows[number]))
+        driver.write(rows)
+
+    def repeat() -> None:
+        driver = chance.choice(drivers)
+        if driver.batch:
+            driver.batch -= 1
+            driver.write([("INSERT", row(1, "must not land"))])
+
+    acts: list[Callable[[], Any]] = [
+        write, write, write, repeat,
+        lambda: chance.choice(drivers).merge(),
+        lambda: chance.choice(drivers).revive(),
+        lambda: program.pass_time(4000),
+        lambda: program.services.compact_table.compact(TABLE, chance.choice([MINOR, MAJOR, FULL])),
+        lambda: program.services.compact_table.compact(TABLE),
+    ]  # fmt: skip
+    for _ in range(25):
+        chance.choice(acts)()
+        program.check()
