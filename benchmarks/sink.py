@@ -1,0 +1,206 @@
+"""Compares four ways to keep the small files of a stream few: none, the service's MINOR, a sink that merges its own files, and both.
+
+    python benchmarks/sink.py                        # 60 batches each, under four loads
+    python benchmarks/sink.py --batches 200 --loads trickle
+
+A batch is committed every `--pace` seconds to a keyed table with delta-rewrite, and stands for a minute of a stream. So an interval of ten
+minutes is ten batches. The service looks at the table after every fifth batch; its time does not count, because it runs elsewhere.
+
+The loads:
+
+- one partition:     4 tree nodes, 4,000 changes a batch
+- many partitions:   100 partitions of one node each, 4,000 changes a batch, so that each node gets few
+- large commits:     every hundredth batch, and the first one, has as many bytes as a file that is no small one
+- trickle:           20 changes a batch
+
+For each way it prints n, the files that a reader of a node opens, on average and at the end, beside what the commit rate and the interval
+let expect; the bytes that were written and that were read again to be merged; the objective, which is how many opened files were saved for
+each kilobyte that was written again, when the table is read once a batch; the time of a batch (p50, p99); and how long small files waited
+until they were merged. The last line is `ratio <p50 of a batch with a merging sink / without>`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import opened_services
+import pyarrow as pa
+from measure import load_average, positive
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.iceberg.manifests.entries import read_entries
+from compaction_pipeline.iceberg.scan import manifests_of
+from compaction_pipeline.keyed import KeyedTable
+from compaction_pipeline.settings import Settings
+
+assert opened_services.__all__, "this import puts the tests' folder on the path"
+
+from compaction_pipeline_tests.opened import OpenedServices  # noqa: E402 - the path is set above
+
+_SCHEMA = Schema(
+    NestedField(1, "place", LongType(), required=True),
+    NestedField(2, "id", LongType(), required=True),
+    NestedField(3, "text", StringType()),
+)
+_TABLE = TableIdentifier("bench", ("db",), "t")
+_LOADS = ("one partition", "many partitions", "large commits", "trickle")
+_WAYS = ("none", "service", "sink", "both")
+_TICK = 5
+_INTERVAL = 10
+_SMALL = 400_000
+"""Change files of more bytes are no small ones: a target of 3.2 MB, divided by the fragment ratio 8."""
+
+Write = Callable[[pa.Table, int], object]
+
+
+@dataclass
+class Run:
+    """What was seen of one way under one load."""
+
+    files: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    waited: list[int] = field(default_factory=list)
+    written: int = 0
+    again: int = 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=positive, default=60, help="batches of each run")
+    parser.add_argument("--pace", type=float, default=0.4, help="seconds from batch to batch")
+    parser.add_argument("--loads", nargs="*", default=list(_LOADS), choices=_LOADS, help="the loads")
+    arguments = parser.parse_args()
+    durations: dict[str, list[float]] = {way: [] for way in _WAYS}
+    # Imports and first connections are not counted.
+    _run(arguments.loads[0], "both", argparse.Namespace(batches=12, pace=arguments.pace))
+    for load in arguments.loads:
+        runs = {way: _run(load, way, arguments) for way in _WAYS}
+        print(f"\n{load} ({load_average()}); expected n without merging {arguments.batches + 1}–{2 * arguments.batches}, "
+              f"with an interval of {_INTERVAL} batches at most {2 * (_INTERVAL + arguments.batches // _INTERVAL)}")  # fmt: skip
+        print("way         n mean     n end   MB written   MB again   saved/kB   p50 ms   p99 ms   waited")
+        for way, run in runs.items():
+            durations[way] += run.seconds
+            saved = sum(before - now for before, now in zip(runs["none"].files, run.files, strict=True))
+            objective = f"{saved / max(run.written - runs['none'].written, 1) * 1000:10.2f}" if way != "none" else " " * 10
+            waited = f"{statistics.median(run.waited):5.0f} batches" if run.waited else ""
+            opened = f"{statistics.mean(run.files):10.1f}{run.files[-1]:10.1f}"
+            moved = f"{run.written / 1e6:13.1f}{run.again / 1e6:11.1f} {objective}"
+            print(f"{way:8}{opened}{moved}{_percentile(run.seconds, 50):9.0f}{_percentile(run.seconds, 99):9.0f}   {waited}")
+    print(f"ratio {_percentile(durations['sink'], 50) / _percentile(durations['none'], 50):.3f}")
+
+
+def _percentile(seconds: list[float], percent: int) -> float:
+    return 1000 * sorted(seconds)[min(len(seconds) - 1, len(seconds) * percent // 100)]
+
+
+def _run(load: str, way: str, arguments: argparse.Namespace) -> Run:
+    with tempfile.TemporaryDirectory(prefix="sink-benchmark-") as name:
+        table, services = _table(Path(name), load)
+        run, chance = Run(), random.Random(7)
+        nodes = 100 if load == "many partitions" else 4
+        with _writer(table, way, arguments.pace) as write:
+            for number in range(arguments.batches):
+                began = time.monotonic()
+                rows = _rows(load, number, chance)
+                started = time.monotonic()
+                write(rows, number)
+                run.seconds.append(time.monotonic() - started)
+                run.files.append(_live(services) / nodes)
+                if way in ("service", "both") and number % _TICK == _TICK - 1:
+                    services.compact_table.compact(_TABLE, PlanRequest((CompactionType.MINOR,)))
+                time.sleep(max(0.0, began + arguments.pace - time.monotonic()))
+        run.files[-1] = _live(services) / nodes
+        _look_back(services, run)
+        return run
+
+
+@contextmanager
+def _writer(table: KeyedTable, way: str, pace: float) -> Iterator[Write]:
+    if way in ("none", "service"):
+        yield lambda rows, number: table.write_changes(rows, sink_id="bench", batch=number)
+        return
+    with table.merging_sink("bench", interval=timedelta(seconds=max(1.0, pace * _INTERVAL))) as sink:
+        yield lambda rows, number: sink.write_changes(rows, batch=number)
+    if sink.figures.problem is not None:
+        print(f"the sink left {sink.figures.left_files} files: {sink.figures.problem}")
+
+
+def _table(folder: Path, load: str) -> tuple[KeyedTable, OpenedServices]:
+    properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
+    catalog = SqlCatalog("bench", **{key: value for key, value in properties.items() if key != "type"})
+    catalog.create_namespace("db")
+    many = load == "many partitions"
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "place")) if many else PartitionSpec()
+    table = KeyedTable.create(
+        catalog, "db.t", _SCHEMA, ["place", "id"], spec, buckets=1 if many else 4, upsert=True, delta_rewrite=True,
+        properties={
+            "self-optimizing.target-size": str(_SMALL * 8),
+            "self-optimizing.min-plan-interval": "0",
+            "self-optimizing.commit.interval": "0",
+        },
+    )  # fmt: skip
+    services = OpenedServices(Settings(home=folder / "home", merge_engine="in-process"), sleep=lambda seconds: None)
+    services.stores.catalogs.add(CatalogEntry("bench", properties))
+    return table, services
+
+
+def _rows(load: str, number: int, chance: random.Random) -> pa.Table:
+    count = {"trickle": 20, "large commits": 200_000 if number % 100 == 0 else 1_000}.get(load, 4_000)
+    ids = chance.sample(range(1_000_000), count)
+    places = [each % 100 if load == "many partitions" else 0 for each in ids]
+    texts = [f"{number} {each * 7919 % 1_000_003}" for each in ids]
+    return pa.table({"place": places, "id": ids, "text": texts, "_change_type": ["INSERT"] * count})
+
+
+def _change_store(services: OpenedServices) -> Table:
+    return services.catalogs.load(TableIdentifier("bench", ("db",), "t_change_"))
+
+
+def _live(services: OpenedServices) -> int:
+    """The live change files. None of them is in the base store, so readers open them all."""
+    snapshot = _change_store(services).current_snapshot()
+    return int(snapshot.summary["total-data-files"]) if snapshot is not None and snapshot.summary is not None else 0
+
+
+def _look_back(services: OpenedServices, run: Run) -> None:
+    """Add what the snapshots tell: bytes, and how many batches passed until the small files of each were merged."""
+    change = _change_store(services)
+    batches: dict[int, int] = {}
+    for snapshot in change.metadata.snapshots:
+        summary = snapshot.summary
+        if summary is None:
+            continue
+        run.written += int(summary["added-files-size"] or 0)
+        run.again += int(summary["removed-files-size"] or 0)
+        if summary.operation is Operation.APPEND:
+            batches[snapshot.sequence_number or 0] = len(batches)
+            continue
+        for manifest in manifests_of(snapshot, change.io):
+            if manifest.added_snapshot_id == snapshot.snapshot_id:
+                for entry in read_entries(change.io, manifest, live_only=False):
+                    began = batches.get(entry.sequence_number or 0)
+                    if entry.status == ManifestEntryStatus.DELETED and began is not None:
+                        run.waited.append(len(batches) - began)
+
+
+if __name__ == "__main__":
+    main()
