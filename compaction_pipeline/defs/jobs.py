@@ -110,6 +110,8 @@ def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests
             report.not_planned(table, error)
             continue
         context.log.info(f"dry run, {table}: {count_text(len(plan.tasks), 'task')}; {plan.reason.text}")
+        if plan.tasks:
+            context.log.info(f"dry run, {table}: {plan.files_after(request)}")
         for verdict in plan.verdicts:
             if request.nodes is None or verdict.node in request.nodes:
                 context.log.info(

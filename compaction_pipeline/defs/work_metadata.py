@@ -169,7 +169,7 @@ def planned_tasks(tasks: Sequence[TaskWork]) -> dg.MetadataValue:
             ("files", "int", "data files that it would read"),
             ("delete_files", "int", "delete files that apply to them"),
             ("input_mb", "float", "size of the data files in MB"),
-            ("predicted_files", "int", "files that it would write"),
+            ("predicted_files", "int", "files that it would write; the log says how many delete files are left in all"),
             ("predicted_mb", "float", "their size in MB"),
         ),
     )

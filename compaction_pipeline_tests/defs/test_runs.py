@@ -372,6 +372,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(lake: Lake, services: Service
     output = next(event for event in result.all_events if event.is_successful_output)
     metadata = output.step_output_data.metadata
     assert metadata["lake.shop.orders"].value.records[0].data["files"] == 4  # type: ignore[union-attr]
+    assert "dry run, lake.shop.orders: after it in the nodes asked for: 1 data file, 0 delete files" in lines(instance, result)
     assert lake.files() == 9
     assert services.read_tasks.queue_counts().open == 0
 

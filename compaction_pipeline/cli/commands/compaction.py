@@ -83,9 +83,10 @@ def plan(
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
         session.refresh(identifier, strict=True)
-        made = session.services.compact_table.explain(identifier, _request(session, identifier, kind, where))
+        request = _request(session, identifier, kind, where)
+        made = session.services.compact_table.explain(identifier, request)
         _must_be_valid(session, made)
-        session.output.answer(_plan_value(identifier, made), *_plan_rendered(made, where is not None))
+        session.output.answer(_plan_value(identifier, made), *_plan_rendered(made, request))
     raise typer.Exit(exit_code_of_plan(made))
 
 
@@ -140,7 +141,7 @@ def _compacted(
         _must_be_valid(session, made)
         first = [f"{table} is {PAUSED}"] if before.paused else []
         answer = dry_run_answer(str(table), made, before, _plan_value(table, made))
-        return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request.nodes is not None)]
+        return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request)]
     settings = session.services.settings
     compact_table = session.services.compact_table
     with session.output.progress() as progress:
@@ -217,16 +218,13 @@ def _own_rendered(records: Sequence[CompactionRecord], following: Following) -> 
     return rendered
 
 
-def _plan_rendered(made: CompactionPlan, asked: bool) -> list[RenderableType]:
+def _plan_rendered(made: CompactionPlan, request: PlanRequest) -> list[RenderableType]:
     rendered: list[RenderableType] = []
     alone = [verdict for verdict in left_alone(made) if verdict.reason.code is not PlanReasonCode.NOT_REQUESTED]
     others = len(left_alone(made)) - len(alone)
     if made.tasks:
         rendered.append(plan_tasks_table(made))
-        # The planner may have looked only at the nodes that were asked for. Then its figures are those of these nodes.
-        where = " in the nodes asked for" if asked and not others else ""
-        files, deletes = count_text(made.predicted_files, "data file"), count_text(made.predicted_delete_files, "delete file")
-        rendered.append(f"after it{where}: {files}, {deletes}")
+        rendered.append(made.files_after(request))
     if alone:
         rendered.append(left_alone_table(alone))
     if others:

@@ -10,6 +10,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.group import QueueRoom
 from compaction_pipeline.core.queue.task import CompactionType, TaskWork
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.words import count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,17 @@ class CompactionPlan:
     def without_room(self) -> frozenset[TableNode]:
         """The nodes of which all work, or a part of it, is due but waits because the queue is full."""
         return self.cut | {verdict.node for verdict in self.verdicts if verdict.reason.code is PlanReasonCode.QUEUE_FULL}
+
+    def files_after(self, request: PlanRequest) -> str:
+        """Say how many data files and delete files there are after this plan of `request`.
+
+        It is known only of all tasks together: a delete file goes when no data file needs it any more, and several tasks may apply it.
+        """
+        # A plan of some nodes may have looked only at these. Then its figures are those of these nodes.
+        only = request.nodes is not None and all(verdict.reason.code is not PlanReasonCode.NOT_REQUESTED for verdict in self.verdicts)
+        where = " in the nodes asked for" if only else ""
+        data, deletes = count_text(self.predicted_files, "data file"), count_text(self.predicted_delete_files, "delete file")
+        return f"after it{where}: {data}, {deletes}"
 
     def judged_again(self, later: CompactionPlan) -> CompactionPlan:
         """This plan with the verdicts of a later one, on the nodes that the later one was asked about."""

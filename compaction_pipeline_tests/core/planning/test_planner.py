@@ -139,6 +139,7 @@ def test_equality_deletes_of_segments_are_converted_in_a_group_with_the_fragment
     assert {work.group for work in plan.tasks} == {merge.group}
     assert merge.group
     assert (plan.predicted_files, plan.predicted_delete_files) == (3, 2)
+    assert plan.files_after(PlanRequest()) == "after it: 3 data files, 2 delete files"
 
 
 def test_two_position_delete_files_on_a_segment_become_one() -> None:
