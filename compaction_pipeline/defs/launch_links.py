@@ -24,10 +24,12 @@ from compaction_pipeline.services.insight.read_status import Status
 MOST_CHARACTERS = 8_000
 """The most characters of a link. Web servers refuse requests with very long addresses."""
 
-_NAME_CHARACTERS = LINE - 10
-"""A list is indented, and 'Resume' stands before a name. Dagster would cut a longer line off."""
+_NAME_CHARACTERS = LINE - 12
+"""A list is indented, and 'Compact' stands before a name. Dagster would cut a longer line off."""
 _AT_ONCE = (5, 4, 3, 2, 1)
-"""Tables of which an entry names as many as Dagster shows without a button."""
+"""Tables, or nodes, of which an entry names as many as Dagster shows without a button."""
+_NODE_CHARACTERS = 2 * MOST_CHARACTERS
+"""The most characters of the links of single nodes behind a button. The whole event of the page must stay below 100 kB."""
 
 _IN_NEED = (HealthStatus.FAILING, HealthStatus.DUE, HealthStatus.WAITING)
 _Config = Mapping[str, bool | str | Sequence[str]]
@@ -85,18 +87,19 @@ def launch_metadata(context: Context, status: Status) -> dict[str, dg.MetadataVa
     """The links for the page of `table_health`. It is empty where no web page exists for the links, and when nothing needs one.
 
     Dagster shows short Markdown at once, and hides long Markdown behind a button. So the first entries hold as many nodes and tables as
-    are shown at once. When there are more, `compact_more` has a link for all nodes, and one for each further table.
+    are shown at once. When there are more, `compact_more` has a link for all nodes, and one for each further node and table.
     """
     place = place_of(context)
     return links_by_purpose(place, status.worst, status.tables) if place is not None else {}
 
 
 def links_by_purpose(place: Place, worst: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> dict[str, dg.MetadataValue]:
-    """The entries with links: for the worst nodes, for what is due, for a pause, and all links that start work."""
+    """The entries with links: for the worst nodes together and one by one, for what is due, for a pause, and all links that start work."""
     nodes, due = _that_may_gain(worst, tables), [table for table in _in_need(tables) if table.due]
     switchable = [table for table in worst_first(tables) if table.enabled and not table.observe]
     shown = {
         "compact_worst": fitting(lambda count: _worst_line(place, nodes, count), range(SHOWN, 0, -1)),
+        "compact_one_node": fitting(lambda count: _node_lines(place, nodes, count), _AT_ONCE),
         "compact_what_is_due": fitting(lambda count: _due_lines(place, due, count), _AT_ONCE) or "Nothing is due.",
         "pause_a_table": fitting(lambda count: _pause_lines(place, switchable, count), _AT_ONCE),
         "compact_more": _more_links(place, nodes, due),
@@ -105,10 +108,14 @@ def links_by_purpose(place: Place, worst: Sequence[NodeOverview], tables: Sequen
 
 
 def _more_links(place: Place, nodes: Sequence[NodeOverview], due: Sequence[TableOverview]) -> str:
-    """The links that found no room in the entries above: one for all these nodes, and one for each further table of the 20 worst."""
+    """The links that found no room in the entries above: one for all these nodes, and one for each further node and table."""
     worst = "" if is_shown_at_once(_worst_line(place, nodes, SHOWN)) else _worst_line(place, nodes, SHOWN)
+    first = next((count for count in _AT_ONCE if is_shown_at_once(_node_lines(place, nodes, count))), 1)
+    others = nodes[first:]
+    counts = range(min(len(others), SHOWN - first), -1, -1)
+    singly = next(lines for count in counts if len(lines := _node_lines(place, others, count)) <= _NODE_CHARACTERS)
     shown = next((count for count in _AT_ONCE if is_shown_at_once(_due_lines(place, due, count))), 1)
-    return "\n".join(line for line in (worst, _due_lines(place, due[shown:], SHOWN - shown)) if line)
+    return "\n".join(line for line in (worst, singly, _due_lines(place, due[shown:], SHOWN - shown)) if line)
 
 
 def _that_may_gain(worst: Sequence[NodeOverview], tables: Sequence[TableOverview]) -> list[NodeOverview]:
@@ -133,31 +140,40 @@ def _worst_line(place: Place, nodes: Sequence[NodeOverview], count: int) -> str:
     return f"- [Compact {which} now]({link})\\\n  in one run: a forced MAJOR"
 
 
+def _node_lines(place: Place, nodes: Sequence[NodeOverview], count: int) -> str:
+    """A link for each of the first `count` nodes alone. It forces a MAJOR, as the link for all of them does."""
+    lines = []
+    for node in nodes[:count]:
+        name = f"{_short(str(node.table))}\\\n  {_short(str(node.node))}"
+        lines.append(f"- [Compact {name}]({compact_nodes_link(place, [node])[0]})\\\n  alone: a forced MAJOR")
+    return "\n".join([*lines, *_more(nodes, count, "node")])
+
+
 def _due_lines(place: Place, due: Sequence[TableOverview], count: int) -> str:
     """A link for each of the first `count` tables."""
     lines = [
-        f"- [Compact what is due in\\\n  {_short(table)}]({compact_table_link(place, table)})\\\n"
+        f"- [Compact what is due in\\\n  {_short(str(table.table))}]({compact_table_link(place, table)})\\\n"
         f"  {table.due:,} of {count_text(table.nodes, 'node')}, each by its triggers"
         for table in due[:count]
     ]
-    return "\n".join([*lines, *_more(due, count)])
+    return "\n".join([*lines, *_more(due, count, "table")])
 
 
 def _pause_lines(place: Place, tables: Sequence[TableOverview], count: int) -> str:
     lines = []
     for table in tables[:count]:
         verb = "Resume" if table.paused else "Pause"
-        lines.append(f"- [{verb} {_short(table)}]({pause_table_link(place, table)})")
-    return "\n".join([*lines, *_more(tables, count)])
+        lines.append(f"- [{verb} {_short(str(table.table))}]({pause_table_link(place, table)})")
+    return "\n".join([*lines, *_more(tables, count, "table")])
 
 
-def _short(table: TableOverview) -> str:
-    """The name of a table, which has room in the text of a link. The link itself has the whole name."""
-    return _escaped(clipped_middle(str(table.table), _NAME_CHARACTERS))
+def _short(name: str) -> str:
+    """The name of a table or node, which has room in the text of a link. The link itself has the whole name."""
+    return _escaped(clipped_middle(name, _NAME_CHARACTERS))
 
 
-def _more(tables: Sequence[TableOverview], count: int) -> list[str]:
-    return [f"- and {count_text(len(tables) - count, 'more table')}"] if len(tables) > count else []
+def _more(listed: Sequence[NodeOverview] | Sequence[TableOverview], count: int, word: str) -> list[str]:
+    return [f"- and {count_text(len(listed) - count, f'more {word}')}"] if len(listed) > count else []
 
 
 def _may_gain(node: NodeOverview) -> bool:

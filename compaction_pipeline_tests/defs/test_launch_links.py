@@ -123,8 +123,8 @@ def test_a_table_in_which_nothing_is_due_gets_no_link() -> None:
 def test_the_first_links_are_short_enough_to_be_shown_at_once() -> None:
     nodes = [overview(number) for number in range(1, 29)]
     entries = links_by_purpose(HERE, nodes, [table(f"orders_{number}") for number in range(30)])
-    assert list(entries) == ["compact_worst", "compact_what_is_due", "pause_a_table", "compact_more"]
-    for name in ("compact_worst", "compact_what_is_due", "pause_a_table"):
+    assert list(entries) == ["compact_worst", "compact_one_node", "compact_what_is_due", "pause_a_table", "compact_more"]
+    for name in ("compact_worst", "compact_one_node", "compact_what_is_due", "pause_a_table"):
         assert is_shown_at_once(str(entries[name].value))
     worst = str(entries["compact_worst"].value)
     assert len(config_of(worst.partition("](")[2].partition(")")[0])["node_keys"]) >= 8
@@ -144,10 +144,38 @@ def test_what_found_no_room_follows_behind_the_button_and_nothing_is_listed_twic
     assert "compact_more" not in links_by_purpose(HERE, nodes[:2], tables[:1])
 
 
+def node_links(nodes: Sequence[NodeOverview]) -> list[tuple[str, dict[str, Any]]]:
+    """The text of each link of a single node, and the configuration that it fills in."""
+    entries = links_by_purpose(HERE, nodes, [])
+    found = [re.findall(r"\[Compact (lake[^]]*)\]\(([^)]*)\)", str(entries[name].value)) for name in entries if name != "compact_worst"]
+    return [(text.replace("\\\n  ", " "), config_of(link)) for each in found for text, link in each]
+
+
+def test_each_of_the_20_worst_nodes_has_a_link_of_its_own() -> None:
+    nodes = [overview(number) for number in range(1, 29)]
+    shown = node_links(nodes)
+    assert [text for text, _ in shown] == [f"lake.shop.orders day=2026-01-{number:02}" for number in range(1, 21)]
+    assert [config for _, config in shown] == [{"type": "MAJOR", "force": True, "node_keys": [node.key]} for node in nodes[:20]]
+    entries = links_by_purpose(HERE, nodes, [])
+    assert str(entries["compact_one_node"].value).endswith(" alone: a forced MAJOR\n- and 26 more nodes")
+    assert str(entries["compact_more"].value).endswith("- and 8 more nodes")
+    assert "compact_one_node" not in links_by_purpose(HERE, [overview(3, data_files=1, small_data_files=1)], [])
+
+
+def test_links_of_nodes_with_the_longest_keys_do_not_make_the_event_too_large() -> None:
+    long = [overview(number, table=TableIdentifier("lake", ("shop",), "ä" * 300)) for number in range(1, 21)]
+    # A key has at most 512 bytes, and an address needs up to 9 characters for 3 of them.
+    nodes = [replace(node, key="\u4e00" * 166 + f"-{number}") for number, node in enumerate(long)]
+    entries = {name: str(entry.value) for name, entry in links_by_purpose(HERE, nodes, []).items()}
+    assert 5 < len(node_links(nodes)) < 20
+    assert "more nodes" in entries["compact_more"]
+    assert sum(map(len, entries.values())) < 40_000
+
+
 def test_a_long_name_does_not_reach_the_edge_of_its_column() -> None:
     long = table("a" * 80)
-    entries = links_by_purpose(HERE, [], [long])
-    for name in ("compact_what_is_due", "pause_a_table"):
+    entries = links_by_purpose(HERE, [overview(table=long.table)], [long])
+    for name in ("compact_one_node", "compact_what_is_due", "pause_a_table"):
         texts = re.sub(r"\]\([^)]*\)", "", str(entries[name].value)).splitlines()
         assert max(map(len, texts)) <= LINE
         assert "lake.shop." in str(entries[name].value)
