@@ -26,7 +26,7 @@ def links(dagster: Deployment) -> str:
     """The links on the newest page of `table_health`, as Markdown."""
     materializations = dagster.query(_PAGE)["assetNodes"][0]["assetMaterializations"]
     entries = materializations[0]["metadataEntries"] if materializations else []
-    return " ".join(str(entry["mdStr"]) for entry in entries if entry["label"] in ("compact_worst", "compact_more"))
+    return " ".join(str(entry["mdStr"]) for entry in entries if entry["label"] in ("compact_worst", "compact_one_node", "compact_more"))
 
 
 def runs_of_people(dagster: Deployment) -> list[dict[str, Any]]:
@@ -37,6 +37,20 @@ def runs_of_people(dagster: Deployment) -> list[dict[str, Any]]:
 def compacted(dagster: Deployment) -> set[str]:
     (node,) = dagster.query(_COMPACTED)["assetNodes"]
     return set(node["assetPartitionStatuses"]["materializedPartitions"])
+
+
+def test_the_link_of_one_node_fills_in_that_node_alone(dagster: Deployment, page: Page, screenshot: Callable[[str], None]) -> None:
+    dagster.wait("the link of a node", lambda: "alone: a forced MAJOR" in links(dagster))
+    page.goto("/assets/table_health")
+    entry = page.get_by_role("row", name="compact_one_node")
+    expect(entry).to_be_visible()
+    link = entry.get_by_role("link").first
+    day = (link.text_content() or "").rpartition("day=")[2]
+    screenshot("links_of_nodes")
+    link.click()
+    expect(page.get_by_role("button", name="Launch Run")).to_be_visible()
+    expect(page.get_by_text("node_keys:").first).to_be_visible()
+    expect(page.get_by_text(f"/day={day}")).to_have_count(1)
 
 
 def test_a_link_launches_the_worst_nodes_in_one_run(dagster: Deployment, page: Page, screenshot: Callable[[str], None]) -> None:
