@@ -28,8 +28,8 @@ _NAME_CHARACTERS = LINE - 12
 """A list is indented, and 'Compact' stands before a name. Dagster would cut a longer line off."""
 _AT_ONCE = (5, 4, 3, 2, 1)
 """Tables, or nodes, of which an entry names as many as Dagster shows without a button."""
-_NODE_CHARACTERS = 2 * MOST_CHARACTERS
-"""The most characters of the links of single nodes behind a button. The whole event of the page must stay below 100 kB."""
+_NODE_CHARACTERS = 8_000
+"""The most characters of the links of single nodes behind a button. The event of the whole page should stay below 100 kB."""
 
 _IN_NEED = (HealthStatus.FAILING, HealthStatus.DUE, HealthStatus.WAITING)
 _Config = Mapping[str, bool | str | Sequence[str]]

@@ -46,6 +46,8 @@ def test_the_link_of_one_node_fills_in_that_node_alone(dagster: Deployment, page
     expect(entry).to_be_visible()
     link = entry.get_by_role("link").first
     day = (link.text_content() or "").rpartition("day=")[2]
+    page.set_viewport_size({"width": 1400, "height": 1000})
+    entry.scroll_into_view_if_needed()
     screenshot("links_of_nodes")
     link.click()
     expect(page.get_by_role("button", name="Launch Run")).to_be_visible()
