@@ -391,7 +391,15 @@ class Services(Foundations):
 
         stores = self._stores
         return JudgeCompaction(
-            stores.catalogs, stores.tables, stores.tasks, stores.queues, stores.records, self._scan, stores.history, self.clock
+            stores.catalogs,
+            stores.tables,
+            stores.tasks,
+            stores.queues,
+            stores.records,
+            self._scan,
+            stores.history,
+            self.clock,
+            self._key_reader,
         )
 
     @cached_property

@@ -12,8 +12,8 @@ from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.check_events import evaluations_without_run
 from compaction_pipeline.defs.ticks import ticking
 
-FROM_STATE = tuple(check for check in CHECKS if not check.needs_tables)
-"""The checks that read only the state database. The others ask a catalog for each table, so runs and commits evaluate them."""
+FROM_STATE = tuple(check for check in CHECKS if not check.needs_tables and not check.reads_rows)
+"""The checks that read only the state database. The others ask a catalog for each table, or read rows."""
 
 INTERVAL_SECONDS = 60
 """Seconds between two ticks. This is often enough, because the shortest limit of any check is some minutes."""

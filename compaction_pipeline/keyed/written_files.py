@@ -9,13 +9,12 @@ import pyarrow as pa
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.creation import (
-    AMORO_UPSERT_KEY,
     BASE_BUCKETS_KEY,
     CHANGE_BUCKETS_KEY,
     DEFAULT_BUCKETS,
-    UPSERT_KEY,
     check_buckets,
 )
+from compaction_pipeline.core.tables.keyed.key_reading import is_upsert
 from compaction_pipeline.iceberg.keyed.sequences import fields_of_spec
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.scan import layout_of
@@ -66,6 +65,6 @@ def _target(stores: KeyedStores, *, is_base: bool) -> StoreTarget:
         key=tuple(str(schema.find_column_name(number)) for number in stores.key),
         placed_by=tuple(name for field in store.spec().fields if "." not in (name := str(schema.find_column_name(field.source_id)))),
         buckets=buckets,
-        upsert=any(change.get(name, "").lower() == "true" for name in (UPSERT_KEY, AMORO_UPSERT_KEY)),
+        upsert=is_upsert(change),
         target_size_bytes=int(store.properties.get(_TARGET_KEY, _DEFAULT_TARGET)),
     )

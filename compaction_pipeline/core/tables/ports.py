@@ -11,6 +11,7 @@ from compaction_pipeline.core.tables.commit_report import CommitReport, Reported
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
 from compaction_pipeline.core.tables.index import TableIndex
+from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier
@@ -39,6 +40,16 @@ class TableScan(Protocol):
 
         `head` is the table's head as `head` returned it; its layout is that of a keyed table. Raises TableRefused when the changes of the
         table must not be merged.
+        """
+
+
+class KeyReader(Protocol):
+    """Reads the keys of keyed tables."""
+
+    def read_keys(self, table: TableIdentifier, day: int) -> KeyReading:
+        """Look for keys with several live rows. `day` is a number that decides which nodes of a large table are read.
+
+        Raises CompactionError when the table or a file of it cannot be read.
         """
 
 

@@ -1,6 +1,7 @@
 """Reads what the checks judge, and judges it (`core/insight/checks/`). It changes nothing, but keeps what a comparison found.
 
-It reads the state database. Only a check that compares with the tables themselves makes it read table metadata too. Each judgement looks
+It reads the state database. Only a check that compares with the tables themselves makes it read table metadata
+too, and only one that counts keys makes it read rows. Each judgement looks
 at *all* nodes or tables and names those that fail, so a good one never hides a bad one.
 """
 
@@ -15,7 +16,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.checks.commits import disagreement
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
-from compaction_pipeline.core.insight.checks.facts import Committed, Facts, TableFacts
+from compaction_pipeline.core.insight.checks.facts import Committed, Facts, KeysOfTable, TableFacts
 from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -24,7 +25,8 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
+from compaction_pipeline.core.tables.keyed.key_reading import is_upsert
+from compaction_pipeline.core.tables.ports import CatalogStore, KeyReader, TableScan
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 
@@ -48,6 +50,7 @@ class JudgeCompaction:
         scan: TableScan,
         history: HistoryStore,
         clock: Clock,
+        keys: KeyReader,
     ) -> None:
         self._catalogs = catalogs
         self._tables = tables
@@ -57,6 +60,7 @@ class JudgeCompaction:
         self._scan = scan
         self._history = history
         self._clock = clock
+        self._keys = keys
 
     def judge(
         self,
@@ -65,16 +69,20 @@ class JudgeCompaction:
         *,
         only_changed: bool = False,
     ) -> tuple[CheckResult, ...]:
-        """Judge these tables, or all known ones when none is named. Returns one result for each check.
+        """Judge these tables, or all known ones when none is named. Returns one result for each check, in their order.
 
         With `only_changed`, a table is compared with its record again only when its newest read, or its newest record, is another one than
-        the last time, whichever process compared it. So nobody who judges again and again loads the metadata of all tables each time.
+        the last time, whichever process compared it. Checks that read rows are left out, and have no result. So nobody who judges again and
+        again loads the metadata of all tables each time.
 
         Raises NotFoundError when a table, or the catalog of a table, is not known.
         """
+        checks = [check for check in checks if not (only_changed and check.reads_rows)]
         facts = self._facts(sorted(set(tables)))
         if any(check.needs_tables for check in checks):
             facts = replace(facts, committed=tuple(self._committed(facts.tables, only_changed)))
+        if any(check.reads_rows for check in checks):
+            facts = replace(facts, keys=tuple(self._keys_of(facts.tables)))
         return tuple(CheckResult(check, check.judge(facts)) for check in checks)
 
     def left_alone(self, tables: Collection[TableIdentifier] = ()) -> dict[TableIdentifier, str]:
@@ -149,6 +157,17 @@ class JudgeCompaction:
                 if comparison != last:
                     self._history.keep_comparison(found.table, comparison)
                 yield Committed(record, contradiction)
+
+    def _keys_of(self, tables: Iterable[TableFacts]) -> Iterator[KeysOfTable]:
+        """The keys of the upsert tables among these."""
+        for found in tables:
+            keyed = found.known.layout.keyed if found.known.layout is not None else None
+            if keyed is None or not is_upsert(keyed.change.properties):
+                continue
+            try:
+                yield KeysOfTable(found.table, self._keys.read_keys(found.table, self._clock().toordinal()))
+            except CompactionError as error:
+                yield KeysOfTable(found.table, str(error))
 
     def _newest_committed(self, table: TableIdentifier) -> CompactionRecord | None:
         # Nearly always the newest one was committed, and this is asked of a thousand tables.

@@ -45,7 +45,15 @@ def new_judge(house: House, scan: CountingScan) -> JudgeCompaction:
     stores = house.services.stores
     of_scan = cast(TableScan, scan)
     return JudgeCompaction(
-        stores.catalogs, stores.tables, stores.tasks, stores.queues, stores.records, of_scan, stores.history, lambda: house.now
+        stores.catalogs,
+        stores.tables,
+        stores.tasks,
+        stores.queues,
+        stores.records,
+        of_scan,
+        stores.history,
+        lambda: house.now,
+        house.services._key_reader,
     )
 
 

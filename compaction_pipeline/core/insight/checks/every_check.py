@@ -14,6 +14,7 @@ from compaction_pipeline.core.insight.checks.judgement import Judgement, Severit
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
 from compaction_pipeline.core.insight.checks.queues import queue_keeps_up
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
+from compaction_pipeline.core.insight.checks.unique_keys import unique_keys
 
 
 class About(str, Enum):
@@ -32,6 +33,7 @@ class Check:
     """One check. `description` says what holds while it passes, and what to do when it fails.
 
     `needs_tables` is True when the facts must have the metadata of the tables, which come from their catalogs.
+    `reads_rows` is True when it reads rows of tables. Then it is judged when somebody asks for it, and never by a sensor.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Check:
     judge: Callable[[Facts], Judgement]
     description: str
     needs_tables: bool = False
+    reads_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,5 +128,16 @@ CHECKS: tuple[Check, ...] = (
         "minutes and one of these holds: nobody merges in its group; all that waits there would need more than an hour at the pace of the"
         " last ten minutes; none was merged in ten minutes and the task has waited for more than an hour. When this is red, see that "
         "`fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers to the group.",
+    ),
+    Check(
+        "unique_keys",
+        About.RECORDS,
+        Severity.ERROR,
+        lambda facts: unique_keys(facts.keys),
+        "In a keyed table with 'compaction.upsert' each key has one live row for readers of both stores. The check reads the keys of "
+        "at most 5,000,000 stored rows of each table, whole nodes only, and begins with another node each day; larger nodes are left out. "
+        "`compaction-pipeline check` and `compaction_checks_job` judge it, sensors do not. When this is red, see which writer put the "
+        "key in without a delete. Then write a DELETE and an INSERT of it.",
+        reads_rows=True,
     ),
 )

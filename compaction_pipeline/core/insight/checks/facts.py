@@ -13,6 +13,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
+from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -63,6 +64,14 @@ class Committed:
     contradiction: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class KeysOfTable:
+    """What a look at the keys of an upsert table found, or why they could not be read."""
+
+    table: TableIdentifier
+    reading: KeyReading | str
+
+
 @dataclass(frozen=True)
 class Facts:
     """What is known at `now`.
@@ -70,7 +79,7 @@ class Facts:
     `tables` and `nodes` are those to judge, sorted. `open_nodes` are the nodes of Pending, Executing and Prepared tasks. `unmerged` are
     the Pending, Executing and FAILED tasks that have had an attempt, each with all its attempts. `merged` are the newest COMMITTED
     tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
-    needs the tables' metadata. `queues` has the work of each queue, with what was merged lately.
+    needs the tables' metadata, and `keys` unless a check reads rows. `queues` has the work of each queue, with what was merged lately.
     """
 
     now: datetime
@@ -82,6 +91,7 @@ class Facts:
     prepared: tuple[tuple[CompactionTask, datetime], ...] = ()
     committed: tuple[Committed, ...] = ()
     queues: tuple[QueueWork, ...] = ()
+    keys: tuple[KeysOfTable, ...] = ()
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:
