@@ -12,8 +12,14 @@ from pyiceberg.types import StringType
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.compactions import Compactions
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
 
 
@@ -79,6 +85,30 @@ def test_a_change_that_lands_late_after_the_plan_is_not_passed_over(log: Compact
     # The next plan sees the late change, and merges it.
     assert log.compactions.compact() is not None
     log.check([row(2), row(3)])
+
+
+def test_the_reason_of_a_node_tells_late_changes_and_the_node_is_due_all_the_same(log: Compacted, tmp_path: Path) -> None:
+    log.insert(row(1), row(2))
+    first = log.sequence
+    log.compactions.compact()
+    services = OpenedServices(Settings(home=tmp_path / "home", merge_engine="in-process"))
+    sql = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"}
+    services.stores.catalogs.add(CatalogEntry("lake", sql))
+    table = TableIdentifier("lake", ("db",), "t")
+
+    def plan() -> list[tuple[HealthStatus, str]]:
+        services.compact_table.refresh(table)
+        services.plan_tables.plan(table, PlanRequest(types=(CompactionType.FULL,), force=True), unlimited=True)
+        return [(node.health, node.reason) for node in services.read_tables.table(table).nodes]
+
+    log.insert(row(3))
+    assert not any("LATE_TRANSACTION" in reason for _, reason in plan())
+    log.commit(log.changes(1, "I", first, [(row(4), 7), (row(5), 8)]))
+    found = plan()
+    assert found
+    assert all(
+        health is HealthStatus.DUE and "LATE_TRANSACTION: 1 change file with 2 rows landed after" in reason for health, reason in found
+    )
 
 
 # ---- lost

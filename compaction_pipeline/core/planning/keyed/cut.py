@@ -82,6 +82,16 @@ class LateChanges:
     files: int = 0
     rows: int = 0
 
+    @property
+    def text(self) -> str:
+        """What a node's reason says of them, after its own words; "" when there are none."""
+        if not self.files:
+            return ""
+        return (
+            f"; LATE_TRANSACTION: {count_text(self.files, 'change file')} with {count_text(self.rows, 'row')} landed after later changes "
+            "had been merged, and readers and merges apply them as they are: inserts land, and deletes do not reach what was merged"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:

@@ -191,9 +191,7 @@ class _Planner:
             self._answer(self._partitions[found.spec_id, found.partition], found)
 
     def _answer(self, partition: _Partition, found: PartitionPlan) -> None:
-        code, text = found.reason.code, found.reason.text
-        if found.late.files:
-            text += f"; {count_text(found.late.files, 'change file')} of a transaction that came late are merged as readers apply them now"
+        code, text = found.reason.code, found.reason.text + found.late.text
         if found.tasks:
             partition.tasks = found.tasks
         elif code is PlanReasonCode.NOT_FRAGMENTED:
