@@ -35,7 +35,7 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused, TableRefused
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.core.tables.keyed.creation import is_upsert
+from compaction_pipeline.core.tables.keyed.creation import was_created_upsert
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType, change_file
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput
 from compaction_pipeline.core.tables.keyed.partition_paths import path_fields
@@ -109,7 +109,7 @@ class _Rewrite:
     ) -> None:
         work, layout = task.work, shape.layout
         self._task, self._inserts, self._deletes = task, inserts, deletes
-        self._upsert, self._compares_inserts = is_upsert(layout.properties), compares_inserts
+        self._upsert, self._compares_inserts = was_created_upsert(layout.properties), compares_inserts
         self._reader = DataReader(files, shape, task.memory_bytes)
         self._reader.expect(each.file for each in (*deletes, *inserts))
         self._key = KeyColumns.of(tuple(key), shape)

@@ -23,8 +23,11 @@ _MOST_BUCKETS = 1 << 16
 _UNSAFE_IDENTITIES = ("float", "double", "binary", "fixed", "boolean")
 
 
-def is_upsert(properties: Mapping[str, str]) -> bool:
-    """Whether the property of this program says so. Amoro's does not count: it may be changed, and older rows then keep their doubles."""
+def was_created_upsert(properties: Mapping[str, str]) -> bool:
+    """Whether every insert of a table with these properties has a delete of its key before it.
+
+    Amoro's property does not tell: it may be changed, and older rows then keep their doubles.
+    """
     return properties.get(UPSERT_KEY, "").lower() == "true"
 
 
