@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.compact_table import CompactTable
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
     from compaction_pipeline.services.insight.mirror_records import MirrorRecords
+    from compaction_pipeline.services.insight.read_change_rate import ReadChangeRate
     from compaction_pipeline.services.insight.read_queues import ReadQueues
     from compaction_pipeline.services.insight.read_records import ReadRecords
     from compaction_pipeline.services.insight.read_status import ReadStatus
@@ -352,6 +353,12 @@ class Services(Foundations):
 
         stores = self._stores
         return ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records)
+
+    @cached_property
+    def read_change_rate(self) -> ReadChangeRate:
+        from compaction_pipeline.services.insight.read_change_rate import ReadChangeRate
+
+        return ReadChangeRate(self._change_rates, self.clock)
 
     @cached_property
     def read_records(self) -> ReadRecords:

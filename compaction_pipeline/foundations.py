@@ -22,7 +22,7 @@ from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import Containers, MergeEngine
-from compaction_pipeline.core.tables.ports import KeyReader, TableScan
+from compaction_pipeline.core.tables.ports import ChangeRates, KeyReader, TableScan
 
 if TYPE_CHECKING:
     from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -122,6 +122,12 @@ class Foundations:
         from compaction_pipeline.iceberg.keyed.read_keys import IcebergKeyReader
 
         return IcebergKeyReader(self._catalogs)
+
+    @cached_property
+    def _change_rates(self) -> ChangeRates:
+        from compaction_pipeline.iceberg.keyed.change_rates import IcebergChangeRates
+
+        return IcebergChangeRates(self._catalogs)
 
     @cached_property
     def _committer(self) -> Committer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,6 +13,7 @@ from compaction_pipeline.cli.render import files_table, nodes_table, properties_
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.property_rules import PROPERTIES
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -90,9 +92,11 @@ def show(
             properties: tuple[RenderableType, ...] = (f"properties: {detail.property_error}",)
         else:
             properties = (properties_in_force(detail.properties or TableProperties(), detail.write_properties_not_honoured),)
+        rate = session.services.read_change_rate.read(identifier) if detail.is_keyed else None
         session.output.answer(
-            detail_value(detail, files),
+            detail_value(detail, files, rate),
             tables_table([detail.overview]),
+            *([] if rate is None else [rate if isinstance(rate, str) else rate.text]),
             nodes_table(detail.nodes),
             *([files_table(detail.files)] if files and not detail.is_keyed else []),
             *properties,
@@ -172,8 +176,8 @@ def node_value(node: NodeOverview) -> dict[str, object]:
     }
 
 
-def detail_value(detail: TableDetail, with_files: bool) -> dict[str, object]:
-    """Everything of one table as JSON. Durations are in ms."""
+def detail_value(detail: TableDetail, with_files: bool, rate: ChangeRate | str | None) -> dict[str, object]:
+    """Everything of one table as JSON. Durations are in ms. `rate` is that of a keyed table, or why it is unknown."""
     properties = detail.properties
     value: dict[str, object] = {
         **table_value(detail.overview),
@@ -187,6 +191,8 @@ def detail_value(detail: TableDetail, with_files: bool) -> dict[str, object]:
         "tasks": [task.task_id for task in detail.tasks],
         "records": [record.record_id for record in detail.records],
     }
+    if rate is not None:
+        value["change_files_a_day"] = {"error": rate} if isinstance(rate, str) else {"most": rate.most_files, **asdict(rate)}
     if with_files:
         value["files"] = [
             {

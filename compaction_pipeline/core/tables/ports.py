@@ -11,6 +11,7 @@ from compaction_pipeline.core.tables.commit_report import CommitReport, Reported
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeFigures
 from compaction_pipeline.core.tables.index import TableIndex
+from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
 from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import TableNode
@@ -51,6 +52,13 @@ class KeyReader(Protocol):
 
         Raises CompactionError when the table or a file of it cannot be read.
         """
+
+
+class ChangeRates(Protocol):
+    """Tells how often keyed tables are written."""
+
+    def rate(self, table: TableIdentifier, now: datetime) -> ChangeRate:
+        """Measure the commits of the last day. Raises CompactionError when the table cannot be read."""
 
 
 class CatalogStore(Protocol):
