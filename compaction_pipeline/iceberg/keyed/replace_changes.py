@@ -12,7 +12,8 @@ from pyiceberg.table.snapshots import Operation
 from compaction_pipeline.core.errors import CommitConflict
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.keyed.stores import KeyedStores, files_of
+from compaction_pipeline.iceberg.head_reader import HeadReader
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.keyed.write_commits import commit_write
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
@@ -31,13 +32,16 @@ def replace_changes(
     change, name = stores.change, f"change store {'.'.join(stores.change.name())}"
     sequence = max(file.data_sequence_number for file in replaced)
     _check_places(name, replaced, files)
+    # It keeps what it has read, so a further attempt reads only what other writers have added. Otherwise busy writers would always win.
+    reader = HeadReader(change.io)
 
     def stage(summary: Mapping[str, str], attempt: int) -> Transaction:
         with translated(name):
             # PyIceberg refuses a store that was dropped and created anew.
             change.refresh()
-            removed = _live_now(name, replaced, list(files_of(change, change.metadata.snapshot_by_name(MAIN_BRANCH))))
-        transaction = Transaction(change, attempt=attempt)
+            live = reader.live_files(change.metadata, change.metadata.snapshot_by_name(MAIN_BRANCH))
+        removed = _live_now(name, replaced, live)
+        transaction = Transaction(change, attempt=attempt, entries=reader.entries)
         structs = {file.spec_id: partition_struct(change.metadata, file.spec_id) for file in files}
         added = [AddedFile(data_file_of(file, structs[file.spec_id]), sequence) for file in files]
         # The log of changes loses rows that later changes outdo, so a reader of changes must not take the snapshot for a `replace`.
