@@ -95,18 +95,23 @@ class MergingSink:
         is_open = True
         while is_open:
             at = self._small.due_at()
-            try:
-                taken = self._committed.get(timeout=None if at is None else max(0.0, (at - utc_now()).total_seconds()))
-            except queue.Empty:
-                pass
-            else:
-                is_open = taken is not None
-                if taken is not None:
-                    self._small.add(*taken)
+            is_open = self._take(None if at is None else max(0.0, (at - utc_now()).total_seconds()))
             if is_open or self._merges_rest:
                 nodes = self._small.due(utc_now(), ends=not is_open)
                 if nodes:
                     self._merges.merge(nodes)
+
+    def _take(self, timeout: float | None) -> bool:
+        """Take the batches that were committed, and wait for one at most this long. Returns False at the end of the sink."""
+        try:
+            # While a merge ran, several batches may have come. They are merged together.
+            taken = self._committed.get(timeout=timeout)
+            while taken is not None:
+                self._small.add(*taken)
+                taken = self._committed.get_nowait()
+        except queue.Empty:
+            return True
+        return False
 
 
 def _live(file: OutputFile, appended: Appended) -> LiveFile:

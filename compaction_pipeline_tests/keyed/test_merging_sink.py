@@ -18,6 +18,7 @@ from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, Sto
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.changes import Batch
 from compaction_pipeline.core.tables.keyed.small_files import HELD_UNTIL_KEY, SmallFiles, held_until
 from compaction_pipeline.core.tables.properties import resolve_properties
@@ -77,6 +78,19 @@ def test_files_are_merged_when_the_interval_ends(keyed: Keyed) -> None:
             batch += 1
         keyed.check(rows.values())
     keyed.check(rows.values())
+
+
+def test_batches_that_came_during_a_merge_are_taken_together(keyed: Keyed) -> None:
+    sink = keyed.table.merging_sink("s", interval=_LONG)
+    for number in range(3):
+        sink._committed.put(([LiveFile(f"1-I-0-0-0-{number}-1.parquet", FileContent.DATA, 0, (), 1, 1, number)], _NOW))
+    assert sink._take(0)
+    assert len(sink._small) == 3
+    assert sink._take(0)
+    sink._committed.put(([LiveFile("1-I-0-0-0-9-1.parquet", FileContent.DATA, 0, (), 1, 1, 9)], _NOW))
+    sink._committed.put(None)
+    assert not sink._take(0)
+    assert len(sink._small) == 4
 
 
 def test_a_node_with_enough_bytes_does_not_wait(keyed: Keyed) -> None:
