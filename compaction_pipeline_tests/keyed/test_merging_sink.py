@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
@@ -20,9 +21,11 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.changes import Batch
+from compaction_pipeline.core.tables.keyed.file_names import change_file
 from compaction_pipeline.core.tables.keyed.small_files import HELD_UNTIL_KEY, SmallFiles, held_until
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.iceberg.keyed.stores import load_stores
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.keyed import MergingSink
 from compaction_pipeline.keyed import sink_merges as merges_module
 from compaction_pipeline.keyed.append import append_rows
@@ -276,6 +279,24 @@ def test_a_minor_that_took_one_file_ends_only_the_merge_of_its_node(program: Pro
     assert change_files(program) == 8
     # What the sink wrote for the node that was taken is gone.
     assert len(files_of_change_store(program) - before) == 6
+
+
+def test_a_file_that_expired_ends_only_the_merge_of_its_node(program: Program) -> None:
+    driver = filled(program)
+    # Its changes are in the base store, and an upkeep takes the change files of one node out of the table.
+    program.services.compact_table.compact(TABLE, FULL)
+    stores = load_stores(program.keyed.catalog, ("db", "t"))
+    changes = stores.files()[1]
+    node = change_file(changes[0].path, 1).node
+    expired = [file for file in changes if change_file(file.path, 1).node == node]
+    transaction = Transaction(stores.change)
+    transaction.stage(SnapshotChange(Operation.DELETE, [], expired))
+    transaction.commit()
+    program.check()
+    driver.merge()
+    assert driver.merges.figures.merged_files == 3 * 8
+    assert "no longer live" in (driver.merges.figures.problem or "")
+    program.check()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
