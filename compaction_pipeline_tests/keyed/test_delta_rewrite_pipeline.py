@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.types import StringType
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import StorageUnavailable
@@ -20,6 +21,7 @@ from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.rewrite_files import Transaction
 from compaction_pipeline_tests.keyed.test_pipeline import TABLE, Program, merge_planned, raising
 from compaction_pipeline_tests.keyed.test_writing import BY_REGION, row
+from compaction_pipeline_tests.reference_reader import bag_difference
 
 MINOR = PlanRequest(types=(CompactionType.MINOR,), force=True)
 MAJOR = PlanRequest(types=(CompactionType.MAJOR,), force=True)
@@ -196,6 +198,34 @@ def test_a_commit_to_the_change_store_without_an_answer_is_settled(
     program.check()
     assert change_files(program) <= 8
     assert program.services.commit_tables.commit(TABLE).record is None
+
+
+@pytest.mark.parametrize("change", ["add", "drop", "rename"])
+def test_columns_that_change_between_plan_and_commit_lose_no_value(program: Program, change: str) -> None:
+    for number in range(4):
+        program.upsert(*(row(each, f"v{number}") for each in range(8)))
+    program.refresh()
+    program.services.plan_tables.plan(TABLE, MINOR, unlimited=True)
+    for store in program.keyed.stores():
+        with store.update_schema() as update:
+            if change == "add":
+                update.add_column("late", StringType())
+            elif change == "drop":
+                update.delete_column("score")
+            else:
+                update.rename_column("v", "text")
+    before = program.keyed.table.scan().to_arrow().to_pylist()
+    merge_planned(program)
+    record = program.services.commit_tables.commit(TABLE).record
+    assert record is not None
+    assert record.status is RecordStatus.COMMITTED, record.reason
+    assert bag_difference(program.keyed.table.scan().to_arrow().to_pylist(), before) == ""
+    assert {each["text" if change == "rename" else "v"] for each in before} == {"v3"}
+    # A plan of the new columns goes on with what was merged.
+    program.refresh()
+    compaction = program.services.compact_table.compact(TABLE, MAJOR)
+    assert [one.status for one in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
+    assert bag_difference(program.keyed.table.scan().to_arrow().to_pylist(), before) == ""
 
 
 def test_files_that_nobody_needs_are_found_in_the_change_store(program: Program) -> None:
