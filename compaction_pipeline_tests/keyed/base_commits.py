@@ -64,11 +64,12 @@ class BaseCommits(ChangeLog):
         nodes: Sequence[int] = (1,),
         up_to: int | None = None,
         mark: Collection[str] = (),
-        snapshot_id: int | None = None,
+        base_alone: bool = False,
     ) -> list[CompactionTask]:
         """Prepared tasks that merge the changes of these partitions (their `str`; all by default) at the head of both stores.
 
         There is one task for each of `nodes` (their ids), which hold all rows together. The files in `mark` stay, and get position deletes.
+        With `base_alone` the base files of a partition are merged with each other instead, and none of its changes.
         """
         base, change = self.base.refresh(), self.change.refresh()
         plan_id = f"p{next(self._plans)}"
@@ -79,12 +80,16 @@ class BaseCommits(ChangeLog):
             name = str(TableNode(0, partition))
             above, last = sequences.of(partition), self.sequence if up_to is None else up_to
             changes = [file for file in of_change[partition] if (above or 0) < file.data_sequence_number <= last]
-            if changes and (not partitions or name in partitions):
+            of_partition = of_base[partition]
+            if base_alone:
+                changes, last = [], above or 0
+                of_partition = [file for file in of_partition if not file.is_data or base_file(file.path).transaction_id <= last]
+            if (any(file.is_data for file in of_partition) if base_alone else changes) and (not partitions or name in partitions):
                 group = name if len(nodes) > 1 else ""
                 for number in nodes:
                     node = TableNode(0, partition, DataTreeNode.of_id(number))
                     span = ChangeSpan((), (), above, last, _snapshot(change), tuple(mark), len(nodes))
-                    tasks.append(self._task(plan_id, group, node, of_base[partition], changes, span))
+                    tasks.append(self._task(plan_id, group, node, of_partition, changes, span))
         return tasks
 
     def _task(
@@ -193,8 +198,7 @@ class BaseCommits(ChangeLog):
 
 def _snapshot(table: Table) -> int:
     snapshot = table.current_snapshot()
-    assert snapshot is not None
-    return snapshot.snapshot_id
+    return 0 if snapshot is None else snapshot.snapshot_id
 
 
 def _by_partition(files: Iterable[LiveFile]) -> dict[Partition, list[LiveFile]]:

@@ -706,6 +706,9 @@ class RandomTable:
 
     def plan(self) -> None:
         paths = self.log.base_paths()
+        if self.draw(st.integers(1, 3), label="base alone") == 1:
+            self.prepared += self.log.plan(base_alone=True)
+            return
         marked = self.draw(st.sets(st.sampled_from(paths)), label="marked") if paths else set()
         self.prepared += self.log.plan(up_to=self.draw(st.integers(1, self.log.sequence), label="up to"), mark=marked)
 

@@ -38,6 +38,7 @@ from compaction_pipeline_tests.rest_catalog import rest_server
 TABLE = TableIdentifier("lake", ("db",), "t")
 CHANGE_STORE = TableIdentifier("lake", ("db",), "t_change_")
 FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
+MAJOR = PlanRequest(types=(CompactionType.MAJOR,), force=True)
 
 
 def raising(error: Exception) -> Callable[..., object]:
@@ -214,6 +215,27 @@ def test_a_full_of_one_node_takes_its_partition(program: Program) -> None:
     program.check()
     assert program.figures().small_files == 0
     assert all(CompactionType.FULL in node.last_done for node in program.services.stores.tables.nodes(TABLE))
+
+
+def test_a_full_without_changes_drops_the_position_deletes_and_then_has_nothing_to_do(tmp_path: Path) -> None:
+    program = Program(tmp_path, buckets=1)
+    with program.keyed.stores()[0].transaction() as transaction:
+        transaction.set_properties({"self-optimizing.target-size": "20000", "self-optimizing.fragment-ratio": "100"})
+    program.upsert(*(row(number) for number in range(200)))
+    program.services.compact_table.compact(TABLE, FULL)
+    for number in range(3):
+        program.delete(number)
+        program.services.compact_table.compact(TABLE, MAJOR)
+    assert (program.figures().data_files, program.figures().position_delete_files) == (1, 3)
+    compact = program.services.compact_table.compact
+    compaction = compact(TABLE, FULL)
+    assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
+    program.check()
+    assert (program.figures().data_files, program.figures().delete_files) == (1, 0)
+    again = compact(TABLE, FULL)
+    assert not again.records
+    assert again.plan.reason.code is PlanReasonCode.NO_GAIN
+    assert again.plan.reason.text.endswith("a rewrite of its base files would gain nothing")
 
 
 def test_a_partition_is_not_planned_twice(program: Program) -> None:

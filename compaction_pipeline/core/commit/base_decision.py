@@ -176,12 +176,19 @@ class _GroupRules:
         other = self._taken.get(self._key(group))
         if other is not None:
             return f"task {other} of another plan merges changes of the same partition in this commit"
-        if changes.up_to <= (-1 if changes.above is None else changes.above):
+        if not self._moves_rightly(group, changes):
             return f"it was planned to move the optimized sequence of its partition from {changes.above} to {changes.up_to}"
         now = self._keyed.sequences.of(group[0].work.node.partition)
         if now == changes.above:
             return None
         return f"the optimized sequence of its partition is {now}, but {changes.above} was planned with: its changes may be merged already"
+
+    @staticmethod
+    def _moves_rightly(group: TaskGroup, changes: ChangeSpan) -> bool:
+        """Whether the number grows with the changes that are merged, and stays where it is when there are none."""
+        if not _has_changes(group):
+            return changes.up_to == (changes.above or 0)
+        return changes.up_to > (-1 if changes.above is None else changes.above)
 
     def _shared_number(self, group: TaskGroup) -> str | None:
         """One number stands for all partitions with this path. When there are several, no reader could tell which one it is about."""
@@ -196,6 +203,8 @@ class _GroupRules:
 
     def _lost_changes(self, group: TaskGroup, changes: ChangeSpan) -> str | None:
         """Rule (b) about the change store: the plan's snapshot is part of its history, and the base store has its columns."""
+        if not _has_changes(group):
+            return None
         columns = self._keyed.change_snapshots.get(changes.change_snapshot_id)
         if columns is None:
             return (
@@ -238,6 +247,11 @@ class _GroupRules:
         planned = (self._keyed.paths_of(group[0].snapshot_id) or frozenset()) if reached else frozenset()
         new = next((path for path in reached if path not in planned), None)
         return f"data file {new} came after the plan, and changes that the plan read may delete its rows" if new is not None else None
+
+
+def _has_changes(group: TaskGroup) -> bool:
+    """Whether the group merges any change. If not, it merges files of the base store with each other."""
+    return any(task.work.change_files for task in group)
 
 
 def _said(task: CompactionTask) -> object:

@@ -106,7 +106,8 @@ class ChangeSpan:
     `inserts` and `deletes` are files of the change store. Of their rows, those with a transaction above `above` and up to `up_to` count. A
     file without a column of transactions is filtered as a whole, by its data sequence number. `above` is the optimized sequence of the
     partition that the plan read; None means that all rows up to `up_to` count. When the task is committed, the optimized sequence of its
-    partition becomes `up_to`. `change_snapshot_id` is the snapshot of the change store that the plan was made from.
+    partition becomes `up_to`. `change_snapshot_id` is the snapshot of the change store that the plan was made from. When no task of the
+    group has a change file, `up_to` is `above`, or 0 when there is none: the files of the base store are merged with each other.
 
     `marked` are the paths of those inputs that stay: the rows that die in them get position deletes. The other inputs are rewritten.
     `tasks` is how many tasks the task group has. They merge all changes of one partition together, so they are committed all or none.

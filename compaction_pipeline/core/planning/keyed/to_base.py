@@ -2,6 +2,10 @@
 
 All tasks of a partition are one task group, because the optimized sequence belongs to the whole partition: it becomes T only together with
 every change up to T. Each change file with rows to merge is in a task of the partition. So a commit of the group proves that all were read.
+
+A partition without a change is planned too, when it is asked for: then T is the optimized sequence that the partition has. A FULL takes
+what is worth a rewrite there, the other types join small base files. New base files are not called by a higher transaction than the ones
+that they replace, and changes that land meanwhile are above T. So such changes reach the new files as they would have reached the old ones.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.words import count_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +116,25 @@ class _Planner:
         if problem is not None:
             return self._answer(problem)
         cut = choose_cut(changes, read.optimized, options.open_transactions, options.max_change_files)
-        if cut.up_to is None:
+        up_to = cut.up_to
+        if up_to is None and cut.reason.code is PlanReasonCode.NOT_FRAGMENTED:
+            up_to = read.optimized or 0
+        if up_to is None:
             return self._answer(cut.reason)
+        late = next((each for each in options.open_transactions if each.transaction_id <= up_to), None)
+        if late is not None:
+            return self._answer(_still_open(late, up_to))
         if (read.spec_id, read.partition) in options.busy:
             return self._answer(
                 PlanReason(PlanReasonCode.FILES_IN_USE, "tasks of the partition wait or are merged, and its changes are merged all or none")
             )
-        works = self._works(cut.up_to, group)
+        works = self._works(up_to, group)
         held = next((file.path for work in works for file in work.inputs if file.path in options.held), None)
         if held is not None:
             text = f"another task holds base file {held}, and the changes of a partition are merged all or none"
             return self._answer(PlanReason(PlanReasonCode.FILES_IN_USE, text))
-        return self._answer(cut.reason, [_one_of(work, len(works)) for work in works])
+        reason = cut.reason if cut.up_to is not None else _without_changes(cut.reason, works)
+        return self._answer(reason, [_one_of(work, len(works)) for work in works])
 
     def _answer(self, reason: PlanReason, tasks: Sequence[TaskWork] = ()) -> PartitionPlan:
         read = self._read
@@ -157,7 +169,9 @@ class _Planner:
         base, stays = self._base(deleted, up_to)
         units = units_of(UnitFiles(base, inserts, tuple(each.of for each in deletes)))
         task_bytes = self._options.task_bytes or self._options.properties.task_size_bytes
-        tasks = [task for unit in units for task in divide(self._gaining(unit, deleted, stays), task_bytes)]
+        has_changes = bool(inserts or deletes)
+        divided = [task for unit in units for task in divide(self._gaining(unit, deleted, stays, has_changes), task_bytes)]
+        tasks = [task for task in divided if not self._is_idle(task.files, deleted)]
         met = {each.file.path for task in tasks for each in task.files.deletes}
         rest = tuple(each.of for each in deletes if each.of.file.path not in met)
         if rest:
@@ -172,14 +186,20 @@ class _Planner:
         reached, small = taken(self._read.base, deleted, up_to, self._options.held, self._fragment_bytes)
         return (*reached, *small), marked(reached, deleted, self._fragment_bytes)
 
-    def _gaining(self, unit: UnitFiles, deleted: DeletedRows, stays: Collection[str]) -> UnitFiles:
-        """The unit without base files whose rewrite would gain nothing."""
+    def _gaining(self, unit: UnitFiles, deleted: DeletedRows, stays: Collection[str], has_changes: bool) -> UnitFiles:
+        """The unit without base files whose rewrite would gain nothing. `has_changes` tells whether the partition has changes to merge."""
         if self._options.type is CompactionType.FULL and not self._is_merged(unit, deleted):
             return unit
         rewritten = [each for each in unit.base if each.file.path not in stays]
-        if unit.inserts or (len(rewritten) > 1 and unit.deletes):
+        if unit.inserts or (len(rewritten) > 1 and (unit.deletes or not has_changes)):
             return unit
         return UnitFiles(tuple(each for each in unit.base if deleted.reach(each)), unit.inserts, unit.deletes)
+
+    def _is_idle(self, files: UnitFiles, deleted: DeletedRows) -> bool:
+        """Whether a task would write the rows of its base files into as many files again, and nothing else."""
+        if self._options.type is CompactionType.FULL:
+            return self._is_merged(files, deleted)
+        return not files.inserts and not files.deletes and len(files.base) < 2
 
     def _is_merged(self, unit: UnitFiles, deleted: DeletedRows) -> bool:
         """Whether a FULL finds nothing to do in a unit: no change, no delete of the base store, no file to join and none to split."""
@@ -219,6 +239,23 @@ class _Planner:
                 marked=tuple(each.file.path for each in files.base if each.file.path in stays),
             ),
         )
+
+
+def _without_changes(reason: PlanReason, works: Sequence[TaskWork]) -> PlanReason:
+    """The reason for tasks that merge no change, or for having none. `reason` says that there is no change."""
+    if not works:
+        return PlanReason(reason.code, f"{reason.text}, and a rewrite of its base files would gain nothing")
+    data = len({file.path for work in works for file in work.inputs})
+    deletes = len({file.path for work in works for file in work.deletes})
+    text = f"{reason.text}: {count_text(data, 'base file')} with {count_text(deletes, 'delete file')} of the base store"
+    return PlanReason(PlanReasonCode.PLANNED, f"{text} are merged with each other")
+
+
+def _still_open(late: BegunTransaction, up_to: int) -> PlanReason:
+    text = (
+        f"transaction {late.transaction_id} began at {time_text(late.begun_at)} and has not ended: it may bring deletes for base files that"
+    )
+    return PlanReason(PlanReasonCode.FILES_IN_USE, f"{text} must not be called by transaction {up_to} before it ends, so they wait")
 
 
 def _one_of(work: TaskWork, tasks: int) -> TaskWork:

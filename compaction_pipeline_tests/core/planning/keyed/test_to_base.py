@@ -88,8 +88,56 @@ def test_all_tasks_of_a_partition_are_one_group_and_partitions_have_their_own() 
     assert len({work.group for plan in plans for work in plan.tasks} - {""}) == 2
 
 
-def test_a_partition_without_changes_has_no_task_and_a_reason() -> None:
-    plan = planned(files([file("B", 5), file("B", 5)], [file("I", 0, 4)], above=5), _FULL)
+@pytest.mark.parametrize("kind", [_MAJOR, _FULL])
+def test_a_partition_without_changes_and_without_a_gain_has_no_task_and_a_reason(kind: CompactionType) -> None:
+    base = [file("B", 5, node=4), file("B", 5, node=5), file("B", 5, node=6, size=900)]
+    plan = planned(files(base, [file("I", 0, 4)], above=5), kind)
+    assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.NOT_FRAGMENTED)
+
+
+def test_a_full_merges_the_base_files_of_a_partition_without_changes() -> None:
+    one, other, clean, marked = file("B", 5), file("B", 3), file("B", 5, size=900, node=4), file("B", 4, size=900, node=5)
+    delete = positions(marked)
+    plan = planned(files([one, other], [file("I", 0, 5)], above=5), _FULL)
+    assert only(plan).inputs == (one, other)
+    assert only(plan).changes == ChangeSpan((), (), above=5, up_to=5, change_snapshot_id=77)
+    assert plan.reason.code is PlanReasonCode.PLANNED
+    assert "2 base files with 0 delete files of the base store are merged with each other" in plan.reason.text
+    plan = planned(files([clean, marked, delete], [], above=5), _FULL)
+    assert (only(plan).inputs, only(plan).deletes) == ((marked,), (delete,))
+
+
+def test_a_major_joins_small_base_files_of_a_partition_without_changes() -> None:
+    large, small = file("B", 5, size=900), [file("B", 5), file("B", 4)]
+    work = only(planned(files([large, positions(large), *small], [], above=5)))
+    assert (set(work.inputs), work.deletes, span(work).up_to) == (set(small), (), 5)
+
+
+def test_a_partition_that_has_no_optimized_sequence_keeps_it_that_way() -> None:
+    old = [file("B", 0), file("B", 0)]
+    # A file that is named after a transaction stays: without a number nobody knows which changes are in it.
+    work = only(planned(files([*old, file("B", 5)], []), _FULL))
+    assert (set(work.inputs), span(work).above, span(work).up_to) == (set(old), None, 0)
+
+
+def test_files_without_changes_wait_while_a_transaction_holds_the_changes_back() -> None:
+    begun = (BegunTransaction(2, datetime(2026, 1, 1, tzinfo=timezone.utc)),)
+    plan = planned(files([file("B", 1), file("B", 1)], [file("I", 0, 8)], above=1), _FULL, open_transactions=begun)
+    assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.FILES_IN_USE)
+
+
+def test_files_without_changes_wait_for_a_transaction_that_is_open_below_their_number() -> None:
+    begun = (BegunTransaction(3, datetime(2026, 1, 1, tzinfo=timezone.utc)),)
+    table = files([file("B", 1), file("B", 4)], [], above=4)
+    plan = planned(table, _FULL, open_transactions=begun)
+    assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.FILES_IN_USE)
+    assert "transaction 3 began at" in plan.reason.text
+    assert planned(table, _FULL, open_transactions=(replace(begun[0], transaction_id=5),)).tasks
+
+
+def test_a_task_that_would_write_as_many_files_again_is_left_out() -> None:
+    base = [file("B", 5, size=900) for _ in range(10)]
+    plan = planned(files(base, [], above=5), _FULL, task_bytes=4000)
     assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.NOT_FRAGMENTED)
 
 
