@@ -55,6 +55,8 @@ class BaseCommits(ChangeLog):
         self.catalogs = Catalogs(lambda name: CatalogEntry(name, properties))
         self.committer = IcebergCommitter(self.catalogs, sleep=lambda seconds: None)
         self._plans = itertools.count(1)
+        self.repeats_positions = True
+        """Whether new position deletes of a marked file have the positions of those that they convert."""
 
     # ---- planning and merging
 
@@ -103,9 +105,11 @@ class BaseCommits(ChangeLog):
         index = DeleteIndex([file for file in base if not file.is_data], unpartitioned_spec_ids(self.base.metadata))
         applied = {delete.path: delete for file in inputs for delete in index.of(file)}
         span = replace(span, inserts=inserts, deletes=deletes, marked=tuple(file.path for file in inputs if file.path in span.marked))
+        converts = tuple(path for path, delete in applied.items() if delete.referenced_data_file in span.marked)
         work = TaskWork(
-            node, CompactionType.MAJOR, TaskAction.TO_BASE, inputs, tuple(applied.values()), 0, 1 << 27, 1 << 24, group=group, changes=span
-        )
+            node, CompactionType.MAJOR, TaskAction.TO_BASE, inputs, tuple(applied.values()), 0, 1 << 27, 1 << 24,
+            group=group, changes=span, converts=converts,
+        )  # fmt: skip
         snapshot = self.base.current_snapshot()
         outputs = self._merged(task_id, work, span)
         rows = sum(output.record_count for output in outputs if output.is_data)
@@ -135,7 +139,11 @@ class BaseCommits(ChangeLog):
                 rows += [one.row for one in located[file.path] if one not in dead]
             elif dead:
                 name = f"{work.node.tree.id}-PD-{lsn[0]}-00000-0-{self.number()}-{task_id}"
-                outputs.append(self._positions(file, [one.position for one in dead], name))
+                before = [one for one in work.deletes if one.path in work.converts and one.referenced_data_file == file.path]
+                positions = {one.position for one in dead}
+                if self.repeats_positions:
+                    positions.update(*(_positions_in(one) for one in before))
+                outputs.append(self._positions(file, sorted(positions), name))
         for file in span.inserts:
             for lsn, values in _logged(file):
                 transactions.append(lsn[0])
@@ -187,8 +195,7 @@ class BaseCommits(ChangeLog):
 
     def _positions(self, file: LiveFile, positions: Sequence[int], name: str) -> OutputFile:
         partition = partition_record(partition_struct(self.base.metadata, file.spec_id), file.partition)
-        written = positions_file(self.base, [(file.path, position) for position in positions], name, partition)
-        return replace(written, referenced_data_file=file.path)
+        return positions_file(self.base, [(file.path, position) for position in positions], name, partition)
 
     def roll_back_changes(self, snapshot_id: int) -> None:
         """Roll the change store back to a snapshot."""
@@ -206,6 +213,10 @@ def _by_partition(files: Iterable[LiveFile]) -> dict[Partition, list[LiveFile]]:
     for file in files:
         found[file.partition].append(file)
     return found
+
+
+def _positions_in(delete: LiveFile) -> set[int]:
+    return set(pq.read_table(urlsplit(delete.path).path, columns=["pos"])["pos"].to_pylist())
 
 
 def _logged(file: LiveFile) -> Iterable[tuple[tuple[int, int], Row]]:

@@ -70,6 +70,7 @@ def task_of(
         marked=tuple(file.path for file in inputs if file.path in choices.marked),
     )
     native = tuple(file for file in base if not file.is_data)
+    converts = tuple(delete.path for delete in native if delete.referenced_data_file in span.marked)
     spec = log.base.spec().spec_id
     work = TaskWork(
         TableNode(spec, partition, tree),
@@ -80,6 +81,7 @@ def task_of(
         spec,
         choices.target_bytes,
         choices.target_bytes // 8,
+        converts=converts,
         changes=span,
     )
     return task_builder(
@@ -115,10 +117,17 @@ def compact(log: ChangeLog, up_to: int, choices: Choices = Choices(), **properti
     for result in results:
         assert result.error is None, result.error
     removed = [file for task in tasks for file in task.work.inputs if file.path not in choices.marked]
+    removed += [delete for task, result in zip(tasks, results, strict=True) for delete in _converted(task, result)]
     fields = fields_of_spec(log.base.metadata)
     sequences = {path_of(partition, fields): up_to for partition in _partitions(log)}
     log.replace_base([output for result in results for output in result.outputs], removed, sequences)
     return results
+
+
+def _converted(task: CompactionTask, result: MergeResult) -> Iterator[LiveFile]:
+    """The position deletes of marked files that got new ones. A commit of the product drops them too."""
+    again = {output.referenced_data_file for output in result.outputs}
+    return (delete for delete in task.work.deletes if delete.path in task.work.converts and delete.referenced_data_file in again)
 
 
 def _partitions(log: ChangeLog) -> list[Partition]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,12 +200,14 @@ def _partition_value(table: Table, field: Any, values: Row) -> Any:
 
 
 def positions_file(table: Table, pairs: Sequence[tuple[str, int]], name: str, partition: Record | None = None) -> OutputFile:
-    """Write a position-delete file with these (path, position) pairs."""
+    """Write a position-delete file with these (path, position) pairs. It names its data file where there is only one."""
     rows = pa.Table.from_arrays(
         [pa.array([path for path, _ in sorted(pairs)]), pa.array([position for _, position in sorted(pairs)], pa.int64())],
         schema=schema_to_pyarrow(POSITION_DELETE_SCHEMA),
     )
-    return _stored(table, rows, partition or Record(), FileContent.POSITION_DELETES, name)
+    written = _stored(table, rows, partition or Record(), FileContent.POSITION_DELETES, name)
+    paths = {path for path, _ in pairs}
+    return replace(written, referenced_data_file=paths.pop()) if len(paths) == 1 else written
 
 
 def _stored(table: Table, data: pa.Table, partition: Record, content: FileContent, name: str) -> OutputFile:

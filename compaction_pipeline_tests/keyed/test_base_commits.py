@@ -158,11 +158,39 @@ def test_marked_files_stay_and_get_position_deletes(log: BaseCommits) -> None:
     log.check(expected)
 
 
+def test_new_positions_of_a_marked_file_take_the_place_of_older_ones(log: BaseCommits) -> None:
+    filled(log)
+    one, two = log.base_paths()
+    log.delete_rows(two, 1)
+    (task,) = log.plan(mark=[one, two])
+    assert len(task.work.converts) == 1
+    # A delete of another writer lands after the plan. Nobody has read it, so it stays.
+    log.delete_rows(one, 1)
+    expected = log.judged()
+    outcome = log.commit_tasks(task)
+    assert outcome.state is CommitState.COMMITTED
+    assert (outcome.figures.delete_files_dropped, outcome.figures.delete_files_after) == (1, 3)
+    log.check(expected)
+
+
+def test_older_positions_stay_where_the_new_ones_may_lack_them(log: BaseCommits) -> None:
+    filled(log)
+    log.delete_rows(log.base_paths()[1], 1)
+    expected = log.judged()
+    log.repeats_positions = False
+    (task,) = log.plan(mark=log.base_paths())
+    assert task.work.converts
+    outcome = log.commit_tasks(task)
+    assert (outcome.state, outcome.figures.delete_files_dropped) == (CommitState.COMMITTED, 0)
+    log.check(expected)
+
+
 def test_delete_files_that_only_applied_to_rewritten_files_go_and_others_stay(log: BaseCommits) -> None:
     filled(log)
     one, two = log.base_paths()
     log.commit_base(deleted={one: [1]}, sequences={"": 1})
-    log.commit_base(deleted={two: [1]}, sequences={"": 1})
+    # It names two data files, so the new positions of one of them cannot take its place.
+    log.commit_base(deleted={one: [1], two: [1]}, sequences={"": 1})
     expected = [row(1, v="new"), row(5)]
     log.check(expected)
     outcome = log.commit_tasks(*log.plan(mark=[two]))

@@ -169,7 +169,9 @@ def test_a_marked_file_stays_and_gets_positions_of_the_rows_that_die_now(log: Ch
     positions = next(output for output in result.outputs if output.content is FileContent.POSITION_DELETES)
     assert positions.referenced_data_file == large.path
     written = pq.read_table(positions.path).to_pylist()
-    assert [(each["file_path"], each["pos"]) for each in written] == [(large.path, 0), (large.path, 5)]
+    # It has the positions of the file that the table had already, and takes its place.
+    assert [(each["file_path"], each["pos"]) for each in written] == [(large.path, 0), (large.path, 1), (large.path, 2), (large.path, 5)]
+    assert [file.path for file in log.base_files() if not file.is_data] == [positions.path]
     assert figures(result) == {
         "rows_read": 8, "rows_deleted_by_position": 2, "rows_deleted_by_equality": 3, "rows_written": 1, "rows_kept": 2
     }  # fmt: skip
@@ -185,6 +187,33 @@ def test_a_marked_file_that_loses_no_row_gets_no_positions(log: ChangeLog) -> No
     (result,) = compact(log, merged, Choices(marked=[large.path]), **ONE_BUCKET)
     assert named(result) == [(1, "B", merged)]
     log.check([row(1), row(2), row(3)])
+
+
+def test_positions_of_several_files_of_a_marked_file_become_one(log: ChangeLog) -> None:
+    large, other = (log.base_rows(1, 0, [row(number) for number in range(first, first + 6)]) for first in (0, 10))
+    log.commit_base(large, other)
+    for deleted in ({large.path: [1]}, {large.path: [3]}, {large.path: [4], other.path: [0]}, {other.path: [2]}):
+        log.commit_base(deleted=deleted)
+    before = {file.path: file.referenced_data_file for file in log.base_files() if not file.is_data}
+    merged = log.commit(log.changes(1, "ED", 0, [(row(5), 1), (row(3), 2)]))
+    (result,) = compact(log, merged, Choices(marked=[large.path, other.path]), **ONE_BUCKET)
+    (output,) = result.outputs
+    assert (output.referenced_data_file, output.record_count) == (large.path, 4)
+    # A file that names two base files stays, and so does that of a base file whose rows all live on.
+    kept = {path for path, data in before.items() if data != large.path}
+    assert {file.path for file in log.base_files() if not file.is_data} == {output.path, *kept}
+    log.check([row(number) for number in (0, 2, 11, 13, 14, 15)])
+
+
+def test_a_marked_file_that_loses_no_row_keeps_its_positions(log: ChangeLog) -> None:
+    large = log.base_rows(1, 0, [row(1), row(2), row(3)])
+    log.commit_base(large)
+    log.commit_base(deleted={large.path: [1]})
+    # The key of the change is that of a row that is deleted already.
+    merged = log.commit(log.changes(1, "ED", 0, [(row(2), 1)]))
+    (result,) = compact(log, merged, Choices(marked=[large.path]), **ONE_BUCKET)
+    assert result.outputs == ()
+    log.check([row(1), row(3)])
 
 
 def test_later_deletes_reach_rows_of_marked_and_of_rewritten_files(log: ChangeLog) -> None:

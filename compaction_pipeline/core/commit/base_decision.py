@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.commit.dangling_deletes import dangling_deletes
+from compaction_pipeline.core.commit.dangling_deletes import Converted, dangling_deletes
 from compaction_pipeline.core.commit.decision import CommitDecision
 from compaction_pipeline.core.commit.head import DataIndex, HeadFiles, HeadLayout
 from compaction_pipeline.core.commit.validation import OutputsOf, PathsIn, validate
@@ -97,8 +97,27 @@ def decide_to_base(
     data = DataIndex([*(file for path, file in head.data.by_path.items() if path not in removed), *added], head.layout)
     readable = frozenset(delete.path for task in tasks for delete in task.work.deletes)
     single = [delete for path, delete in head.deletes.items() if path not in head.duplicate_deletes]
-    gone = dangling_deletes(single, data, paths_in, readable) if merged else ()
+    gone = dangling_deletes(single, data, paths_in, readable, _converted(merged)) if merged else ()
     return CommitDecision((), (), (), conflicts, (), gone, tuple(merged))
+
+
+def _converted(merged: Sequence[CompactionTask]) -> Converted:
+    """The position deletes of marked files whose rows new position deletes have, each with its data file.
+
+    A new one also has a row that was not deleted before, and no two of the old ones have one row. So it is larger than all old ones
+    together. Where it is not, nobody knows what it has, and the old ones stay.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for task in merged:
+        held: dict[str, list[LiveFile]] = defaultdict(list)
+        for delete in task.work.deletes:
+            if delete.path in task.work.converts and delete.referenced_data_file is not None:
+                held[delete.referenced_data_file].append(delete)
+        for output in task.result.outputs if task.result is not None else ():
+            data = output.referenced_data_file
+            if data is not None and output.record_count > sum(delete.record_count for delete in held[data]):
+                found.update((delete.path, frozenset((data,))) for delete in held[data])
+    return found
 
 
 def _of_another(reasons: Mapping[TaskId, str]) -> str:

@@ -36,9 +36,15 @@ def before_and_after(tasks: Sequence[CompactionTask]) -> tuple[FileGroup, FileGr
             data += task.work.inputs
             kept |= {file.path: file for file in task.work.deletes if file.path not in task.work.converts}
         if (changes := task.work.changes) is not None:
-            # Marked files stay, with the deletes that name them.
+            # Marked files stay, with the deletes that name them, unless a new one took their place.
             data += [file for file in task.work.inputs if file.path in changes.marked]
-            kept |= {file.path: file for file in task.work.deletes if file.referenced_data_file in changes.marked}
+            again = {output.referenced_data_file for output in outputs}
+            kept |= {
+                file.path: file
+                for file in task.work.deletes
+                if file.referenced_data_file in changes.marked
+                and not (file.path in task.work.converts and file.referenced_data_file in again)
+            }
     return _group(inputs, deletes.values()), _group(data, kept.values())
 
 

@@ -129,7 +129,8 @@ class TaskWork:
     `deletes` are all delete files that apply to any of `inputs` at the plan's snapshot, whatever their node or size.
     `core.tables.deletes.applies` says which of them apply to which input. For a DROP_DELETES task `deletes` are the dangling delete
     files of the table. For a CONVERT task `converts` are the paths of the deletes that its outputs replace; the other `deletes` only
-    tell which rows are deleted already.
+    tell which rows are deleted already. For a TO_BASE task they are the position deletes of single marked files: where a file gets a new
+    one, it has their rows too.
 
     For a REWRITE_CHANGES task `inputs` are files of the change store, and there are no `deletes`: those are among the inputs.
 

@@ -5,8 +5,10 @@ changes of the transaction that the file's name tells. A row of a base file or o
 task's span has a greater LSN; this is what a reader finds (`merge_on_read`, which this module shares with it). Iceberg's own deletes of the
 base store come first.
 
-Where the rest goes. In a marked base file the rows that die now get position deletes, and the file stays. Its older deletes stay too, and
-are not written again. Rows of the other base files, and the inserts, go to new base files of the nodes that their keys lie in.
+Where the rest goes. In a marked base file the rows that die now get position deletes, and the file stays. The new file of positions has
+those of the older ones that the task names too, and takes their place: a reader opens one. Other older deletes stay, and a file without
+a row that dies now keeps all that it has. Rows of the other base files, and the inserts, go to new base files of the nodes that their
+keys lie in.
 
 What the new files are called. All rows of a file get one LSN by its name: after all changes of the transaction there. The name tells the
 highest transaction that the task applied, or the highest name of the base files that it rewrites when that is higher. So the rows of a base
@@ -123,6 +125,7 @@ class _Merge:
         self._position_files: list[OutputFile] = []
         self._matched = RowDigest()
         self._gone = DeletedRows()
+        self._converted = {delete.referenced_data_file for delete in work.deletes if delete.path in work.converts}
         self._rows_read = self._rows_kept = 0
 
     def run(self, rows: NodeRows) -> MergeResult:
@@ -176,18 +179,22 @@ class _Merge:
                 self._router.add(kept, self._nodes)
 
     def _mark(self, parts: Iterable[KeyedBatch]) -> None:
-        """Write position deletes for the rows of a file that die now. Rows that were deleted before keep the deletes that they have."""
+        """Write position deletes for the rows of a file that die now, and again for those that a position delete in `converts` deletes."""
         found: list[NDArray[np.int64]] = []
         data: LiveFile | None = None
+        dies = False
         for part in parts:
             data, node = part.source.file, part.source.named.node
             deleted = self._deleted(part)
             self._rows_kept += part.length - (0 if deleted is None else int(deleted.sum()))
             before = _either(part.positional, part.equal)
             dying = part.by_key if before is None else part.by_key & ~before
+            dies |= bool(dying.any())
+            if data.path in self._converted:
+                dying = dying if part.positional is None else dying | part.positional
             if dying.any():
                 found.append(np.flatnonzero(dying).astype(np.int64) + part.position)
-        if data is None or not found:
+        if data is None or not dies:
             return
         for positions in found:
             self._matched.add(position_rows(data.path, positions))

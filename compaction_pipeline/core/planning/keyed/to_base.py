@@ -218,12 +218,14 @@ class _Planner:
         size = sum(written) + UnitFiles(inserts=files.inserts).bytes_of(task.node)
         outputs = output_count(size, properties.target_size_bytes, self._fragment_bytes) if written or files.inserts else 0
         even = -(-size // max(outputs, 1))
+        applied = {delete.path: delete for each in files.base for delete in deleted.of_store(each)}
         return TaskWork(
             node=TableNode(read.spec_id, read.partition, task.node),
             type=self._options.type,
             action=TaskAction.TO_BASE,
             inputs=_plain(files.base),
-            deletes=tuple({delete.path: delete for each in files.base for delete in deleted.of_store(each)}.values()),
+            deletes=tuple(applied.values()),
+            converts=tuple(path for path, delete in applied.items() if delete.referenced_data_file in stays),
             output_spec_id=read.spec_id,
             target_size_bytes=max(properties.target_size_bytes, even) if outputs <= 1 else even,
             fragment_size_bytes=self._fragment_bytes,

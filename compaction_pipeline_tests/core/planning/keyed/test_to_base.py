@@ -214,6 +214,14 @@ def test_deletes_of_the_base_store_that_apply_are_part_of_the_task() -> None:
     assert (work.inputs, work.deletes) == ((one,), (of_one,))
 
 
+def test_position_deletes_of_single_marked_files_are_converted() -> None:
+    stays, rewritten = file("B", 5, size=900, rows=1000), file("B", 5, rows=1000)
+    of_one, of_both = positions(stays), replace(positions(stays), referenced_data_file=None)
+    work = only(planned(files([stays, rewritten, of_one, of_both, positions(rewritten)], [file("ED", 0, 8, rows=50)], above=5)))
+    assert (work.inputs, span(work).marked) == ((stays, rewritten), (stays.path,))
+    assert (len(work.deletes), work.converts) == (3, (of_one.path,))
+
+
 def test_deletes_that_meet_no_row_are_in_a_task_without_rows() -> None:
     delete = file("ED", 0, 8, node=4)
     work = only(planned(files([], [delete], above=5)))
