@@ -89,8 +89,8 @@ def _counted_of_record(record: CompactionRecord) -> str:
 
 _KINDS_OF_RECORD = (
     "Figures named delete_files count delete files, and predicted_files counts all files that the plan expected the tasks to write. The "
-    "other counts of files are of data files; input_files also counts the change files of a keyed table, inserts and deletes. The sizes "
-    "of the table are of both kinds."
+    "other counts of files are of data files. In a keyed table insert files count as data files and change files with deletes as delete "
+    "files. The sizes of the table are of both kinds."
 )
 
 _COUNTED_OF_NODE = "\n\n".join(

@@ -21,11 +21,14 @@ def counted(
     added: int,
     deletes: Collection[str] = (),
 ) -> CommitFigures:
-    """The figures of a commit with these files in the whole table before and after.
+    """The figures of a commit with these files in the whole table before and after. It merged `inputs` into `outputs`.
 
-    `deletes` are paths of files that hold deletes although their content does not say so, as in a change store.
+    `dropped` and `added` are how many other delete files went and came. `deletes` are paths of files that hold deletes although their
+    content does not say so, as in a change store.
     """
-    data_before, data_after = (sum(file.is_data and file.path not in deletes for file in files) for files in (before, after))
+    data_before, data_after, merged, written = (
+        sum(file.is_data and file.path not in deletes for file in files) for files in (before, after, inputs, outputs)
+    )
     return CommitFigures(
         files_before=data_before,
         files_after=data_after,
@@ -33,12 +36,12 @@ def counted(
         delete_files_after=len(after) - data_after,
         bytes_before=sum(file.file_size_bytes for file in before),
         bytes_after=sum(file.file_size_bytes for file in after),
-        input_files=len(inputs),
+        input_files=merged,
         input_bytes=sum(file.file_size_bytes for file in inputs),
-        output_files=len(outputs),
+        output_files=written,
         output_bytes=sum(file.file_size_bytes for file in outputs),
-        delete_files_dropped=dropped,
-        delete_files_added=added,
+        delete_files_dropped=dropped + len(inputs) - merged,
+        delete_files_added=added + len(outputs) - written,
     )
 
 

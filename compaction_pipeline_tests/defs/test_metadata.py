@@ -53,7 +53,7 @@ def test_the_pages_of_a_commit_say_which_counts_are_without_delete_files() -> No
     said = {page: str(metadata["counted"].value).replace("\\\n", " ").replace("\\_", "_") for page, metadata in pages.items()}
     assert "merged_files_count, merged_mb and written_files_count are without delete files; written_mb is with them." in said["node"]
     assert "Figures named delete_files count delete files" in said["record"]
-    assert "The other counts of files are of data files; input_files also counts the change files of a keyed table" in said["record"]
+    assert "In a keyed table insert files count as data files and change files with deletes as delete files." in said["record"]
     assert all(is_shown_at_once(str(metadata["counted"].value)) for metadata in pages.values())
     # The words name figures that are there.
     assert {"merged_files_count", "merged_mb", "written_files_count", "written_mb"} <= merged.keys()

@@ -68,6 +68,8 @@ def test_a_minor_merges_change_files_and_leaves_the_base_store_alone(program: Pr
     told = record.figures
     assert (told.files_after + told.delete_files_after, told.files_before + told.delete_files_before) == (change_files(program), before)
     assert told.delete_files_after == figures.delete_files
+    assert told.files_after - told.files_before == told.output_files - told.input_files < 0
+    assert told.delete_files_after - told.delete_files_before == told.delete_files_added - told.delete_files_dropped < 0
     again = program.services.compact_table.compact(TABLE)
     assert (again.records, again.plan.reason.code) == ((), PlanReasonCode.NOT_FRAGMENTED)
 

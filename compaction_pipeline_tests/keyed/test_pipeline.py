@@ -115,9 +115,14 @@ def test_a_keyed_table_is_compacted(program: Program) -> None:
     for number in range(13):
         program.upsert(row(1, f"a{number}"), row(2, f"b{number}"), row(10 + number))
     program.delete(2, 10)
+    before = program.figures()
     compaction = program.services.compact_table.compact(TABLE)
     assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
     program.check()
+    told = compaction.records[0].figures
+    # Insert files count as data files, and change files with deletes as delete files.
+    assert told.of_commit == f"{before.data_files} data files → 4, {before.equality_delete_files} delete files dropped"
+    assert told.of_table == f"{before.data_files} data files → 4, {before.equality_delete_files} delete files → 0"
     figures = program.figures()
     assert (figures.equality_delete_files, figures.small_files, figures.data_files) == (0, 0, 4)
     assert not program.services.stores.tasks.tasks(TABLE, (TaskStatus.PENDING, TaskStatus.PREPARED))

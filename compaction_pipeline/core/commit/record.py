@@ -37,7 +37,7 @@ class CommitFigures:
     `bytes_*` are the sizes of both. The other fields are about the tasks that were committed.
 
     Of a keyed table these are the files of the base store. The change files that the commit merged count before it too, inserts as data
-    files and deletes as delete files, because a reader opened them.
+    files and deletes as delete files, because a reader opened them. The bytes of what was merged and written are those of both kinds.
     """
 
     files_before: int = 0
@@ -83,8 +83,9 @@ def with_changes(figures: CommitFigures, committed: Iterable[CompactionTask]) ->
         files_before=figures.files_before + len(inserts),
         delete_files_before=figures.delete_files_before + len(deletes),
         bytes_before=figures.bytes_before + size,
-        input_files=figures.input_files + len(inserts) + len(deletes),
+        input_files=figures.input_files + len(inserts),
         input_bytes=figures.input_bytes + size,
+        delete_files_dropped=figures.delete_files_dropped + len(deletes),
     )
 
 
