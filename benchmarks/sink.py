@@ -15,8 +15,9 @@ The loads:
 
 For each way it prints n, the files that a reader of a node opens, on average and at the end, beside what the commit rate and the interval
 let expect; the bytes that were written and that were read again to be merged; the objective, which is how many opened files were saved for
-each kilobyte that was written again, when the table is read once a batch; the time of a batch (p50, p99); and how long small files waited
-until they were merged. The last line is `ratio <p50 of a batch with a merging sink / without>`.
+each kilobyte that was written again, when the table is read once a batch; the time of a batch (p50, p99); how long small files waited
+until they were merged; and the most memory that the process held, which writes and also does what the service would. The last line is
+`ratio <p50 of a batch with a merging sink / without>`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import opened_services
 import pyarrow as pa
-from measure import load_average, positive
+from measure import load_average, measured, positive
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -81,6 +84,7 @@ class Run:
     waited: list[int] = field(default_factory=list)
     written: int = 0
     again: int = 0
+    peak_bytes: int = 0
 
 
 def main() -> None:
@@ -90,26 +94,45 @@ def main() -> None:
     parser.add_argument("--loads", nargs="*", default=list(_LOADS), choices=_LOADS, help="the loads")
     arguments = parser.parse_args()
     durations: dict[str, list[float]] = {way: [] for way in _WAYS}
-    # Imports and first connections are not counted.
-    _run(arguments.loads[0], "both", argparse.Namespace(batches=12, pace=arguments.pace))
     for load in arguments.loads:
-        runs = {way: _run(load, way, arguments) for way in _WAYS}
+        runs = {way: _alone(load, way, arguments) for way in _WAYS}
         print(f"\n{load} ({load_average()}); expected n without merging {arguments.batches + 1}–{2 * arguments.batches}, "
               f"with an interval of {_INTERVAL} batches at most {2 * (_INTERVAL + arguments.batches // _INTERVAL)}")  # fmt: skip
-        print("way         n mean     n end   MB written   MB again   saved/kB   p50 ms   p99 ms   waited")
+        print("way         n mean     n end   MB written   MB again   saved/kB   p50 ms   p99 ms   waited    peak MB")
         for way, run in runs.items():
             durations[way] += run.seconds
             saved = sum(before - now for before, now in zip(runs["none"].files, run.files, strict=True))
             objective = f"{saved / max(run.written - runs['none'].written, 1) * 1000:10.2f}" if way != "none" else " " * 10
-            waited = f"{statistics.median(run.waited):5.0f} batches" if run.waited else ""
+            waited = f"{statistics.median(run.waited):5.0f}" if run.waited else " " * 5
             opened = f"{statistics.mean(run.files):10.1f}{run.files[-1]:10.1f}"
             moved = f"{run.written / 1e6:13.1f}{run.again / 1e6:11.1f} {objective}"
-            print(f"{way:8}{opened}{moved}{_percentile(run.seconds, 50):9.0f}{_percentile(run.seconds, 99):9.0f}   {waited}")
+            batch = f"{_percentile(run.seconds, 50):9.0f}{_percentile(run.seconds, 99):9.0f}"
+            print(f"{way:8}{opened}{moved}{batch}    {waited}{run.peak_bytes / 1e6:11.0f}", flush=True)
     print(f"ratio {_percentile(durations['sink'], 50) / _percentile(durations['none'], 50):.3f}")
 
 
 def _percentile(seconds: list[float], percent: int) -> float:
     return 1000 * sorted(seconds)[min(len(seconds) - 1, len(seconds) * percent // 100)]
+
+
+def _alone(load: str, way: str, arguments: argparse.Namespace) -> Run:
+    """A run in a process of its own, so that no way has the memory of another."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_send, args=(theirs, load, way, arguments))
+    process.start()
+    theirs.close()
+    with measured(pid=process.pid) as cost:
+        run: Run = ours.recv()
+    process.join()
+    run.peak_bytes = cost.peak_rss_bytes
+    return run
+
+
+def _send(pipe: Connection, load: str, way: str, arguments: argparse.Namespace) -> None:
+    # Imports and first connections are not counted.
+    _run(load, way, argparse.Namespace(batches=12, pace=arguments.pace))
+    pipe.send(_run(load, way, arguments))
 
 
 def _run(load: str, way: str, arguments: argparse.Namespace) -> Run:
