@@ -27,6 +27,8 @@ _MOST_BATCHES = 1_000
 """So many committed batches may wait for the background. The files of a batch beyond them stay for the service."""
 _HELD = 1.5
 """Plans leave the files of a batch alone for so many intervals. Then the sink has merged them, or it has ended."""
+_LONGEST_PAUSE = 0.2
+"""The merge of the next node waits at most so many seconds for a batch to end. A stream may have no pause between its batches."""
 
 
 class MergingSink:
@@ -46,7 +48,9 @@ class MergingSink:
             )
         self._load, self._sink_id, self._interval = load, sink_id, interval
         self._small = SmallFiles(interval, properties.fragment_size_bytes, properties.target_size_bytes)
-        self._merges = SinkMerges(load, properties, memory_bytes)
+        self._between_batches = threading.Event()
+        self._between_batches.set()
+        self._merges = SinkMerges(load, properties, memory_bytes, lambda: self._between_batches.wait(_LONGEST_PAUSE))
         self._committed: queue.Queue[tuple[Sequence[LiveFile], datetime] | None] = queue.Queue(_MOST_BATCHES)
         self._thread = threading.Thread(target=self._run, name=f"merging sink {sink_id}", daemon=True)
         self._merges_rest = True
@@ -80,7 +84,12 @@ class MergingSink:
         if not self._thread.is_alive():
             raise ConfigError("the merging sink is not open: use it as `with table.merging_sink(...) as sink:`")
         marked = Batch(self._sink_id, batch, watermark)
-        appended = append_rows(self._load(), rows, order_by, marked, held_until(utc_now() + _HELD * self._interval))
+        # A batch and a merge share one interpreter, so a batch that overlaps merges would take up to twice as long.
+        self._between_batches.clear()
+        try:
+            appended = append_rows(self._load(), rows, order_by, marked, held_until(utc_now() + _HELD * self._interval))
+        finally:
+            self._between_batches.set()
         if appended is None:
             return None
         try:

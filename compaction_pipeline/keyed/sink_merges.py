@@ -42,11 +42,12 @@ class SinkFigures:
 
 @dataclass
 class SinkMerges:
-    """One verb: merge. `load` loads both stores afresh."""
+    """One verb: merge. `load` loads both stores afresh. `pause` is called before each node and before the commit."""
 
     load: Callable[[], KeyedStores]
     properties: TableProperties
     memory_bytes: int
+    pause: Callable[[], object]
     figures: SinkFigures = field(default_factory=SinkFigures)
 
     def merge(self, nodes: Nodes) -> None:
@@ -59,6 +60,7 @@ class SinkMerges:
             return
         merged = []
         for node, files in nodes:
+            self.pause()
             result = merge_task(self._task(stores, node, files), stores.layout, _file_io(stores))
             if result.error is None:
                 merged.append((files, result.outputs))
@@ -66,6 +68,7 @@ class SinkMerges:
                 self._leave(files, MergeFailed(result.error))
         if not merged:
             return
+        self.pause()
         try:
             self._replace(stores, merged)
         except CommitConflict:

@@ -27,6 +27,7 @@ from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.keyed import MergingSink
+from compaction_pipeline.keyed import merging_sink as sink_module
 from compaction_pipeline.keyed import sink_merges as merges_module
 from compaction_pipeline.keyed.append import append_rows
 from compaction_pipeline.keyed.merging_sink import _live
@@ -94,6 +95,32 @@ def test_batches_that_came_during_a_merge_are_taken_together(keyed: Keyed) -> No
     sink._committed.put(None)
     assert not sink._take(0)
     assert len(sink._small) == 4
+
+
+@pytest.mark.parametrize("longest", [60.0, 0.01])
+def test_a_merge_waits_for_the_batch_that_is_being_written_but_not_long(
+    longest: float, keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "_LONGEST_PAUSE", longest)
+    real, seen = sink_module.append_rows, []
+    rows: dict[int, Row] = {}
+    with keyed.table.merging_sink("s", interval=timedelta(seconds=1)) as sink:
+
+        def appended(*arguments: Any) -> Any:
+            if arguments[3].number == 2:
+                # The interval ends while this batch is written.
+                until = time.monotonic() + (3 if longest > 1 else 60)
+                while time.monotonic() < until and not sink.figures.merged_files:
+                    time.sleep(0.02)
+                seen.append(sink.figures.merged_files)
+            return real(*arguments)
+
+        monkeypatch.setattr(sink_module, "append_rows", appended)
+        for batch in range(3):
+            put(sink, rows, batch, 1, 2)
+    assert [count > 0 for count in seen] == [longest < 1]
+    assert sink.figures.merged_files > 0
+    keyed.check(rows.values())
 
 
 def test_a_node_with_enough_bytes_does_not_wait(keyed: Keyed) -> None:
@@ -214,7 +241,7 @@ class Driver:
         """A new process of the same sink. It knows nothing of the files that the former one has committed."""
         properties = resolve_properties(self.keyed.stores()[0].properties, {})
         self.small = SmallFiles(_LONG, properties.fragment_size_bytes, properties.target_size_bytes)
-        self.merges = SinkMerges(lambda: load_stores(self.keyed.catalog, ("db", "t")), properties, 64 * 1024 * 1024)
+        self.merges = SinkMerges(lambda: load_stores(self.keyed.catalog, ("db", "t")), properties, 64 * 1024 * 1024, lambda: None)
 
     def write(self, rows: list[tuple[str, Row]]) -> None:
         stores = load_stores(self.keyed.catalog, ("db", "t"))
