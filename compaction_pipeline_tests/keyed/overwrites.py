@@ -9,12 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 
 from compaction_pipeline.iceberg.rewrite_files import Transaction
 from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.interop.amoro_reader import optimized_sequences
 from compaction_pipeline_tests.keyed.compactions import Compactions
-from compaction_pipeline_tests.keyed.test_writing import Keyed
+from compaction_pipeline_tests.keyed.test_writing import SCHEMA, Keyed
+from compaction_pipeline_tests.keyed.test_writing import table_of as changes_of
 from compaction_pipeline_tests.reference_reader import Row, live_entries, metadata_of
 
 
@@ -45,8 +47,8 @@ class Overwritten(Keyed):
         return len(list(Path(self.stores()[0].location().removeprefix("file://")).glob("data/**/*.parquet")))
 
 
-def table_of(rows: Sequence[Row]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), schema=pa.schema([("id", pa.int64()), ("region", pa.string()), ("v", pa.string())]))
+def table_of(rows: Sequence[Row], columns: Schema = SCHEMA) -> pa.Table:
+    return changes_of((("", row) for row in rows), columns).drop_columns(["_change_type"])
 
 
 def between(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], Any]) -> None:

@@ -63,7 +63,7 @@ def test_base_files_go_with_the_deletes_that_apply_to_them(tmp_path: Path) -> No
     log.commit(log.changes(1, "I", 0, [(whole, 1)]))
     log.commit_base(log.base_rows(1, 1, [whole, {**whole, "id": 2}]), sequences={"": 1})
     log.delete_rows(log.base_paths()[0], 0)
-    KeyedTable.open(log.catalog, "db.t").insert_overwrite(table_of([row(1, "new")]))
+    KeyedTable.open(log.catalog, "db.t").insert_overwrite(table_of([row(1, "new")], log.base.schema()))
     log.check([{**whole, "v": "new"}])
     assert [file.is_data for file in log.base_files()] == [True]
 

@@ -38,7 +38,7 @@ class Written(ChangeLog):
         return new
 
     def overwrite(self, v: str) -> int | None:
-        return KeyedTable.open(self.catalog, "db.t").insert_overwrite(table_of([{"id": 1, "region": "eu", "v": v}]))
+        return KeyedTable.open(self.catalog, "db.t").insert_overwrite(table_of([{"id": 1, "region": "eu", "v": v}], self.base.schema()))
 
     def open_transactions(self) -> dict[int, bool]:
         """The open transactions, and whether they may bring changes."""

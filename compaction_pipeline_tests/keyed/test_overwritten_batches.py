@@ -178,7 +178,8 @@ def test_rows_that_do_not_fit_begin_no_transaction(tmp_path: Path) -> None:
     good = table_of([row(1)])
     for rows, message in (
         (good.append_column("_change_type", pa.array(["INSERT"])), "a column '_change_type', but the table's columns are id"),
-        (good.drop_columns(["id"]), "column 'id' is required"),
+        (good.drop_columns(["id"]), "the rows have no column 'id'"),
+        (good.drop_columns(["score"]), "the rows have no column 'score'"),
         (table_of([row(1, "a"), row(2), row(1, "b")]), "several rows have the key id=1, but in an upsert table"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -229,7 +230,7 @@ def test_a_file_that_is_live_twice_is_not_left_behind(tmp_path: Path) -> None:
     transaction.stage(SnapshotChange(Operation.APPEND, [AddedFile(data_file_of(file, struct))] * 2))
     transaction.commit()
     with pytest.raises(TableRefused, match="is live more than once in the base store"):
-        KeyedTable.open(log.catalog, "db.t").insert_overwrite(table_of([row(1, "new")]))
+        KeyedTable.open(log.catalog, "db.t").insert_overwrite(table_of([row(1, "new")], log.base.schema()))
 
 
 def test_a_base_store_that_lost_its_sequences_is_refused(tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_a_base_store_that_lost_its_sequences_is_refused(tmp_path: Path) -> None
     log.compactions.compact()
     log.lose_sequences()
     with pytest.raises(TableRefused, match=r"no snapshot of the base store says 'optimized-sequence\.exist'"):
-        KeyedTable.open(log.catalog, "db.t").insert_overwrite(table_of([row(1, "new")]))
+        KeyedTable.open(log.catalog, "db.t").insert_overwrite(table_of([row(1, "new")], log.base.schema()))
 
 
 def test_a_base_file_of_another_program_is_replaced_too(keyed: Overwritten, tmp_path: Path) -> None:

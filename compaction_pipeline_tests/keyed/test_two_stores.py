@@ -83,7 +83,8 @@ def test_numbers_of_old_versions_above_those_of_the_change_store_are_read_and_no
         base.set_properties({"table.partition-properties": '{"":{"max-txId":"9"}}'})
     log.check([])
     table = KeyedTable.open(log.catalog, "db.t")
-    for act in (lambda: table.write_changes(changes_of([("INSERT", row(1))])), lambda: table.insert_overwrite(table_of([row(1)]))):
+    changes, rows = changes_of([("INSERT", row(1))], log.base.schema()), table_of([row(1)], log.base.schema())
+    for act in (lambda: table.write_changes(changes), lambda: table.insert_overwrite(rows)):
         with pytest.raises(TableRefused, match="changes up to 9 are in its base store, but its change store has given the number"):
             act()
     with pytest.raises(TableRefused, match="changes up to 9 are in its base store"):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -70,11 +71,10 @@ def whole(row: Row) -> Row:
     return {field.name: row.get(field.name) for field in SCHEMA.fields}
 
 
-def table_of(changes: Iterable[tuple[str, Row]]) -> pa.Table:
+def table_of(changes: Iterable[tuple[str, Row]], columns: Schema = SCHEMA) -> pa.Table:
     rows = [{**row, "_change_type": kind} for kind, row in changes]
-    schema = pa.schema(
-        [("id", pa.int64()), ("region", pa.string()), ("v", pa.string()), ("_change_type", pa.string()), ("seq", pa.int64())]
-    )
+    fields = [pa.field(each.name, each.type) for each in schema_to_pyarrow(columns, include_field_ids=False)]
+    schema = pa.schema([*fields, ("_change_type", pa.string()), ("seq", pa.int64())])
     names = [name for name in schema.names if name != "seq" or any("seq" in row for row in rows)]
     return pa.Table.from_pylist(rows, schema=schema).select(names)
 
@@ -305,7 +305,9 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(keyed: Keyed) -> Non
         (table_of([("UPSERT", row(1))]), {}, "has the value 'UPSERT' but must be one of INSERT, DELETE"),
         (table_of([(None, row(1))]), {}, "has the value None but must be one of"),  # type: ignore[list-item]
         (good.append_column("x", pa.array([1])), {}, "a column 'x', but the table's columns are id, region"),
-        (good.drop_columns(["id"]), {}, "column 'id' is required"),
+        (good.drop_columns(["id"]), {}, "the rows have no column 'id'"),
+        (table_of([("DELETE", row(1))]).drop_columns(["id"]), {}, "column 'id' is required, but the rows have no such column"),
+        (table_of([("INSERT", row(1)), ("DELETE", row(2))]).drop_columns(["v"]), {}, "the rows have no column 'v': only rows that are all"),
         (good.set_column(0, "id", pa.array(["one"])), {}, "column 'id' has the type string"),
         (good, {"order_by": "seq"}, "order_by is 'seq', but the rows have no such column"),
         (good, {"order_by": "v"}, "1 rows have NULL there"),
@@ -317,6 +319,13 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(keyed: Keyed) -> Non
         with pytest.raises(ConfigError, match=message):
             keyed.table.write_changes(rows, **options)
     assert list_files(keyed) == []
+    keyed.check([])
+
+
+def test_rows_that_are_all_deleted_may_leave_columns_away(keyed: Keyed) -> None:
+    keyed.write(("INSERT", row(1, "a")), ("INSERT", row(2, "b")))
+    keyed.table.write_changes(table_of([("DELETE", row(1))]).select(["id", "_change_type"]))
+    keyed.table.write_changes(table_of([("UPDATE_BEFORE", row(2))]).select(["id", "_change_type"]))
     keyed.check([])
 
 

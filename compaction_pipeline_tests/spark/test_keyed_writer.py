@@ -17,7 +17,7 @@ from compaction_pipeline_tests.reference_reader import Row, live_entries, metada
 
 pytestmark = pytest.mark.spark
 
-_COLUMNS = "id long, region string, v string, seq long, _change_type string"
+_COLUMNS = "id long, region string, v string, day date, score double, ok boolean, tags array<long>, seq long, _change_type string"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def frame(spark: Any, *changes: tuple[str, Row, int], parts: int = 4) -> Any:
-    rows = [(each["id"], each["region"], each["v"], seq, kind) for kind, each, seq in changes]
+    rows = [(each["id"], each["region"], each["v"], None, None, None, None, seq, kind) for kind, each, seq in changes]
     return spark.createDataFrame(rows, _COLUMNS).repartition(parts)
 
 

@@ -48,7 +48,9 @@ def write_change_rows(
     is not known.
     """
     ordered = _in_order(rows, order_by)
-    fitted = fitted_rows(ordered, target, (CHANGE_TYPE, *([order_by] if order_by is not None else [])))
+    keeps = pc.is_in(ordered.column(CHANGE_TYPE), pa.array([ChangeKind.INSERT.value, ChangeKind.UPDATE_AFTER.value]))
+    others = (CHANGE_TYPE, *([order_by] if order_by is not None else []))
+    fitted = fitted_rows(ordered, target, others, only_deletes=not pc.any(keeps).as_py())
     repeated = repeated_key(fitted, target.key) if one_change_a_key else None
     if repeated is not None:
         raise ConfigError(f"the batch has several changes of the key {repeated}, and Spark's rows have no order: name a column in order_by")
@@ -87,8 +89,10 @@ def _in_order(rows: Any, order_by: str | None) -> Any:
     return rows.take(pc.sort_indices(keyed, sort_keys=[("order", "ascending"), ("after", "ascending"), ("place", "ascending")]))
 
 
-def fitted_rows(rows: Any, target: StoreTarget, others: Collection[str] = ()) -> Any:
+def fitted_rows(rows: Any, target: StoreTarget, others: Collection[str] = (), *, only_deletes: bool = False) -> Any:
     """The rows with exactly the columns of the table, in its types. `others` are columns that may be there besides, and are left out.
+
+    With `only_deletes` columns may be missing. Otherwise they would be NULL, and would replace the values that a row has.
 
     Raises ConfigError for rows that do not fit.
     """
@@ -96,6 +100,12 @@ def fitted_rows(rows: Any, target: StoreTarget, others: Collection[str] = ()) ->
     unknown = [name for name in rows.column_names if name not in schema.names and name not in others]
     if unknown:
         raise ConfigError(f"the rows have a column {unknown[0]!r}, but the table's columns are {', '.join(schema.names)}")
+    missing = [name for name in schema.names if name not in rows.column_names]
+    if missing and rows.num_rows and not only_deletes:
+        raise ConfigError(
+            f"the rows have no column {missing[0]!r}: only rows that are all deleted may leave columns away; give the column, with NULL "
+            "where a row has no value"
+        )
     columns = [_column(rows, field) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -114,5 +124,9 @@ def _column(rows: Any, field: Any) -> Any:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise ConfigError(f"column {field.name!r} has the type {column.type}, whose values are no {field.type}: {error}") from error
     if not field.nullable and column.null_count:
-        raise ConfigError(f"column {field.name!r} is required, but {column.null_count} rows have NULL there or the column is missing")
+        raise ConfigError(
+            f"column {field.name!r} is required, but the rows have no such column"
+            if field.name not in rows.column_names
+            else f"column {field.name!r} is required, but {column.null_count} rows have NULL there"
+        )
     return column
