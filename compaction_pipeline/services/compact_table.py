@@ -228,7 +228,9 @@ class CompactTable:
             return None
         done.without_room |= planned.plan.without_room
         rejected = {task_id for record in records.values() for task_id in record.conflicts}
-        conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected}
+        # A task group with a task that failed for good would be merged again for nothing.
+        hopeless = {task.work.group for task in planned.tasks if task.task_id in done.failed} - {""}
+        conflicts = {task.work.node for task in planned.tasks if task.task_id in rejected and task.work.group not in hopeless}
         # A newer plan took the files of these tasks before they began, so what was asked of their nodes is planned again.
         gone = {task.task_id for task in planned.tasks if self._is_ended_by(task.task_id, EndReason.REPLACED)}
         replaced = {task.work.node for task in planned.tasks if task.task_id in gone}

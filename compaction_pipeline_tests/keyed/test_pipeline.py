@@ -132,6 +132,22 @@ def test_a_keyed_table_is_compacted(program: Program) -> None:
     assert again.plan.reason.code is PlanReasonCode.NOT_FRAGMENTED
 
 
+def test_a_partition_with_a_damaged_file_is_planned_once(program: Program) -> None:
+    program.upsert(*(row(number) for number in range(16)))
+    program.upsert(*(row(number, "new") for number in range(16)))
+    damaged = min(Path(program.keyed.stores()[1].location().removeprefix("file://")).rglob("*.parquet"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[: len(content) // 2])
+    compaction = program.services.compact_table.compact(TABLE, PlanRequest(force=True))
+    assert (len(compaction.tasks), len({task.plan_id for task in compaction.tasks}), len(compaction.failed)) == (4, 1, 1)
+    assert not [record for record in compaction.records if record.status is RecordStatus.COMMITTED]
+    damaged.write_bytes(content)
+    program.check()
+    compaction = program.services.compact_table.compact(TABLE, PlanRequest(force=True))
+    assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
+    program.check()
+
+
 def test_a_merge_reads_no_more_change_files_than_the_table_allows(program: Program) -> None:
     for number in range(12):
         program.upsert(row(number))
