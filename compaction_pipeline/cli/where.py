@@ -42,6 +42,8 @@ def selected_nodes(nodes: Mapping[str, TableNode], where: str) -> frozenset[Tabl
     unknown = sorted(set(wanted) - set(fields))
     if unknown:
         there = f"the partition fields are {', '.join(fields)}" if fields else "the table is not partitioned: leave --where away"
+        if len(nodes) > 1:
+            there += f", or give the key of a node, for example {min(nodes)}"
         raise ConfigError(f"--where {where!r} names the field {unknown[0]!r}, but {there}")
     raise NotFoundError(f"--where {where!r} matches no partition; there are {_listed(nodes)}")
 
@@ -89,7 +91,7 @@ def _pairs(text: str) -> dict[str, str]:
     for part in _SEPARATOR.split(text):
         name, has_value, value = part.partition("=")
         if not has_value or not name.strip():
-            raise ConfigError(f"--where {text!r} must be field=value, e.g. day=2024-01-01 or day=2024-01-01,bucket=3")
+            raise ConfigError(f"--where {text!r} must be field=value, e.g. day=2024-01-01 or day=2024-01-01,bucket=3, or a node's key")
         if name.strip() in pairs:
             raise ConfigError(f"--where {text!r} names the field {name.strip()!r} twice")
         pairs[name.strip()] = value

@@ -82,7 +82,9 @@ def test_a_partition_that_two_specs_share_is_not_ambiguous() -> None:
 
 
 def test_an_unknown_field_is_answered_with_the_fields_there_are() -> None:
-    with pytest.raises(ConfigError, match="'dya', but the partition fields are bucket, day, region"):
+    with pytest.raises(
+        ConfigError, match="'dya', but the partition fields are bucket, day, region, or give the key of a node, for example "
+    ):
         selected_nodes(NODES, "dya=2024-01-01")
 
 
