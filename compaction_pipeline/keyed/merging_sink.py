@@ -35,8 +35,8 @@ class MergingSink:
     """Writes changes and merges its own small files. `KeyedTable.merging_sink` makes one; use it in a `with` block."""
 
     def __init__(self, load: Callable[[], KeyedStores], sink_id: str, interval: timedelta, memory_bytes: int) -> None:
-        if interval < _LEAST_INTERVAL:
-            raise ConfigError(f"interval is {interval} but must be at least one second: each merge is a commit")
+        if not isinstance(interval, timedelta) or interval < _LEAST_INTERVAL:
+            raise ConfigError(f"interval is {interval!r} but must be a timedelta of at least one second: each merge is a commit")
         if memory_bytes < _LEAST_MEMORY:
             raise ConfigError(f"memory_bytes is {memory_bytes} but must be at least {_LEAST_MEMORY} (64 MiB)")
         stores = load()

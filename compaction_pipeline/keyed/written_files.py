@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.creation import (
     BASE_BUCKETS_KEY,
@@ -28,13 +28,17 @@ _TARGET_KEY, _DEFAULT_TARGET = "write.target-file-size-bytes", 128 * 1024 * 1024
 
 
 def write_files(target: StoreTarget, rows: Any, write: RowsWriter, files: FileAccess) -> list[OutputFile]:
-    """Write an Arrow table or a Spark DataFrame with `write`. When that fails, no file stays."""
+    """Write an Arrow table or a Spark DataFrame with `write`. When that fails, no file stays. Raises ConfigError for anything else."""
     if isinstance(rows, pa.Table):
         try:
             return write(target, rows, files, ChangeWriterId.alone())
         except BaseException:
             files.delete_written()
             raise
+    if not hasattr(rows, "mapInArrow"):
+        raise ConfigError(
+            f"the rows are a {type(rows).__name__} but must be an Arrow table or a Spark DataFrame: use pyarrow.Table.from_pylist"
+        )
     outputs = write_on_spark(target, rows, write, files.properties)
     files.written += [output.path for output in outputs]
     return outputs

@@ -300,7 +300,7 @@ def list_files(keyed: Keyed) -> list[Path]:
 
 def test_rows_that_do_not_fit_are_refused_and_leave_nothing(keyed: Keyed) -> None:
     good = table_of([("INSERT", row(1))])
-    wrong: list[tuple[pa.Table, dict[str, Any], str]] = [
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
         (good.drop_columns(["_change_type"]), {}, "no column '_change_type'"),
         (table_of([("UPSERT", row(1))]), {}, "has the value 'UPSERT' but must be one of INSERT, DELETE"),
         (table_of([(None, row(1))]), {}, "has the value None but must be one of"),  # type: ignore[list-item]
@@ -313,7 +313,11 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(keyed: Keyed) -> Non
         (good, {"order_by": "v"}, "1 rows have NULL there"),
         (good, {"sink_id": "orders"}, "both must be given, or neither"),
         (good, {"sink_id": "a.b", "batch": 1}, "sink_id is 'a.b' but must be"),
-        (good, {"sink_id": "a", "batch": -1}, "is -1 but must be at least 0"),
+        (good, {"sink_id": "a", "batch": -1}, "is -1 but must be a whole number, at least 0"),
+        (good, {"sink_id": "a", "batch": "1"}, "is '1' but must be a whole number"),
+        (good, {"sink_id": 5, "batch": 1}, "sink_id is 5 but must be"),
+        (good, {"sink_id": "a", "batch": 1, "watermark": "x"}, "watermark is 'x' but must be a datetime"),
+        ([row(1)], {}, "the rows are a list but must be an Arrow table or a Spark DataFrame"),
     ]
     for rows, options, message in wrong:
         with pytest.raises(ConfigError, match=message):
@@ -335,6 +339,7 @@ def test_rows_that_are_all_deleted_may_leave_columns_away(keyed: Keyed) -> None:
         ({"buckets": 5}, "the number of hash buckets is 5 but must be a power of two"),
         ({"buckets": 0}, "the number of hash buckets is 0"),
         ({"key": ()}, "must name one column or more"),
+        ({"key": "id"}, r"primary_key is 'id' but must be a list of columns, for example \['id'\]"),
         ({"key": ("id", "id")}, "must name one column or more, each once"),
         ({"key": ("x",)}, "primary_key names 'x', but the columns are id"),
         ({"key": ("tags",)}, "which has no hash"),

@@ -47,8 +47,11 @@ class Batch:
 
     def __post_init__(self) -> None:
         check_sink_id(self.sink_id)
-        if self.number < 0:
-            raise ConfigError(f"the number of a batch of sink {self.sink_id!r} is {self.number} but must be at least 0")
+        # People call this from notebooks, where nothing checks types.
+        if not isinstance(self.number, int) or self.number < 0:
+            raise ConfigError(f"the number of a batch of sink {self.sink_id!r} is {self.number!r} but must be a whole number, at least 0")
+        if self.watermark is not None and not isinstance(self.watermark, datetime):
+            raise ConfigError(f"watermark is {self.watermark!r} but must be a datetime with a time zone")
         if self.watermark is not None and (self.watermark.tzinfo is None or self.watermark < _EPOCH):
             raise ConfigError(f"watermark is {self.watermark.isoformat()} but must have a time zone and lie after 1970")
 
@@ -73,7 +76,7 @@ class Batch:
 
 def check_sink_id(sink_id: str) -> None:
     """Raise ConfigError for a sink id that cannot be part of a property's name."""
-    if not _SINK.fullmatch(sink_id):
+    if not isinstance(sink_id, str) or not _SINK.fullmatch(sink_id):
         raise ConfigError(f"sink_id is {sink_id!r} but must be 1 to 64 letters, digits, '_' or '-'")
 
 

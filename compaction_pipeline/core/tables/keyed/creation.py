@@ -45,6 +45,8 @@ def check_new_table(
     columns: Mapping[str, str], primary_key: Sequence[str], partition: Sequence[PartitionColumn], buckets: int, upsert: bool
 ) -> None:
     """Raise ConfigError for a table that must not be created. `columns` are the Iceberg types of the top-level columns by name."""
+    if isinstance(primary_key, str):
+        raise ConfigError(f"primary_key is {primary_key!r} but must be a list of columns, for example [{primary_key!r}]")
     if not primary_key or len(set(primary_key)) != len(primary_key):
         raise ConfigError(f"primary_key is {list(primary_key)} but must name one column or more, each once")
     for name in primary_key:
