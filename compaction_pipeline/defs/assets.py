@@ -43,6 +43,7 @@ table_health = dg.AssetSpec(
     description=(
         "The page to look at first: files over time, the worst tables and nodes with their reasons, the work under way, and for each table "
         "the reason why something or nothing happens. Sensors and runs materialize it when something has changed.\n\n"
+        "HEALTHY: nothing is due. DUE: work is planned or runs. WAITING: something holds it back, for example the table's next commit. "
         "The reason of a FAILING node names the file or the rule. The reason of a REFUSED one says what the table would need."
     ),
 )

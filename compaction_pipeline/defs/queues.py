@@ -98,11 +98,14 @@ def _in_words(work: QueueWork, queues: Queues) -> str:
     slots = queues.slots(work.queue)
     by = f"optimizers with {count_text(slots, 'slot')} take tasks" if slots else "runs of compact_job take tasks"
     failed = f"; {work.retrying} failed and are tried again" if work.retrying else ""
-    waits = f"{count_text(work.pending, 'waiting task')}{waited}" if work.pending else "nothing waits"
+    waits = (
+        f"{count_text(work.pending, 'waiting task')}{waited}" if work.pending else "nothing waits" + " to be merged" * bool(work.prepared)
+    )
+    merged = f"; {count_text(work.prepared, 'merged task')} waiting for the commit" if work.prepared else ""
     problem = queues.start_problem(work.queue)
     group = queues.groups.get(work.queue)
     places = "its group does not exist" if group is None else f"{work.taken:,} of {group.queue.capacity:,} places taken"
-    text = f"{waits}; {work.executing} running{failed}; {places}; {pace}; {by}{'; ' * bool(problem)}{problem or ''}"
+    text = f"{waits}; {work.executing} running{merged}{failed}; {places}; {pace}; {by}{'; ' * bool(problem)}{problem or ''}"
     return f"**{plain(work.queue)}**\\\n{wrapped(text)}"
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import dagster as dg
+import pytest
 
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.group import CompactionQueue, ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, Registration
+from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.defs.keys import COMPACTION_QUEUES, OPTIMIZERS
+from compaction_pipeline.defs.queues import _in_words
+from compaction_pipeline.services.insight.read_queues import Queues
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 from compaction_pipeline_tests.opened import OpenedServices
@@ -45,6 +50,15 @@ def test_a_group_without_tasks_and_optimizers_is_shown_too(services: OpenedServi
     assert told(tick("queue_sensor", first.cursor)) == {}
     services.stores.groups.add(ResourceGroup("light"))
     assert "light slots_count" in told(tick("queue_sensor", first.cursor))[COMPACTION_QUEUES]
+
+
+@pytest.mark.parametrize(("pending", "words"), [(0, "nothing waits to be merged; 0 running"), (3, "3 waiting tasks, the first for 5")])
+def test_merged_tasks_that_wait_for_the_commit_are_told(pending: int, words: str) -> None:
+    at = datetime(2026, 11, 23, tzinfo=timezone.utc)
+    work = QueueWork("heavy", pending=pending, prepared=23, waiting_since=at - timedelta(seconds=5))
+    text = " ".join(plain_text(_in_words(work, Queues(at, (work,), {}, (), {}, {}))).split())
+    assert words in text
+    assert "0 running; 23 merged tasks waiting for the commit; its group does not exist" in text
 
 
 def test_a_queue_is_shown_when_it_changes_and_nothing_is_told_at_rest(services: OpenedServices, tick: Tick) -> None:
