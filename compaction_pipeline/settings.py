@@ -19,7 +19,11 @@ log = logging.getLogger(__name__)
 # Variables that begin so belong to the demo or to the tests.
 _NOT_SETTINGS = ("COMPACTION_DEMO_", "COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
 _OWNER = r"(team:[^\s,][^,]*|[^\s,@:]+@[^\s,@.]+(\.[^\s,@.]+)+)"
+# Spark parses no others. It refuses them only after it has started a JVM, with forty lines of Java's stack.
+_MASTER = r"local|local\[(\*|[1-9][0-9]*)(\s*,\s*[1-9][0-9]*)?\]|local-cluster\[[^]]+\]|spark://.+|k8s://.+|yarn"
 _FORMS = {
+    "spark_master": "local[*], local[N], spark://host:port, yarn or k8s://…",
+    "spark_remote": "the address of Spark Connect, sc://host:port",
     "asset_prefix": "levels of letters, digits and '_', separated by '/'",
     "asset_owners": "team:name or an e-mail address, several separated by commas",
 }
@@ -43,10 +47,13 @@ class Settings(BaseSettings):
     )
     spark_master: str = Field(
         default="local[*]",
+        pattern=rf"^({_MASTER})$",
         description="The Spark master that merges run on: `local[*]`, `local[N]`, `spark://host:port`, `yarn` or `k8s://…`.",
     )
     spark_remote: str | None = Field(
-        default=None, description="The Spark Connect server that merges run on, `sc://host:port`. It wins over COMPACTION_SPARK_MASTER."
+        default=None,
+        pattern=r"^(sc://|local).*$",
+        description="The Spark Connect server that merges run on, `sc://host:port`. It wins over COMPACTION_SPARK_MASTER.",
     )
     merge_engine: Literal["spark", "in-process"] = Field(
         default="spark",
@@ -156,12 +163,13 @@ def unknown_settings(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def load_settings(given: Mapping[str, object] | None = None) -> Settings:
-    """Read the environment, and warn of variables that are not settings. `given` are attributes of `CompactionPipeline`, which win.
+def load_settings(given: Mapping[str, object] | None = None, options: Mapping[str, str] | None = None) -> Settings:
+    """Read the environment, and warn of variables that are not settings. `given` wins over it: attributes of `CompactionPipeline`, or
+    options of a command, and then `options` has their names.
 
-    Raises ConfigError with the variable or the attribute, its value and the rule.
+    Raises ConfigError with the variable, the attribute or the option, its value and the rule.
     """
-    given = given or {}
+    given, options = given or {}, options or {}
     for sentence in unknown_settings(os.environ):
         log.warning(sentence)
     try:
@@ -169,8 +177,14 @@ def load_settings(given: Mapping[str, object] | None = None) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0])
-        name = f"attribute {key!r} of CompactionPipeline" if key in given else f"COMPACTION_{key.upper()}"
-        raise ConfigError(f"{name} is {first['input']!r} but must be {_rule(key)}; correct it, or unset it") from None
+        raise ConfigError(f"{_name(key, given, options)} is {first['input']!r} but must be {_rule(key)}; correct it, or unset it") from None
+
+
+def _name(key: str, given: Mapping[str, object], options: Mapping[str, str]) -> str:
+    """Where a value came from."""
+    if key not in given:
+        return f"COMPACTION_{key.upper()}"
+    return options.get(key) or f"attribute {key!r} of CompactionPipeline"
 
 
 def _rule(name: str) -> str:

@@ -11,6 +11,8 @@ from compaction_pipeline.cli.output import Output
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.tables.table import TableIdentifier
 
+_OPTIONS = {"spark_master": "--master"}
+"""The options of commands that take the place of a setting."""
 TABLE_HELP = "catalog.namespace.table. Put a level that holds a dot in backticks."
 
 
@@ -23,7 +25,7 @@ class Session:
         from compaction_pipeline.settings import load_settings
 
         self.output: Output = context.obj
-        self.services = Services(load_settings().model_copy(update=settings))
+        self.services = Services(load_settings(settings, _OPTIONS))
 
     def __enter__(self) -> Session:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.demo.live import run_live
 from compaction_pipeline.demo.once import run_once
-from compaction_pipeline.demo.options import DemoOptions, read_options
+from compaction_pipeline.demo.options import DemoOptions, child_environment, read_options
 from compaction_pipeline.demo.payments import make_payments
 from compaction_pipeline.demo.processes import Stopped, check_port, stop_on_signals
 from compaction_pipeline.demo.warehouse import make_tables
@@ -43,6 +44,10 @@ def _run(options: DemoOptions) -> int:
         if options.optimizers:
             check_port(options.server_port, "make demo SERVER_PORT")
         options.make_folders()
+        # The services that this process opens read the environment too.
+        environment = child_environment(options)
+        os.environ.clear()
+        os.environ.update(environment)
         with alone(options):
             make_tables(options)
             make_payments(options)

@@ -91,7 +91,7 @@ def read_options(environment: Mapping[str, str] = os.environ) -> DemoOptions:
 
 
 def child_environment(options: DemoOptions, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of Dagster and the writers."""
+    """The environment of the demo's own process, of Dagster and of the writers."""
     kept = {
         name: value for name, value in environment.items() if not name.startswith(("COMPACTION_", "DAGSTER_")) or name in _KEPT_VARIABLES
     }

@@ -27,7 +27,7 @@ from compaction_pipeline.demo.options import DemoOptions, read_options
 from compaction_pipeline.demo.tables import NAMESPACE, PROPERTIES, Change
 from compaction_pipeline.demo.warehouse import open_catalog
 from compaction_pipeline.keyed import KeyedTable
-from compaction_pipeline.settings import Settings
+from compaction_pipeline.settings import load_settings
 
 NAME, CHANGE_STORE = "payments", "payments_change_"
 BACKLOG_BATCHES = 24
@@ -142,7 +142,7 @@ def _run(options: DemoOptions, goal: int | None, stopped: Callable[[], bool]) ->
 def _session(options: DemoOptions) -> Any:
     from pyspark.sql import SparkSession
 
-    services = Services(Settings(home=options.home))
+    services = Services(load_settings({"home": options.home}))
     try:
         os.environ["JAVA_HOME"] = str(services.find_java().path)
     finally:

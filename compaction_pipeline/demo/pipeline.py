@@ -24,14 +24,14 @@ from compaction_pipeline.demo.processes import Child, Processes, dagster_command
 from compaction_pipeline.demo.quiet import WorkLeft
 from compaction_pipeline.demo.tables import NAMESPACE, TABLES
 from compaction_pipeline.demo.warehouse import catalog_entry, identifier, newest_snapshots
-from compaction_pipeline.settings import Settings
+from compaction_pipeline.settings import load_settings
 
 _SENSOR_TAG = "dagster/sensor_name"
 
 
 def open_services(options: DemoOptions) -> Services:
     """Services on the demo's own state database. Settings of the person do not reach it."""
-    return Services(Settings(home=options.home, state_url=None, spark_remote=None))
+    return Services(load_settings({"home": options.home}))
 
 
 def register_catalog(services: Services, options: DemoOptions) -> None:

@@ -28,8 +28,6 @@ from compaction_pipeline.spark.reachable import check_answers, check_connect, ch
 log = logging.getLogger(__name__)
 
 APP_NAME = "compaction-pipeline"
-# The addresses that Spark can parse. Spark itself refuses others only after it has started a JVM, with forty lines of Java's stack.
-_MASTER = re.compile(r"local|local\[(\*|[1-9][0-9]*)(\s*,\s*[1-9][0-9]*)?\]|local-cluster\[[^]]+\]|spark://.+|k8s://.+|yarn")
 # Lines that every start of a JVM prints before a log level can be set. Nobody can act on them.
 _START_NOISE = re.compile(
     rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level to|To adjust logging level use"
@@ -108,7 +106,6 @@ class SparkSessions:
             return False
 
     def _started(self) -> Any:
-        check_address(self.settings)
         log.info("starting Spark at %s", self.settings.address)
         try:
             return self._connected() if self.settings.remote is not None else self._launched()
@@ -231,17 +228,6 @@ def _same_interrupt_handler() -> Iterator[None]:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
-
-
-def check_address(settings: SparkSettings) -> None:
-    """Raise ConfigError for an address that Spark cannot parse."""
-    if settings.remote is not None:
-        if not settings.remote.startswith(("sc://", "local")):
-            raise ConfigError(f"COMPACTION_SPARK_REMOTE is {settings.remote!r} but must be the address of Spark Connect, sc://host:port")
-    elif not _MASTER.fullmatch(settings.master):
-        raise ConfigError(
-            f"COMPACTION_SPARK_MASTER is {settings.master!r} but must be local[*], local[N], spark://host:port, yarn or k8s://…"
-        )
 
 
 def _pass_on(reading: int) -> None:

@@ -10,39 +10,8 @@ import pytest
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.spark import session
-from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
-
-
-@pytest.mark.parametrize(
-    "master", ["bogus://x", "local[", "local[0]", "local[2,0]", "localhost", "", "yarn-client", "spark://", "mesos://host:5050"]
-)
-def test_a_master_that_spark_cannot_parse_is_bad_input_and_starts_nothing(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "find_java", lambda *_: pytest.fail("a JVM was wanted"))
-    with pytest.raises(ConfigError, match=r"COMPACTION_SPARK_MASTER is .* but must be local"):
-        SparkMergeEngine(SparkSessions(SparkSettings(master))).ready()
-    with pytest.raises(ConfigError, match=r"COMPACTION_SPARK_REMOTE is 'spark://x' but must be"):
-        SparkMergeEngine(SparkSessions(SparkSettings(remote="spark://x"))).ready()
-
-
-@pytest.mark.parametrize(
-    "master",
-    [
-        "local",
-        "local[*]",
-        "local[4]",
-        "local[*,3]",
-        "local[2, 1]",
-        "local-cluster[2,1,1024]",
-        "spark://a,b:1",
-        "k8s://https://x",
-        "yarn",
-    ],
-)
-def test_every_master_that_spark_parses_may_be_named(master: str) -> None:
-    session.check_address(SparkSettings(master))
 
 
 def test_the_program_still_handles_ctrl_c_after_a_session_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
