@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAction, TaskAttempt
-from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.keyed.file_names import parse_name
+from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -39,26 +42,39 @@ def rows_preserved(nodes: Sequence[NodeState], tried: Iterable[tuple[CompactionT
 
 
 def target_file_size(tasks: Iterable[CompactionTask]) -> Judgement:
-    """Judge the files that the newest plan of each node wrote. Each task may write one file below the target, which is its remainder."""
+    """Judge the files that the newest plan of each node wrote. The rest of a task's rows may fill one file below the target.
+
+    A task that merges changes into a base store may leave one such file for each tree node. Tasks that only rewrite changes are not
+    judged, because their files are small by intent.
+    """
     newest: dict[tuple[TableIdentifier, TableNode], str] = {}
     failures: dict[tuple[TableIdentifier, TableNode], Failure] = {}
     for task in tasks:
-        if task.work.action is not TaskAction.MERGE or task.result is None:
+        if task.work.action not in (TaskAction.MERGE, TaskAction.TO_BASE) or task.result is None:
             continue
         key = (task.table, task.work.node)
         if newest.setdefault(key, task.plan_id) != task.plan_id or key in failures:
             continue
-        target = task.work.target_size_bytes
-        sizes = sorted(output.file_size_bytes for output in task.result.outputs if output.content is FileContent.DATA)
-        below = sum(size < target * TableProperties().min_target_size_ratio for size in sizes)
-        if sizes and sizes[-1] > target * _OVERSIZE:
-            failures[key] = Failure(
-                *key, f"task {task.task_id} wrote a file of {bytes_text(sizes[-1])}, and the target is {bytes_text(target)}"
-            )
-        elif below > 1:
-            failures[key] = Failure(
-                *key,
-                f"task {task.task_id} wrote {below} undersized files of {len(sizes)}: the smallest has {bytes_text(sizes[0])}, "
-                f"and the target is {bytes_text(target)}",
-            )
+        wrong = _wrong_size(task, [output for output in task.result.outputs if output.content is FileContent.DATA])
+        if wrong is not None:
+            failures[key] = Failure(*key, f"task {task.task_id} {wrong}")
     return Judgement("nodes", len(newest), tuple(failures.values()), "with a recent merge", "there is no recent merge")
+
+
+def _wrong_size(task: CompactionTask, written: Sequence[OutputFile]) -> str | None:
+    target = task.work.target_size_bytes
+    of_tree_nodes: dict[DataTreeNode | None, list[int]] = defaultdict(list)
+    for output in written:
+        name = parse_name(output.path) if task.work.action is TaskAction.TO_BASE else None
+        of_tree_nodes[None if name is None else name.node].append(output.file_size_bytes)
+    largest = max((output.file_size_bytes for output in written), default=0)
+    if largest > target * _OVERSIZE:
+        return f"wrote a file of {bytes_text(largest)}, and the target is {bytes_text(target)}"
+    for sizes in of_tree_nodes.values():
+        below = sum(size < target * TableProperties().min_target_size_ratio for size in sizes)
+        if below > 1:
+            return (
+                f"wrote {below} undersized files of {len(sizes)}: the smallest has {bytes_text(min(sizes))}, "
+                f"and the target is {bytes_text(target)}"
+            )
+    return None

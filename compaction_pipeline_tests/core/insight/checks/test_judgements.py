@@ -9,7 +9,7 @@ from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.insight.checks.commits import commits_on_time, disagreement
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
-from compaction_pipeline.core.queue.task import EndReason, TaskAttempt, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAction, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.table import SnapshotSummary
 from compaction_pipeline_tests.core.insight.checks.judged import judged_node
 from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, ago, head, node_state, output, record, snapshot, task
@@ -67,6 +67,26 @@ def test_one_remainder_per_task_is_the_right_size() -> None:
 def test_two_undersized_outputs_of_one_task_are_red() -> None:
     judged = target_file_size([task(outputs=[output(3 * MIB), output(2 * MIB), output(128 * MIB)])])
     assert "wrote 2 undersized files of 3" in judged.text
+
+
+def merged_to_base(*names: str, size: int = 3 * MIB, action: TaskAction = TaskAction.TO_BASE) -> CompactionTask:
+    files = [replace(output(size), path=f"s3://lake/{name}.parquet") for name in names]
+    of_table = task(outputs=files)
+    return replace(of_table, work=replace(of_table.work, action=action))
+
+
+def test_a_merge_to_base_may_leave_one_undersized_file_for_each_tree_node() -> None:
+    judged = target_file_size([merged_to_base("4-B-9-00000-0-a-00001", "5-B-9-00000-0-a-00002", "6-B-9-00000-0-a-00003")])
+    assert (judged.passed, judged.judged) == (True, 1)
+    assert "no recent merge" not in judged.text
+    judged = target_file_size([merged_to_base("4-B-9-00000-0-a-00001", "5-B-9-00000-0-a-00002", "5-B-9-00000-0-a-00003")])
+    assert "wrote 2 undersized files of 2" in judged.text
+    assert not target_file_size([merged_to_base("4-B-9-00000-0-a-00001", size=500 * MIB)]).passed
+
+
+def test_rewritten_changes_are_small_by_intent() -> None:
+    judged = target_file_size([merged_to_base("4-I-9-00000-0-a-00001", "4-ED-9-00000-0-a-00002", action=TaskAction.REWRITE_CHANGES)])
+    assert (judged.passed, judged.judged) == (True, 0)
 
 
 def test_an_oversized_output_is_red_until_the_node_is_merged_again() -> None:
