@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.read_queues import Queues
     from compaction_pipeline.services.insight.read_tasks import QueueCounts
 
+MOST_FILES = 100
+"""The most files that a person is shown."""
+
 _HEALTH_STYLE = {
     HealthStatus.FAILING: "bold red",
     HealthStatus.DUE: "yellow",
@@ -165,10 +168,11 @@ def nodes_table(nodes: Iterable[NodeOverview], title: str = "nodes", *, with_tab
     return table
 
 
-def files_table(files: Iterable[LiveFile]) -> Table:
-    """One line for each live file."""
-    table = _table("files", "node", "content", "size", "rows", "sequence", "path")
-    for file in files:
+def files_table(files: Sequence[LiveFile]) -> Table:
+    """One line for each of the first MOST_FILES live files."""
+    title = "files" if len(files) <= MOST_FILES else f"the first {MOST_FILES} of {len(files):,} files; --json lists all"
+    table = _table(title, "node", "content", "size", "rows", "sequence", "path")
+    for file in files[:MOST_FILES]:
         size = bytes_text(file.file_size_bytes)
         sequence = str(file.data_sequence_number)
         table.add_row(_node(file.node), file.content.value, size, f"{file.record_count:,}", sequence, escape(file.path))

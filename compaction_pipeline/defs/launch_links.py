@@ -17,6 +17,7 @@ from compaction_pipeline.core.insight.markdown import LINE, fitting, is_shown_at
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
 from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.keys import COMPACT_JOB, PAUSE_JOB, RESUME_JOB
 from compaction_pipeline.services.insight.read_status import Status
@@ -141,11 +142,15 @@ def _worst_line(place: Place, nodes: Sequence[NodeOverview], count: int) -> str:
 
 
 def _node_lines(place: Place, nodes: Sequence[NodeOverview], count: int) -> str:
-    """A link for each of the first `count` nodes alone. It forces a MAJOR, as the link for all of them does."""
+    """A link for each of the first `count` nodes. It forces a MAJOR, as the link for all of them does.
+
+    A forced MAJOR takes the whole partition of a tree node.
+    """
     lines = []
     for node in nodes[:count]:
         name = f"{_short(str(node.table))}\\\n  {_short(str(node.node))}"
-        lines.append(f"- [Compact {name}]({compact_nodes_link(place, [node])[0]})\\\n  alone: a forced MAJOR")
+        what = "a forced MAJOR" if node.node.tree == ROOT else "its partition: a forced MAJOR"
+        lines.append(f"- [Compact {name}]({compact_nodes_link(place, [node])[0]})\\\n  {what}")
     return "\n".join([*lines, *_more(nodes, count, "node")])
 
 

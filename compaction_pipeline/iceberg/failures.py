@@ -45,7 +45,7 @@ def translated(what: str, *, is_file: bool = False) -> Iterator[None]:
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError) as error:
         # REST catalogs give the same answer when the table is there and its metadata file is missing.
         lost = ", or its metadata file is missing" if isinstance(error, NoSuchTableError) and http_answer(error) is not None else ""
-        raise NotFoundError(f"{what} does not exist: it was dropped, renamed or never there{lost}") from error
+        raise NotFoundError(f"{what} does not exist: it was dropped, renamed or never there{lost}; check its name") from error
     except (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError) as error:
         said = http_answer(error) or _text(error)
         raise AccessDenied(f"{what}: no permission: {said}; check the catalog's credentials and rights") from error

@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, expression_evaluator, extract_field_ids, inclusive_projection
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
+from pyparsing import ParseBaseException
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -27,12 +29,13 @@ from compaction_pipeline.spark.keyed_reader import read_on_spark
 class KeyedScan:
     """The rows of a keyed table at one moment: that at which the scan was made. Each method reads the table anew."""
 
-    def __init__(self, stores: KeyedStores, row_filter: BooleanExpression, selected_fields: Sequence[str] | None) -> None:
+    def __init__(self, stores: KeyedStores, row_filter: str | BooleanExpression, selected_fields: Sequence[str] | None) -> None:
         """Use `KeyedTable.scan`."""
         self._stores = stores
         schema = stores.base.schema()
         self._fields = _top_level(schema, selected_fields, stores.name)
-        needed = {field.field_id for field in self._fields} | _top_ids(schema, row_filter)
+        expression, looked_at = _parsed(schema, row_filter, stores.name)
+        needed = {field.field_id for field in self._fields} | looked_at
         self._selection = Selection(
             io=with_change_store(stores.base.io.properties, stores.change.io.properties),
             base=layout_of(stores.base.metadata),
@@ -40,7 +43,7 @@ class KeyedScan:
             key=stores.key,
             fields=(*self._fields, *(field for field in schema.fields if field.field_id in needed and field not in self._fields)),
             names=tuple(field.name for field in self._fields),
-            row_filter=row_filter,
+            row_filter=expression,
         )
 
     def to_batches(self) -> Iterator[Any]:
@@ -77,6 +80,8 @@ class KeyedScan:
 def _top_level(schema: Schema, names: Sequence[str] | None, table: str) -> list[NestedField]:
     if names is None:
         return list(schema.fields)
+    if isinstance(names, str):
+        raise ConfigError(f"selected_fields is the text {names!r} but must be a list of columns, for example [{names!r}]")
     by_name = {field.name: field for field in schema.fields}
     unknown = [name for name in names if name not in by_name]
     if unknown:
@@ -84,10 +89,20 @@ def _top_level(schema: Schema, names: Sequence[str] | None, table: str) -> list[
     return [by_name[name] for name in dict.fromkeys(names)]
 
 
-def _top_ids(schema: Schema, row_filter: BooleanExpression) -> set[int]:
-    """The ids of the top-level columns that the filter looks at."""
-    found = extract_field_ids(bind(schema, row_filter, case_sensitive=True))
-    return {schema.find_field(str(schema.find_column_name(number)).split(".")[0]).field_id for number in found}
+def _parsed(schema: Schema, row_filter: str | BooleanExpression, table: str) -> tuple[BooleanExpression, set[int]]:
+    """The filter, and the ids of the top-level columns that it looks at."""
+    try:
+        expression = parse(row_filter) if isinstance(row_filter, str) else row_filter
+        found = extract_field_ids(bind(schema, expression, case_sensitive=True))
+    except ParseBaseException as error:
+        raise ConfigError(
+            f"row_filter {row_filter!r} of table {table} cannot be understood; write comparisons such as "
+            "id = 1, name in ('a', 'b') or day is not null, joined by and, or, not"
+        ) from error
+    except (ValueError, TypeError, NotImplementedError) as error:
+        columns = ", ".join(f"{field.name} ({field.field_type})" for field in schema.fields)
+        raise ConfigError(f"row_filter {row_filter!r} does not fit table {table}: {error}; its columns are {columns}") from error
+    return expression, {schema.find_field(str(schema.find_column_name(number)).split(".")[0]).field_id for number in found}
 
 
 def _partition_filter(stores: KeyedStores, row_filter: BooleanExpression) -> Callable[[LiveFile], bool]:

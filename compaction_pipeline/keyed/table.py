@@ -8,7 +8,6 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Identifier
@@ -43,9 +42,9 @@ class KeyedTable:
         """Open the keyed table whose base store is called `name`, for example `db.orders`.
 
         Raises NotFoundError when one of the stores does not exist. Raises TableRefused for a table that is not keyed, and for a change
-        store alone, whose files make no sense without the base store.
+        store alone, whose files make no sense without the base store. Raises ConfigError for a name without a namespace.
         """
-        identifier = Catalog.identifier_to_tuple(name)
+        identifier = _identifier(name)
         return cls(catalog, identifier, load_stores(catalog, identifier))
 
     @classmethod
@@ -69,7 +68,7 @@ class KeyedTable:
         `delta_rewrite` a MINOR merges small change files with each other; such a table must never be compacted or read by Amoro, whose
         readers go by the names of change files. Raises ConfigError for a table whose rows could be read in two ways.
         """
-        identifier = Catalog.identifier_to_tuple(name)
+        identifier = _identifier(name)
         create_stores(catalog, identifier, schema, primary_key, partition_spec, buckets, upsert, delta_rewrite, properties or {})
         return cls.open(catalog, identifier)
 
@@ -173,12 +172,19 @@ class KeyedTable:
 
         `row_filter` keeps the rows that it is true for; partitions that cannot have such rows are not read. `selected_fields` are the
         top-level columns of the result, in this order; all columns by default. Raises ConfigError for a column that the table does not
-        have.
+        have, and for a filter that does not fit the table.
         """
-        return KeyedScan(self._load(), parse(row_filter) if isinstance(row_filter, str) else row_filter, selected_fields)
+        return KeyedScan(self._load(), row_filter, selected_fields)
 
     def _load(self) -> KeyedStores:
         return load_stores(self._catalog, self._identifier)
+
+
+def _identifier(name: str | Identifier) -> Identifier:
+    identifier = Catalog.identifier_to_tuple(name)
+    if len(identifier) < 2 or not all(identifier):
+        raise ConfigError(f"the table's name is {name!r} but must have a namespace and a name, for example 'db.orders'")
+    return identifier
 
 
 def _batch(sink_id: str | None, batch: int | None, watermark: datetime | None) -> Batch | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from compaction_pipeline.cli import render
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -141,6 +142,22 @@ def test_a_table_is_shown_with_nodes_files_and_properties(desk: Desk) -> None:
     people = desk.type("table", "show", TABLE).stdout
     for word in ("bucket=1", "self-optimizing.max-retry", "ignored", "unknown", ".parquet"):
         assert word in people
+
+
+def test_a_person_is_shown_the_first_files_and_json_has_all(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.table(files=3)
+    desk.add_catalog()
+    monkeypatch.setattr(render, "MOST_FILES", 4)
+    people = desk.type("table", "show", TABLE).stdout
+    assert "the first 4 of 6 files; --json lists all" in people
+    assert people.count(".parquet") == 4
+    assert len(desk.json("table", "show", TABLE)["files"]) == 6
+
+
+def test_no_tables_come_with_the_next_step(desk: Desk) -> None:
+    assert "no catalog is registered: run `compaction-pipeline catalog add`" in desk.type("table", "list").stdout
+    desk.add_catalog()
+    assert "no tables: no registered catalog lists one" in desk.type("table", "list").stdout
 
 
 def test_all_tables_are_paused_and_resumed_at_once(desk: Desk) -> None:

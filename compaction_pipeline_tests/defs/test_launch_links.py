@@ -15,6 +15,7 @@ from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.markdown import LINE, is_shown_at_once
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.jobs import CompactConfig
 from compaction_pipeline.defs.launch_links import (
@@ -114,6 +115,13 @@ def test_links_say_what_they_run_and_how_much_is_due() -> None:
     assert due.endswith(" 2 of 4 nodes, each by its triggers")
 
 
+def test_the_link_of_a_tree_node_says_that_it_takes_the_partition() -> None:
+    plain = overview(1)
+    keyed = replace(plain, node=replace(plain.node, tree=DataTreeNode(3, 2)))
+    lines = str(links_by_purpose(HERE, [plain, keyed], [])["compact_one_node"].value).splitlines()
+    assert [line.strip() for line in lines if line.endswith("MAJOR")] == ["a forced MAJOR", "its partition: a forced MAJOR"]
+
+
 def test_a_table_in_which_nothing_is_due_gets_no_link() -> None:
     waiting = replace(table("waiting", HealthStatus.WAITING), due=0)
     assert links([], [waiting]) == []
@@ -157,7 +165,7 @@ def test_each_of_the_20_worst_nodes_has_a_link_of_its_own() -> None:
     assert [text for text, _ in shown] == [f"lake.shop.orders day=2026-01-{number:02}" for number in range(1, 21)]
     assert [config for _, config in shown] == [{"type": "MAJOR", "force": True, "node_keys": [node.key]} for node in nodes[:20]]
     entries = links_by_purpose(HERE, nodes, [])
-    assert str(entries["compact_one_node"].value).endswith(" alone: a forced MAJOR\n- and 26 more nodes")
+    assert str(entries["compact_one_node"].value).endswith(" a forced MAJOR\n- and 26 more nodes")
     assert str(entries["compact_more"].value).endswith("- and 8 more nodes")
     assert "compact_one_node" not in links_by_purpose(HERE, [overview(3, data_files=1, small_data_files=1)], [])
 

@@ -47,7 +47,7 @@ def test_a_file_does_not_answer_and_a_catalog_does() -> None:
 
 def test_only_a_rest_catalog_may_call_a_table_without_metadata_file_absent() -> None:
     error = NoSuchTableError("gone")
-    assert str(said(TABLE, error)) == f"{TABLE} does not exist: it was dropped, renamed or never there"
+    assert str(said(TABLE, error)) == f"{TABLE} does not exist: it was dropped, renamed or never there; check its name"
     error.__cause__ = answered(404)
-    assert str(said(TABLE, error)).endswith("renamed or never there, or its metadata file is missing")
+    assert str(said(TABLE, error)).endswith("renamed or never there, or its metadata file is missing; check its name")
     assert isinstance(said(TABLE, error), NotFoundError)

@@ -36,7 +36,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from compaction_pipeline.core.errors import MergeRefused, TableRefused
+from compaction_pipeline.core.errors import ConfigError, MergeRefused, TableRefused
 from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.keyed import KeyedTable
@@ -237,6 +237,29 @@ def test_a_filter_on_a_field_of_a_struct_does_not_look_at_a_column_of_the_same_n
     for selected in (None, ["id"]):
         found = KeyedTable.open(log.catalog, "db.t").scan("home.city = 'a'", selected).to_arrow()
         assert found["id"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("row_filter", "said"),
+    [
+        ("nope = 1", r"'nope = 1' does not fit table .*nope.*; its columns are id \(long\), "),
+        ("id = 'x'", "does not fit table .*Could not convert x into a long"),
+        (5, "^row_filter 5 does not fit table "),
+        ("id == = 1", r"^row_filter 'id == = 1' of table \S+ cannot be understood; write comparisons such as id = 1"),
+        ("", "^row_filter '' of table .* cannot be understood"),
+    ],
+)
+def test_a_filter_that_does_not_fit_is_refused_in_words(row_filter: Any, said: str, log: ChangeLog) -> None:
+    with pytest.raises(ConfigError, match=said):
+        KeyedTable.open(log.catalog, "db.t").scan(row_filter)
+
+
+def test_columns_are_selected_by_a_list(log: ChangeLog) -> None:
+    table = KeyedTable.open(log.catalog, "db.t")
+    with pytest.raises(ConfigError, match=r"selected_fields is the text 'id' but must be a list of columns, for example \['id'\]"):
+        table.scan(selected_fields="id")
+    with pytest.raises(ConfigError, match="has no column 'nope': its columns are id, "):
+        table.scan(selected_fields=["id", "nope"])
 
 
 def test_stores_whose_specs_differ_under_one_number_are_refused(log: ChangeLog) -> None:

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform, YearTransform
 from pyiceberg.types import BooleanType, DateType, DoubleType, ListType, LongType, NestedField, StringType
 
-from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, RacesLost
+from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, NotFoundError, RacesLost
 from compaction_pipeline.core.tables.keyed.file_names import change_file
 from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
@@ -365,6 +365,18 @@ def test_a_name_that_is_taken_leaves_the_table_that_has_it(keyed: Keyed) -> None
         KeyedTable.create(keyed.catalog, "db.plain", SCHEMA, ["id"])
     assert ("db", "plain_change_") not in keyed.catalog.list_tables("db")
     keyed.check([])
+
+
+@pytest.mark.parametrize("name", ["", "t", "db.", (), ("db", "")])
+def test_a_name_without_a_namespace_or_a_name_is_refused(name: Any, keyed: Keyed) -> None:
+    for ask in (lambda: KeyedTable.open(keyed.catalog, name), lambda: KeyedTable.create(keyed.catalog, name, SCHEMA, ["id"])):
+        with pytest.raises(ConfigError, match="but must have a namespace and a name, for example"):
+            ask()
+
+
+def test_a_missing_namespace_is_named(keyed: Keyed) -> None:
+    with pytest.raises(NotFoundError, match=r"^namespace shop\.eu does not exist in catalog 'lake': create it first"):
+        KeyedTable.create(keyed.catalog, "shop.eu.t", SCHEMA, ["id"])
 
 
 def test_a_table_with_delta_rewrite_tells_amoro_to_leave_it_alone(tmp_path: Path) -> None:

@@ -9,9 +9,17 @@ import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
-from compaction_pipeline.cli.render import files_table, nodes_table, properties_in_force, records_table, tables_table, tasks_table
+from compaction_pipeline.cli.render import (
+    MOST_FILES,
+    files_table,
+    nodes_table,
+    properties_in_force,
+    records_table,
+    tables_table,
+    tasks_table,
+)
 from compaction_pipeline.cli.session import TABLE_HELP, Session
-from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
+from compaction_pipeline.core.insight.overview import NO_CATALOG, NodeOverview, TableOverview
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -62,7 +70,8 @@ def list_(
         found = session.services.read_tables.tables(catalog)
         errors = {table: str(error) for table, error in failed.items()}
         values = [{**table_value(item), **({"refresh_error": errors.get(item.table)} if refresh else {})} for item in found]
-        session.output.answer(values, tables_table(found) if found else "no tables")
+        nothing = "no tables: no registered catalog lists one" if session.services.list_catalogs.entries() else NO_CATALOG
+        session.output.answer(values, tables_table(found) if found else nothing)
         unread = sum(not item.is_read for item in found)
         if unread and not refresh:
             session.output.say(f"{count_text(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
@@ -75,7 +84,7 @@ def list_(
 def show(
     context: typer.Context,
     table: str = typer.Argument(help=TABLE_HELP),
-    files: bool = typer.Option(True, "--files/--no-files", help="List every live file too."),
+    files: bool = typer.Option(True, "--files/--no-files", help=f"List live files too: at most {MOST_FILES}, and all of them with --json."),
 ) -> None:
     """Show one table: its nodes with the reasons for their health, its files, its properties in force, and its newest records.
 

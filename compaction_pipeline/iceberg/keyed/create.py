@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Identifier
 
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.keyed.creation import PartitionColumn, check_new_table, store_properties
 from compaction_pipeline.core.tables.keyed.stores import is_store
 from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY
@@ -31,7 +31,7 @@ def create_stores(
 ) -> None:
     """Create both stores, or neither. The change store is called `<name>_change_`.
 
-    Raises ConfigError for a table that must not be created, or whose names are taken.
+    Raises ConfigError for a table that must not be created, or whose names are taken, and NotFoundError when there is no such namespace.
     """
     columns = {field.name: str(field.field_type) for field in schema.fields}
     check_new_table(columns, primary_key, [_partition_column(schema, field) for field in spec.fields], buckets, upsert)
@@ -57,6 +57,9 @@ def _create(catalog: Catalog, identifier: Identifier, schema: Schema, spec: Part
             catalog.create_table(identifier, schema, partition_spec=spec, properties=properties)
         except TableAlreadyExistsError as error:
             raise ConfigError(f"table {name} exists already in catalog {catalog.name!r}: choose another name, or drop it") from error
+        except NoSuchNamespaceError as error:
+            namespace = ".".join(identifier[:-1])
+            raise NotFoundError(f"namespace {namespace} does not exist in catalog {catalog.name!r}: create it first") from error
 
 
 def _partition_column(schema: Schema, field: PartitionField) -> PartitionColumn:
