@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compaction_pipeline.core.errors import CommitConflict, CommitStateUnknown, CompactionError, MergeFailed
+from compaction_pipeline.core.errors import CommitConflict, CompactionError, MergeFailed, RacesLost, TableRefused
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
@@ -119,11 +119,12 @@ class SinkMerges:
             replace_changes(stores, taken, outputs)
         except CommitConflict:
             raise
-        except CommitStateUnknown as error:
-            # The new files may be live, so none is deleted. When the commit did not land, the small files stay as they are.
+        except (RacesLost, TableRefused) as error:
+            # These two say that nothing was committed.
+            self._drop(stores, outputs)
             self._leave(taken, error)
         except Exception as error:
-            self._drop(stores, outputs)
+            # The new files may be live, so none is deleted. When the commit did not land, the small files stay as they are.
             self._leave(taken, error)
         else:
             self.figures.merged_files += len(taken)

@@ -12,7 +12,6 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from compaction_pipeline.core.errors import CommitStateUnknown, RacesLost
-from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
 
 _ATTEMPTS = 20
@@ -39,26 +38,22 @@ def commit_write(
             return None
         try:
             transaction.commit()
-        except CommitFailedException:
+        except Exception as error:
             # A client may send a request twice. When the first one landed and its answer got lost, the second one loses a race against it.
-            with translated(what):
-                store.refresh()
+            # So after any error only the table tells.
+            is_read = _refreshed(store)
             landed = _landed(store, write_id)
             if landed is not None:
                 return landed
+            if not isinstance(error, CommitFailedException) or not is_read:
+                seen = "the table does not show it yet" if is_read else "the table cannot be read now"
+                raise CommitStateUnknown(
+                    f"{what}: the catalog's answer to a commit got lost ({type(error).__name__}: {error}), and {seen}; it may still land. "
+                    "Write the batch again with the same sink_id and number: it lands once"
+                ) from error
             delete_quietly(store.io, transaction.written)
             lost_race_pause(attempt, sleep)
             continue
-        except Exception as error:
-            with suppress(Exception):
-                store.refresh()
-            landed = _landed(store, write_id)
-            if landed is None:
-                raise CommitStateUnknown(
-                    f"{what}: the catalog's answer to a commit got lost ({type(error).__name__}: {error}), and the table does not show it "
-                    "yet; it may still land. Write the batch again with the same sink_id and number: it lands once"
-                ) from error
-            return landed
         return transaction.staged[-1].snapshot.sequence_number
     raise RacesLost(f"{what}: other writers were faster {_ATTEMPTS} times; nothing was written, write it again")
 
@@ -66,6 +61,14 @@ def commit_write(
 def lost_race_pause(attempt: int, sleep: Callable[[float], None]) -> None:
     """Wait before the next attempt, a random time, so that two writers that met once do not meet again."""
     sleep(random.uniform(0.01, 0.05) * (attempt + 1))
+
+
+def _refreshed(store: Table) -> bool:
+    """Load the newest metadata. Returns False when that fails, for whatever reason."""
+    with suppress(Exception):
+        store.refresh()
+        return True
+    return False
 
 
 def _landed(store: Table, write_id: str) -> int | None:
