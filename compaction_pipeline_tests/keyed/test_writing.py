@@ -17,7 +17,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform, YearTransform
-from pyiceberg.types import BooleanType, DateType, DoubleType, ListType, LongType, NestedField, StringType
+from pyiceberg.types import BooleanType, DateType, DoubleType, ListType, LongType, NestedField, StringType, StructType
 
 from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, NotFoundError, RacesLost
 from compaction_pipeline.core.tables.keyed.file_names import change_file
@@ -306,7 +306,7 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(keyed: Keyed) -> Non
         (table_of([(None, row(1))]), {}, "has the value None but must be one of"),  # type: ignore[list-item]
         (good.append_column("x", pa.array([1])), {}, "a column 'x', but the table's columns are id, region"),
         (good.drop_columns(["id"]), {}, "the rows have no column 'id'"),
-        (table_of([("DELETE", row(1))]).drop_columns(["id"]), {}, "column 'id' is required, but the rows have no such column"),
+        (table_of([("DELETE", row(1))]).drop_columns(["id"]), {}, "have no column 'id', which decides where a row lies"),
         (table_of([("INSERT", row(1)), ("DELETE", row(2))]).drop_columns(["v"]), {}, "the rows have no column 'v': only rows that are all"),
         (good.set_column(0, "id", pa.array(["one"])), {}, "column 'id' has the type string"),
         (good, {"order_by": "seq"}, "order_by is 'seq', but the rows have no such column"),
@@ -331,6 +331,34 @@ def test_rows_that_are_all_deleted_may_leave_columns_away(keyed: Keyed) -> None:
     keyed.table.write_changes(table_of([("DELETE", row(1))]).select(["id", "_change_type"]))
     keyed.table.write_changes(table_of([("UPDATE_BEFORE", row(2))]).select(["id", "_change_type"]))
     keyed.check([])
+
+
+@pytest.mark.parametrize("kind", ["DELETE", "UPDATE_BEFORE"])
+def test_deletes_need_the_columns_that_decide_about_the_partition(kind: str, tmp_path: Path) -> None:
+    # Without the column the delete would go to the partition of NULL, and the row would stay.
+    keyed = Keyed(tmp_path, spec=BY_REGION)
+    keyed.write(("INSERT", row(1, "a", "eu")), ("INSERT", row(2, "b", "eu")))
+    with pytest.raises(ConfigError, match="the rows have no column 'region', which decides where a row lies"):
+        keyed.table.write_changes(table_of([(kind, row(1))]).select(["id", "_change_type"]))
+    keyed.table.write_changes(table_of([(kind, row(1, region="eu"))]).select(["id", "region", "_change_type"]))
+    keyed.check([row(2, "b", "eu")])
+
+
+def test_a_partition_by_a_field_of_a_struct_needs_the_struct(tmp_path: Path) -> None:
+    home = NestedField(2, "home", StructType(NestedField(3, "city", StringType())))
+    schema = Schema(NestedField(1, "id", LongType(), required=True), home, NestedField(4, "v", StringType()))
+    spec = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "city"))
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/wh")
+    catalog.create_namespace("db")
+    table = KeyedTable.create(catalog, "db.t", schema, ["id"], spec)
+    rows = [{"id": 1, "home": {"city": "Rome"}, "v": "a", "_change_type": "INSERT"}]
+    types = pa.schema([("id", pa.int64()), ("home", pa.struct([("city", pa.string())])), ("v", pa.string()), ("_change_type", pa.string())])
+    table.write_changes(pa.Table.from_pylist(rows, types))
+    gone = pa.Table.from_pylist([{**rows[0], "_change_type": "DELETE"}], types)
+    with pytest.raises(ConfigError, match="the rows have no column 'home', which decides where a row lies"):
+        table.write_changes(gone.drop_columns(["home", "v"]))
+    table.write_changes(gone.drop_columns(["v"]))
+    assert table.scan().to_arrow().num_rows == 0
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import OutputFile
@@ -92,7 +94,8 @@ def _in_order(rows: Any, order_by: str | None) -> Any:
 def fitted_rows(rows: Any, target: StoreTarget, others: Collection[str] = (), *, only_deletes: bool = False) -> Any:
     """The rows with exactly the columns of the table, in its types. `others` are columns that may be there besides, and are left out.
 
-    With `only_deletes` columns may be missing. Otherwise they would be NULL, and would replace the values that a row has.
+    With `only_deletes` columns may be missing that do not decide where a row lies. A missing column is NULL: an insert would replace the
+    values that a row has, and a delete would look for its row in the partition of NULL.
 
     Raises ConfigError for rows that do not fit.
     """
@@ -101,6 +104,11 @@ def fitted_rows(rows: Any, target: StoreTarget, others: Collection[str] = (), *,
     if unknown:
         raise ConfigError(f"the rows have a column {unknown[0]!r}, but the table's columns are {', '.join(schema.names)}")
     missing = [name for name in schema.names if name not in rows.column_names]
+    unplaced = [name for name in missing if name in (*target.key, *_partitioned_by(target))]
+    if unplaced and rows.num_rows:
+        raise ConfigError(
+            f"the rows have no column {unplaced[0]!r}, which decides where a row lies: rows that are deleted need it too; give the column"
+        )
     if missing and rows.num_rows and not only_deletes:
         raise ConfigError(
             f"the rows have no column {missing[0]!r}: only rows that are all deleted may leave columns away; give the column, with NULL "
@@ -108,6 +116,13 @@ def fitted_rows(rows: Any, target: StoreTarget, others: Collection[str] = (), *,
         )
     columns = [_column(rows, field) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _partitioned_by(target: StoreTarget) -> list[str]:
+    """The top-level columns that decide about the partition. A partition may be by a field of a struct."""
+    fields = target.shape.specs[target.shape.layout.default_spec_id].fields
+    sources = {field.source_id for field in fields if not isinstance(field.transform, VoidTransform)}
+    return [field.name for field in target.schema.fields if sources.intersection(Schema(field).field_ids)]
 
 
 def _column(rows: Any, field: Any) -> Any:
