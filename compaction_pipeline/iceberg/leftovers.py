@@ -10,8 +10,7 @@ from pyiceberg.table import Table
 from compaction_pipeline.core.errors import AccessDenied
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.storage_failures import advice, needs_a_person, storage_failure
-from compaction_pipeline.core.tables.keyed.stores import is_store
-from compaction_pipeline.core.tables.properties import rewrites_are_on
+from compaction_pipeline.core.tables.keyed.stores import is_keyed, is_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
@@ -28,9 +27,12 @@ _logger = logging.getLogger(__name__)
 
 
 def load_all(catalogs: Catalogs, table: TableIdentifier) -> Sequence[Table]:
-    """The table as it is now. After the base store of a keyed table comes its change store, if this program may have written to it."""
+    """The table as it is now. After the base store of a keyed table comes its change store.
+
+    Delta-rewrite may have been switched off since this program wrote there, so the property does not matter.
+    """
     loaded = catalogs.load(table)
-    if not rewrites_are_on(loaded.metadata.properties):
+    if not is_keyed(loaded.metadata.properties):
         return (loaded,)
     stores = load_known_stores(catalogs, table)
     return (stores.base, stores.change)
