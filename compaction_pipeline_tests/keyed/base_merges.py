@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
+
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
@@ -108,6 +110,12 @@ def _node(file: LiveFile) -> DataTreeNode:
 def run(log: ChangeLog, task: CompactionTask, **properties: str) -> MergeResult:
     """Merge, without a commit. A failure is a result with an error."""
     return merge_task(task, layout_of_table(log, **properties), {})
+
+
+def small_batches(patch: pytest.MonkeyPatch) -> None:
+    """Let files be read in batches of at most three rows. Small files would else have one batch each, and hide what goes wrong between."""
+    patch.setattr("compaction_pipeline.merging.reading.read.MIN_BATCH_ROWS", 1)
+    patch.setattr("compaction_pipeline.merging.reading.read.MAX_BATCH_ROWS", 3)
 
 
 def compact(log: ChangeLog, up_to: int, choices: Choices = Choices(), **properties: str) -> list[MergeResult]:

@@ -4,7 +4,7 @@ that a dictionary holds which applied the same changes."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pyiceberg.types import LongType, StringType
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline_tests.keyed.base_merges import small_batches
 from compaction_pipeline_tests.keyed.compactions import Compactions
 from compaction_pipeline_tests.keyed.test_writing import Keyed, row, table_of
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows
@@ -28,6 +29,13 @@ SPECS = {
     "bucket": PartitionSpec(PartitionField(1, 1000, BucketTransform(2), "id_bucket")),
 }
 Change = tuple[str, Row]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_batches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        small_batches(patch)
+        yield
 
 
 @dataclass

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
@@ -18,8 +20,8 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, parse_name
 from compaction_pipeline.core.tables.keyed.tree import ROOT, DataTreeNode
 from compaction_pipeline.merging import convert
-from compaction_pipeline.merging.keyed import merge_on_read, node_writer
-from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, figures, names_of, run, task_of
+from compaction_pipeline.merging.keyed import merge_on_read, node_writer, to_base
+from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, figures, names_of, run, small_batches, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.test_reading import KEYS, by, node_of
 from compaction_pipeline_tests.reference_reader import bag_difference, canonical
@@ -203,6 +205,36 @@ def test_positions_of_several_files_of_a_marked_file_become_one(log: ChangeLog) 
     kept = {path for path, data in before.items() if data != large.path}
     assert {file.path for file in log.base_files() if not file.is_data} == {output.path, *kept}
     log.check([row(number) for number in (0, 2, 11, 13, 14, 15)])
+
+
+@pytest.mark.parametrize("dying", [[0], [9], [0, 5, 9], [4]])
+@pytest.mark.parametrize("before", [[], [[1]], [[1, 6], [8]]])
+def test_a_marked_file_is_read_in_several_batches(
+    dying: list[int], before: list[list[int]], log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_batches(monkeypatch)
+    large = log.base_rows(1, 0, [row(number) for number in range(10)])
+    log.commit_base(large)
+    for positions in before:
+        log.commit_base(deleted={large.path: positions})
+    merged = log.commit(log.changes(1, "ED", 0, [(row(number), 1) for number in dying]))
+    (result,) = compact(log, merged, Choices(marked=[large.path]), **ONE_BUCKET)
+    gone = {*dying, *(position for positions in before for position in positions)}
+    (output,) = result.outputs
+    assert (output.record_count, result.rows_kept) == (len(gone), 10 - len(gone))
+    log.check([row(number) for number in range(10) if number not in gone])
+
+
+@pytest.mark.parametrize("lost", ["the last position", "all positions"])
+def test_rows_that_die_and_are_not_marked_end_the_attempt(lost: str, log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    until = -1 if lost == "the last position" else 0
+    forgetful = SimpleNamespace(flatnonzero=lambda mask: np.flatnonzero(mask)[:until], concatenate=np.concatenate, int64=np.int64)
+    monkeypatch.setattr(to_base, "np", forgetful)
+    large = log.base_rows(1, 0, [row(number) for number in range(5)])
+    log.commit_base(large)
+    merged = log.commit(log.changes(1, "ED", 0, [(row(1), 1), (row(2), 2)]))
+    with pytest.raises(AssertionError, match=r"2 rows of base files that stay die now, but new position deletes hold [01] of them"):
+        compact(log, merged, Choices(marked=[large.path]), **ONE_BUCKET)
 
 
 def test_a_marked_file_that_loses_no_row_keeps_its_positions(log: ChangeLog) -> None:

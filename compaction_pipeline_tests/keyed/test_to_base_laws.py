@@ -6,7 +6,7 @@ nothing of files, nodes and merges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import base_file, change_file
-from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact
+from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, small_batches
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, partition_of
 from compaction_pipeline_tests.keyed.delta_merges import rewrite
 from compaction_pipeline_tests.keyed.test_reading import by, node_of
@@ -26,6 +26,13 @@ from compaction_pipeline_tests.reference_reader import Row, bag_difference
 
 LAST = 2**63 - 1
 Place = tuple[Any, ...]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_batches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        small_batches(patch)
+        yield
 
 
 @dataclass(frozen=True)

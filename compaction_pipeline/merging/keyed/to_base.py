@@ -127,6 +127,8 @@ class _Merge:
         self._gone = DeletedRows()
         self._converted = {delete.referenced_data_file for delete in work.deletes if delete.path in work.converts}
         self._rows_read = self._rows_kept = 0
+        # Rows of marked files that die now, counted once from the deletes and once from the position deletes that were written.
+        self._died = self._newly_marked = 0
 
     def run(self, rows: NodeRows) -> MergeResult:
         try:
@@ -146,6 +148,11 @@ class _Merge:
             raise DigestMismatch(
                 f"the positions written are not the positions found: digest {self._matched.value} found, {self._positions.digest.value} "
                 "written; nothing of this attempt is used"
+            )
+        if self._died != self._newly_marked:
+            raise DigestMismatch(
+                f"{self._died} rows of base files that stay die now, but new position deletes hold {self._newly_marked} of them; nothing "
+                "of this attempt is used"
             )
         return MergeResult(
             self._task.task_id,
@@ -182,16 +189,18 @@ class _Merge:
         """Write position deletes for the rows of a file that die now, and again for those that a position delete in `converts` deletes."""
         found: list[NDArray[np.int64]] = []
         data: LiveFile | None = None
-        dies = False
+        dies, repeated = False, 0
         for part in parts:
             data, node = part.source.file, part.source.named.node
             deleted = self._deleted(part)
-            self._rows_kept += part.length - (0 if deleted is None else int(deleted.sum()))
+            self._rows_kept += part.length - _count(deleted)
             before = _either(part.positional, part.equal)
+            self._died += _count(deleted) - _count(before)
             dying = part.by_key if before is None else part.by_key & ~before
             dies |= bool(dying.any())
             if data.path in self._converted:
                 dying = dying if part.positional is None else dying | part.positional
+                repeated += _count(part.positional)
             if dying.any():
                 found.append(np.flatnonzero(dying).astype(np.int64) + part.position)
         if data is None or not dies:
@@ -200,6 +209,7 @@ class _Merge:
             self._matched.add(position_rows(data.path, positions))
         path = self._paths.next(data.partition, node, KeyedFileType.POSITION_DELETE)
         self._position_files.append(self._positions.write(path, data, np.concatenate(found)))
+        self._newly_marked += self._position_files[-1].record_count - repeated
 
     def _deleted(self, part: KeyedBatch) -> Mask | None:
         """The deleted rows of a batch, counted. Rows that do not count are not counted."""
@@ -207,6 +217,10 @@ class _Merge:
         self._rows_read += part.length - outside
         by_key = part.by_key if part.outside is None or not outside else part.by_key & ~part.outside
         return self._gone.among(part.length, part.positional, _either(part.equal, by_key if by_key.any() else None))
+
+
+def _count(mask: Mask | None) -> int:
+    return 0 if mask is None else int(mask.sum())
 
 
 def _either(one: Mask | None, other: Mask | None) -> Mask | None:
