@@ -30,7 +30,7 @@ from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
-from compaction_pipeline.iceberg.rewrite_files import CommitStep
+from compaction_pipeline.iceberg.rewrite_files import CommitStep, SnapshotChange, Transaction
 from compaction_pipeline_tests.keyed.base_commits import TABLE, BaseCommits
 from compaction_pipeline_tests.keyed.change_logs import row
 from compaction_pipeline_tests.reference_reader import Row
@@ -185,6 +185,46 @@ def test_older_positions_stay_where_the_new_ones_may_lack_them(log: BaseCommits)
     log.check(expected)
 
 
+def test_new_positions_that_are_fewer_than_all_older_ones_replace_none(log: BaseCommits) -> None:
+    log.commit(log.changes(1, "I", 0, [(row(9), 1)]))
+    log.commit_base(log.base_rows(1, 1, [row(number) for number in range(6)]), sequences={"": 1})
+    (path,) = log.base_paths()
+    for position in (1, 2):
+        log.delete_rows(path, position)
+    log.commit(log.changes(1, "ED", 0, [(row(3), 1), (row(4), 2)]))
+    expected = log.judged()
+    # There are as many as in both older files together, and more than in each of them.
+    log.repeats_positions = False
+    outcome = log.commit_tasks(*log.plan(mark=[path]))
+    assert (outcome.state, outcome.figures.delete_files_dropped) == (CommitState.COMMITTED, 0)
+    log.check(expected)
+
+
+@pytest.mark.parametrize("how", ["rewritten", "marked", "alone"])
+@pytest.mark.parametrize("act", ["removed", "rolled back"])
+def test_a_position_delete_that_is_taken_back_is_a_conflict(how: str, act: str, log: BaseCommits) -> None:
+    log.commit(log.changes(1, "I", 0, [(row(9), 1)]))
+    log.commit_base(log.base_rows(1, 1, [row(number) for number in range(6)]), sequences={"": 1})
+    before = log.base.refresh().metadata.current_snapshot_id
+    assert before is not None
+    log.delete_rows(log.base_paths()[0], 1)
+    if how != "alone":
+        log.commit(log.changes(1, "ED", 0, [(row(4), 1)]))
+    tasks = log.plan(base_alone=how == "alone", mark=log.base_paths() if how == "marked" else ())
+    if act == "removed":
+        change = Transaction(log.base.refresh())
+        change.stage(SnapshotChange(Operation.OVERWRITE, [], [file for file in log.base_files() if not file.is_data]))
+        change.commit()
+    else:
+        with log.base.refresh().manage_snapshots() as manage:
+            manage.rollback_to_snapshot(before)
+    expected = log.judged()
+    assert 1 in {each["id"] for each in expected}
+    (reason,) = log.commit_tasks(*tasks).conflicts.values()
+    assert "which is no longer live" in reason
+    log.check(expected)
+
+
 def test_delete_files_that_only_applied_to_rewritten_files_go_and_others_stay(log: BaseCommits) -> None:
     filled(log)
     one, two = log.base_paths()
@@ -329,6 +369,17 @@ def test_a_partition_goes_in_with_all_its_tasks_or_with_none(log: BaseCommits) -
     (log.folder / "hidden").rename(two.result.outputs[0].path.removeprefix("file://"))
     assert set(log.commit_tasks(one, two).committed) == {one.task_id, two.task_id}
     log.check([row(1), row(2)])
+
+
+def test_a_group_merges_changes_when_any_of_its_tasks_does(log: BaseCommits) -> None:
+    log.commit(log.changes(2, "I", 0, [(row(1), 1)]))
+    log.commit_base(log.base_rows(2, 1, [row(1)]), sequences={"": 1})
+    log.commit(log.changes(3, "I", 0, [(row(2), 1)]))
+    tasks = log.plan(nodes=(2, 3))
+    assert [len(task.work.change_files) for task in tasks] == [0, 1]
+    assert log.commit_tasks(*tasks).state is CommitState.COMMITTED
+    log.check([row(1), row(2)])
+    assert log.sequences() == {(): 2}
 
 
 def test_tasks_of_a_partition_that_were_planned_apart_do_not_go_in(log: BaseCommits) -> None:

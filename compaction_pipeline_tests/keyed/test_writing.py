@@ -326,6 +326,17 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(keyed: Keyed) -> Non
     keyed.check([])
 
 
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+def test_change_types_may_be_any_texts(kind: Any, keyed: Keyed) -> None:
+    for rows in (table_of([("INSERT", row(1)), ("INSERT", row(2))]), table_of([("DELETE", row(1))])):
+        place = rows.schema.get_field_index("_change_type")
+        keyed.table.write_changes(rows.set_column(place, "_change_type", rows.column("_change_type").cast(kind)))
+    keyed.check([row(2)])
+    rows = table_of([("INSERT", row(1))]).drop_columns(["_change_type"]).append_column("_change_type", pa.array([[1]]))
+    with pytest.raises(ConfigError, match=r"column '_change_type' has the type list<item: int64>, but must hold texts"):
+        keyed.table.write_changes(rows)
+
+
 def test_rows_that_are_all_deleted_may_leave_columns_away(keyed: Keyed) -> None:
     keyed.write(("INSERT", row(1, "a")), ("INSERT", row(2, "b")))
     keyed.table.write_changes(table_of([("DELETE", row(1))]).select(["id", "_change_type"]))

@@ -214,8 +214,8 @@ class MergeResult:
 
     For a TO_BASE task `rows_read` counts the rows of its base files and those inserts that it applies. A row that a delete of its key
     deletes counts as deleted by equality. `rows_written` and the digests are of the rows in new data files alone, and `rows_kept` are the
-    living rows of the marked files, which stay where they are. The new position deletes of a marked file hold just those of its rows that
-    die now. For other tasks `rows_kept` is 0.
+    living rows of the marked files, which stay where they are. The new position deletes of a marked file hold those of its rows that die
+    now, and repeat the positions of the delete files in `converts`. For other tasks `rows_kept` is 0.
 
     For a REWRITE_CHANGES task all rows of its inputs count, deletes too. A row that another row of the task outdoes counts as deleted by
     equality.

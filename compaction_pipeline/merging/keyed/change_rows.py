@@ -77,9 +77,21 @@ def repeated_key(rows: Any, key: tuple[str, ...]) -> str | None:
     return ", ".join(f"{name}={column[place].as_py()!r}" for name, column in zip(key, columns, strict=True))
 
 
+def _with_texts(rows: Any) -> Any:
+    """The rows with change types of Arrow's plain type for texts. A table may have them as large texts, views or dictionaries."""
+    kinds = rows.column(CHANGE_TYPE)
+    try:
+        texts = kinds.cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigError(f"column {CHANGE_TYPE!r} has the type {kinds.type}, but must hold texts, for example INSERT") from error
+    return rows.set_column(rows.schema.get_field_index(CHANGE_TYPE), CHANGE_TYPE, texts)
+
+
 def _in_order(rows: Any, order_by: str | None) -> Any:
     if CHANGE_TYPE not in rows.column_names:
         raise ConfigError(f"the rows have no column {CHANGE_TYPE!r}: it says what each row is, for example INSERT")
+    if not pa.types.is_string(rows.column(CHANGE_TYPE).type):
+        rows = _with_texts(rows)
     if order_by is None:
         return rows
     if order_by not in rows.column_names:

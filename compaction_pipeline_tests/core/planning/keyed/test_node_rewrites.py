@@ -11,10 +11,11 @@ from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReas
 from compaction_pipeline.core.planning.keyed.in_work import InWork, in_work
 from compaction_pipeline.core.planning.keyed.table_plan import plan_keyed
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskStatus
+from compaction_pipeline.core.queue.task import ChangeSpan, CompactionType, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
-from compaction_pipeline_tests.builders import NOW, PLENTY
+from compaction_pipeline_tests.builders import NOW, PLENTY, data
 from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, SimRow, SimTable
 
@@ -87,6 +88,12 @@ def test_a_minor_merges_the_files_of_a_node_and_predicts_what_is_left() -> None:
     assert (plan.predicted_files, plan.predicted_delete_files) == (2, 1)
     reasons = {verdict.node.tree.id: (verdict.type, verdict.reason.code) for verdict in plan.verdicts}
     assert reasons == {1: (_MINOR, PlanReasonCode.PLANNED), 3: (None, PlanReasonCode.NOT_FRAGMENTED)}
+
+
+def test_a_partition_whose_base_files_are_merged_with_each_other_is_busy() -> None:
+    work = TaskWork(TableNode(0), _FULL, TaskAction.TO_BASE, (data("a"),), (), 0, 1, 1, changes=ChangeSpan((), (), 3, 3, 7, (), 1))
+    assert not work.change_files
+    assert in_work([task_builder(work=work, status=TaskStatus.EXECUTING)], by_person=False).busy == {work.node.place}
 
 
 def test_files_of_open_tasks_and_of_sinks_are_left_alone() -> None:
