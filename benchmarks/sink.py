@@ -9,7 +9,8 @@ minutes is ten batches. The service looks at the table after every fifth batch; 
 The loads:
 
 - one partition:     4 tree nodes, 4,000 changes a batch
-- many partitions:   100 partitions of one node each, 4,000 changes a batch, so that each node gets few
+- many partitions:   200 partitions of one node each, 4,000 changes a batch, so that each node gets few. A batch takes half a second, so
+                     there are at least two seconds from batch to batch
 - large commits:     every hundredth batch, and the first one, has as many bytes as a file that is no small one
 - trickle:           20 changes a batch
 
@@ -67,6 +68,8 @@ _SCHEMA = Schema(
 _TABLE = TableIdentifier("bench", ("db",), "t")
 _LOADS = ("one partition", "many partitions", "large commits", "trickle")
 _WAYS = ("none", "service", "sink", "both")
+_PARTITIONS = 200
+_PACE_OF_MANY = 2.0
 _TICK = 5
 _INTERVAL = 10
 _SMALL = 400_000
@@ -139,8 +142,9 @@ def _run(load: str, way: str, arguments: argparse.Namespace) -> Run:
     with tempfile.TemporaryDirectory(prefix="sink-benchmark-") as name:
         table, services = _table(Path(name), load)
         run, chance = Run(), random.Random(7)
-        nodes = 100 if load == "many partitions" else 4
-        with _writer(table, way, arguments.pace) as write:
+        nodes = _PARTITIONS if load == "many partitions" else 4
+        pace = max(arguments.pace, _PACE_OF_MANY) if load == "many partitions" else arguments.pace
+        with _writer(table, way, pace) as write:
             for number in range(arguments.batches):
                 began = time.monotonic()
                 rows = _rows(load, number, chance)
@@ -150,7 +154,7 @@ def _run(load: str, way: str, arguments: argparse.Namespace) -> Run:
                 run.files.append(_live(services) / nodes)
                 if way in ("service", "both") and number % _TICK == _TICK - 1:
                     services.compact_table.compact(_TABLE, PlanRequest((CompactionType.MINOR,)))
-                time.sleep(max(0.0, began + arguments.pace - time.monotonic()))
+                time.sleep(max(0.0, began + pace - time.monotonic()))
         run.files[-1] = _live(services) / nodes
         _look_back(services, run)
         return run
@@ -189,7 +193,7 @@ def _table(folder: Path, load: str) -> tuple[KeyedTable, OpenedServices]:
 def _rows(load: str, number: int, chance: random.Random) -> pa.Table:
     count = {"trickle": 20, "large commits": 200_000 if number % 100 == 0 else 1_000}.get(load, 4_000)
     ids = chance.sample(range(1_000_000), count)
-    places = [each % 100 if load == "many partitions" else 0 for each in ids]
+    places = [each % _PARTITIONS if load == "many partitions" else 0 for each in ids]
     texts = [f"{number} {each * 7919 % 1_000_003}" for each in ids]
     return pa.table({"place": places, "id": ids, "text": texts, "_change_type": ["INSERT"] * count})
 

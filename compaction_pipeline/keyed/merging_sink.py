@@ -19,6 +19,7 @@ from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.keyed.append import Appended, append_rows
 from compaction_pipeline.keyed.sink_merges import SinkFigures, SinkMerges
+from compaction_pipeline.merging.process import MergeProcess
 
 DEFAULT_MEMORY = 512 * 1024 * 1024
 _LEAST_MEMORY = 64 * 1024 * 1024
@@ -27,8 +28,8 @@ _MOST_BATCHES = 1_000
 """So many committed batches may wait for the background. The files of a batch beyond them stay for the service."""
 _HELD = 1.5
 """Plans leave the files of a batch alone for so many intervals. Then the sink has merged them, or it has ended."""
-_LONGEST_PAUSE = 0.2
-"""The merge of the next node waits at most so many seconds for a batch to end. A stream may have no pause between its batches."""
+_PATIENCE = 0.1
+"""The commit of merged files waits for the end of a batch, at most this part of an interval. After a batch most streams pause."""
 
 
 class MergingSink:
@@ -48,11 +49,12 @@ class MergingSink:
             )
         self._load, self._sink_id, self._interval = load, sink_id, interval
         self._small = SmallFiles(interval, properties.fragment_size_bytes, properties.target_size_bytes)
-        self._between_batches = threading.Event()
-        self._between_batches.set()
-        self._merges = SinkMerges(load, properties, memory_bytes, lambda: self._between_batches.wait(_LONGEST_PAUSE))
+        self._process = MergeProcess()
+        self._merges = SinkMerges(load, properties, memory_bytes, self._process.merge, self._await_end_of_batch)
         self._committed: queue.Queue[tuple[Sequence[LiveFile], datetime] | None] = queue.Queue(_MOST_BATCHES)
         self._thread = threading.Thread(target=self._run, name=f"merging sink {sink_id}", daemon=True)
+        self._batch_ended = threading.Condition()
+        self._is_closing = False
         self._merges_rest = True
 
     def __enter__(self) -> MergingSink:
@@ -63,7 +65,11 @@ class MergingSink:
         # A sink that failed ends at once. The service merges what it leaves.
         self._merges_rest = kind is None
         self._committed.put(None)
+        with self._batch_ended:
+            self._is_closing = True
+            self._batch_ended.notify_all()
         self._thread.join()
+        self._process.close()
 
     def __reduce__(self) -> Any:
         raise ConfigError(
@@ -84,12 +90,9 @@ class MergingSink:
         if not self._thread.is_alive():
             raise ConfigError("the merging sink is not open: use it as `with table.merging_sink(...) as sink:`")
         marked = Batch(self._sink_id, batch, watermark)
-        # A batch and a merge share one interpreter, so a batch that overlaps merges would take up to twice as long.
-        self._between_batches.clear()
-        try:
-            appended = append_rows(self._load(), rows, order_by, marked, held_until(utc_now() + _HELD * self._interval))
-        finally:
-            self._between_batches.set()
+        appended = append_rows(self._load(), rows, order_by, marked, held_until(utc_now() + _HELD * self._interval))
+        with self._batch_ended:
+            self._batch_ended.notify_all()
         if appended is None:
             return None
         try:
@@ -109,6 +112,12 @@ class MergingSink:
                 nodes = self._small.due(utc_now(), ends=not is_open)
                 if nodes:
                     self._merges.merge(nodes)
+
+    def _await_end_of_batch(self) -> None:
+        """A batch and the commit of a merge share one interpreter, so each would take longer beside the other."""
+        with self._batch_ended:
+            if not self._is_closing:
+                self._batch_ended.wait(_PATIENCE * self._interval.total_seconds())
 
     def _take(self, timeout: float | None) -> bool:
         """Take the batches that were committed, and wait for one at most this long. Returns False at the end of the sink."""

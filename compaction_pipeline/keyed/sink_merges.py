@@ -1,29 +1,30 @@
-"""Merges small change files that a sink has committed, and commits the result in their place. It runs in the process of the sink."""
+"""Merges small change files that a sink has committed, and commits the result in their place."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import CommitConflict, CompactionError, MergeFailed, RacesLost, TableRefused
 from compaction_pipeline.core.ids import AttemptId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
 from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.rewrite_files import delete_quietly
-from compaction_pipeline.merging.kernel import merge_task
 
 log = logging.getLogger(__name__)
 
 Nodes = Sequence[tuple[TableNode, Sequence[LiveFile]]]
+MergeTasks = Callable[[Sequence[CompactionTask], TableLayout, Mapping[str, str]], Sequence[MergeResult]]
+"""Does one attempt of each task. It may raise when nobody knows how the attempts ended."""
 
 
 @dataclass
@@ -42,11 +43,12 @@ class SinkFigures:
 
 @dataclass
 class SinkMerges:
-    """One verb: merge. `load` loads both stores afresh. `pause` is called before each node and before the commit."""
+    """One verb: merge. `load` loads both stores afresh. `pause` is called before each commit."""
 
     load: Callable[[], KeyedStores]
     properties: TableProperties
     memory_bytes: int
+    merge_tasks: MergeTasks
     pause: Callable[[], object]
     figures: SinkFigures = field(default_factory=SinkFigures)
 
@@ -54,14 +56,14 @@ class SinkMerges:
         """Merge the files of each node, and commit all nodes together. It never raises: what fails leaves the small files as they are."""
         try:
             stores = self.load()
+            tasks = [self._task(stores, node, files) for node, files in nodes]
+            results = self.merge_tasks(tasks, stores.layout, _file_io(stores))
         except Exception as error:
             # This is the boundary of the sink's thread. Nothing is lost: readers have the small files.
             self._leave([file for _, files in nodes for file in files], error)
             return
         merged = []
-        for node, files in nodes:
-            self.pause()
-            result = merge_task(self._task(stores, node, files), stores.layout, _file_io(stores))
+        for (_, files), result in zip(nodes, results, strict=True):
             if result.error is None:
                 merged.append((files, result.outputs))
             else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,13 @@ from pyiceberg.table.snapshots import Operation
 from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, RacesLost, StorageUnavailable, TableRefused
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.changes import Batch
 from compaction_pipeline.core.tables.keyed.file_names import change_file
 from compaction_pipeline.core.tables.keyed.small_files import HELD_UNTIL_KEY, SmallFiles, held_until
 from compaction_pipeline.core.tables.properties import resolve_properties
+from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.keyed import MergingSink
@@ -35,6 +38,8 @@ from compaction_pipeline.keyed import sink_merges as merges_module
 from compaction_pipeline.keyed.append import append_rows
 from compaction_pipeline.keyed.merging_sink import _live
 from compaction_pipeline.keyed.sink_merges import SinkMerges
+from compaction_pipeline.merging.kernel import merge_task
+from compaction_pipeline.merging.process import MergeProcess
 from compaction_pipeline_tests.keyed.test_delta_rewrite_pipeline import MAJOR, MINOR, change_files, files_of_change_store
 from compaction_pipeline_tests.keyed.test_pipeline import FULL, TABLE, Program
 from compaction_pipeline_tests.keyed.test_writing import Keyed, row, table_of
@@ -100,30 +105,70 @@ def test_batches_that_came_during_a_merge_are_taken_together(keyed: Keyed) -> No
     assert len(sink._small) == 4
 
 
-@pytest.mark.parametrize("longest", [60.0, 0.01])
-def test_a_merge_waits_for_the_batch_that_is_being_written_but_not_long(
-    longest: float, keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("patience", [60.0, 0.01])
+def test_a_commit_waits_for_the_batch_that_is_being_written_but_not_long(
+    patience: float, keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_module, "_LONGEST_PAUSE", longest)
-    real, seen = sink_module.append_rows, []
+    monkeypatch.setattr(sink_module, "_PATIENCE", patience)
+    real, seen, merged = sink_module.append_rows, [], threading.Event()
     rows: dict[int, Row] = {}
     with keyed.table.merging_sink("s", interval=timedelta(seconds=1)) as sink:
+        merge = sink._merges.merge_tasks
+
+        def merge_and_tell(*arguments: Any) -> Any:
+            results = merge(*arguments)
+            merged.set()
+            return results
 
         def appended(*arguments: Any) -> Any:
             if arguments[3].number == 2:
                 # The interval ends while this batch is written.
-                until = time.monotonic() + (3 if longest > 1 else 60)
+                assert merged.wait(60)
+                until = time.monotonic() + (1 if patience > 1 else 60)
                 while time.monotonic() < until and not sink.figures.merged_files:
                     time.sleep(0.02)
                 seen.append(sink.figures.merged_files)
             return real(*arguments)
 
+        monkeypatch.setattr(sink._merges, "merge_tasks", merge_and_tell)
         monkeypatch.setattr(sink_module, "append_rows", appended)
         for batch in range(3):
             put(sink, rows, batch, 1, 2)
-    assert [count > 0 for count in seen] == [longest < 1]
+        # The end of the block ends the wait, too.
+    assert [count > 0 for count in seen] == [patience < 1]
     assert sink.figures.merged_files > 0
     keyed.check(rows.values())
+
+
+def test_a_process_of_merges_that_is_killed_leaves_the_small_files_and_the_next_merge_has_a_new_one(keyed: Keyed) -> None:
+    rows: dict[int, Row] = {}
+    with keyed.table.merging_sink("s", interval=timedelta(seconds=1)) as sink:
+        merge, killed = sink._merges.merge_tasks, []
+
+        def merge_under_fire(*arguments: Any) -> Any:
+            if not killed:
+                sink._process.merge((), *arguments[1:])
+                killed.append(stopped_process(sink._process))
+                threading.Timer(0.2, os.kill, (killed[0], signal.SIGKILL)).start()
+            return merge(*arguments)
+
+        sink._merges.merge_tasks = merge_under_fire
+        until, batch = time.monotonic() + 60, 0
+        while not sink.figures.merged_files:
+            assert time.monotonic() < until, "nothing was merged within 60 s"
+            put(sink, rows, batch, 1, 2, batch)
+            batch += 1
+        assert sink.figures.left_files > 0
+        assert sink.figures.problem == "the process that merges ended, or did not start: exit code -9"
+        keyed.check(rows.values())
+    keyed.check(rows.values())
+
+
+def stopped_process(process: MergeProcess) -> int:
+    """Stop the process, so that it answers nothing until it is killed."""
+    assert process._running is not None
+    os.kill(process._running.process.pid, signal.SIGSTOP)
+    return process._running.process.pid
 
 
 def test_a_node_with_enough_bytes_does_not_wait(keyed: Keyed) -> None:
@@ -285,6 +330,10 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path, delta_rewrite=True, upsert=True)
 
 
+def merge_here(tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> list[MergeResult]:
+    return [merge_task(task, layout, file_io) for task in tasks]
+
+
 class Driver:
     """A sink whose merges happen when the test says so, and which may be killed at any moment."""
 
@@ -296,7 +345,9 @@ class Driver:
         """A new process of the same sink. It knows nothing of the files that the former one has committed."""
         properties = resolve_properties(self.keyed.stores()[0].properties, {})
         self.small = SmallFiles(_LONG, properties.fragment_size_bytes, properties.target_size_bytes)
-        self.merges = SinkMerges(lambda: load_stores(self.keyed.catalog, ("db", "t")), properties, 64 * 1024 * 1024, lambda: None)
+        self.merges = SinkMerges(
+            lambda: load_stores(self.keyed.catalog, ("db", "t")), properties, 64 * 1024 * 1024, merge_here, lambda: None
+        )
 
     def write(self, rows: list[tuple[str, Row]]) -> None:
         stores = load_stores(self.keyed.catalog, ("db", "t"))

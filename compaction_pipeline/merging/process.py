@@ -1,0 +1,120 @@
+"""Merges in a process of its own, for a program that merges in its own interpreter would slow down.
+
+`MergeProcess` starts `python -m compaction_pipeline.merging.process`, gives it tasks through a pipe, and reads results from another. A
+process of `multiprocessing` would import the main module of the program again, which many scripts are not written for.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO
+
+from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.merging.kernel import merge_task
+
+_NICE = 10
+"""The program comes first when it and its merges want the same core."""
+_STDERR = 2
+_Asked = tuple[Sequence[CompactionTask], TableLayout, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A process with the two pipes that lead to it and from it."""
+
+    process: subprocess.Popen[bytes]
+    asked: IO[bytes]
+    answers: IO[bytes]
+
+
+class MergeProcess:
+    """Starts a process at the first merge, and a new one after it has died. The process ends with `close`, and when this one ends."""
+
+    def __init__(self) -> None:
+        self._running: _Running | None = None
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> list[MergeResult]:
+        """Do one attempt of each task, one after the other, and return the results in the order of the tasks.
+
+        Raises MergeFailed when the process cannot be started, or dies. Nobody knows then what it has written.
+        """
+        asked: _Asked = (tasks, layout, file_io)
+        try:
+            if self._running is None or self._running.process.poll() is not None:
+                self.close()
+                self._running = _start()
+            pickle.dump(asked, self._running.asked)
+            self._running.asked.flush()
+            results: list[MergeResult] = pickle.load(self._running.answers)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            raise MergeFailed(f"the process that merges ended, or did not start: {self.close() or error}") from error
+        return results
+
+    def close(self) -> str:
+        """Close the pipes, and wait for the end of the process. Returns in words how it ended; "" when there is none."""
+        running, self._running = self._running, None
+        if running is None:
+            return ""
+        running.answers.close()
+        # What was not yet sent has no reader when the process has died.
+        with suppress(BrokenPipeError):
+            running.asked.close()
+        return f"exit code {running.process.wait()}"
+
+
+def _start() -> _Running:
+    answers, to_us = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(to_us)],
+            stdin=subprocess.PIPE,
+            # Answers have a pipe of their own, because libraries may print.
+            stdout=_STDERR,
+            pass_fds=(to_us,),
+            # The program may have found our package in a place of its own.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    except BaseException:
+        os.close(answers)
+        raise
+    finally:
+        os.close(to_us)
+    assert process.stdin is not None, "it is a pipe"
+    return _Running(process, process.stdin, os.fdopen(answers, "rb"))
+
+
+def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
+    """Merge what is asked for until there is nothing more to read, or nobody who reads the answers."""
+    while True:
+        try:
+            tasks, layout, file_io = pickle.load(asked)
+        except EOFError:
+            return
+        results = [merge_task(task, layout, file_io) for task in tasks]
+        try:
+            pickle.dump(results, answers)
+            answers.flush()
+        except BrokenPipeError:
+            return
+
+
+def main() -> None:
+    """Serve the program that has started this process."""
+    # Ctrl-C reaches both processes. The program decides what becomes of a merge.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICE)
+    with os.fdopen(int(sys.argv[1]), "wb") as answers:
+        serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()
