@@ -48,11 +48,13 @@ class MergeProcess:
         Raises MergeFailed when the process cannot be started, or dies. Nobody knows then what it has written.
         """
         asked: _Asked = (tasks, layout, file_io)
+        # Half of a message would spoil the next one, so nothing is sent before all of it is there.
+        message = pickle.dumps(asked)
         try:
             if self._running is None or self._running.process.poll() is not None:
                 self.close()
                 self._running = _start()
-            pickle.dump(asked, self._running.asked)
+            self._running.asked.write(message)
             self._running.asked.flush()
             results: list[MergeResult] = pickle.load(self._running.answers)
         except (OSError, EOFError, pickle.UnpicklingError) as error:

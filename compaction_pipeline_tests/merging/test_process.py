@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,8 +69,9 @@ def test_a_process_that_died_is_told_and_the_next_merge_has_a_new_one(tmp_path: 
     assert process.merge([], layout, {}) == []
     assert process._running is not None
     first = process._running.process
+    # It takes the task and does not answer it. Then it dies.
     os.kill(first.pid, signal.SIGSTOP)
-    os.kill(first.pid, signal.SIGKILL)
+    threading.Timer(0.5, os.kill, (first.pid, signal.SIGKILL)).start()
     with pytest.raises(MergeFailed, match="the process that merges ended, or did not start: exit code -9"):
         process.merge([], layout, {})
     assert process.merge([], layout, {}) == []
