@@ -23,8 +23,10 @@ def rewrites_changes(tasks: Sequence[CompactionTask]) -> bool:
     return any(task.work.action is TaskAction.REWRITE_CHANGES for task in tasks)
 
 
-def by_store(prepared: Iterable[CompactionTask], task_ids: Collection[TaskId] | None) -> Sequence[Sequence[TaskId] | None]:
-    """Return which tasks each commit takes, of those in `task_ids`; None means all.
+def by_store(prepared: Iterable[CompactionTask], task_ids: Collection[TaskId] | None) -> Sequence[Sequence[TaskId]]:
+    """Return which tasks each commit takes, of those in `task_ids`; None means all. There is one commit at least, which may have none.
+
+    A commit names its tasks. A task that is merged meanwhile may be of the other store, so it waits for the next time.
 
     Merges of change files with each other go into another store than all other tasks. They go first: the others may move changes into the
     base store, and readers skip these changes from then on.
@@ -32,7 +34,7 @@ def by_store(prepared: Iterable[CompactionTask], task_ids: Collection[TaskId] | 
     asked = [task for task in prepared if task_ids is None or task.task_id in task_ids]
     rewrites = [task.task_id for task in asked if task.work.action is TaskAction.REWRITE_CHANGES]
     others = [task.task_id for task in asked if task.work.action is not TaskAction.REWRITE_CHANGES]
-    return [rewrites, others] if rewrites and others else [None if task_ids is None else list(task_ids)]
+    return [ids for ids in (rewrites, others) if ids] or [[]]
 
 
 def decide_rewrites(tasks: Sequence[CompactionTask], unfit: Mapping[TaskId, str], head: HeadFiles, outputs_of: OutputsOf) -> CommitDecision:

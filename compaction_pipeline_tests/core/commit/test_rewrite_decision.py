@@ -134,5 +134,6 @@ def test_each_commit_takes_the_tasks_of_one_store() -> None:
     assert by_store(tasks, None) == [["b", "d"], ["a", "c"]]
     assert by_store(tasks, [TaskId("a"), TaskId("b")]) == [["b"], ["a"]]
     assert by_store(tasks, [TaskId("a")]) == [["a"]]
-    assert by_store(tasks[::2], None) == [None]
-    assert by_store([], None) == [None]
+    assert by_store(tasks[::2], None) == [["a", "c"]]
+    assert by_store(tasks, [TaskId("x")]) == [[]]
+    assert by_store([], None) == [[]]
