@@ -21,8 +21,8 @@ from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.kernel import merge_task
 
-_NICE = 10
-"""The program comes first when it and its merges want the same core."""
+_NICE = 5
+"""The program comes first when it and its merges want the same core. With 10, merges hardly went on where all cores were busy."""
 _STDERR = 2
 _Asked = tuple[Sequence[CompactionTask], TableLayout, Mapping[str, str]]
 

@@ -82,10 +82,10 @@ def test_each_batch_is_there_at_once_and_its_files_are_merged_at_the_end(keyed: 
 def test_files_are_merged_when_the_interval_ends(keyed: Keyed) -> None:
     rows: dict[int, Row] = {}
     with keyed.table.merging_sink("s", interval=timedelta(seconds=1)) as sink:
-        until, batch = time.monotonic() + 60, 0
+        until, batch = time.monotonic() + 300, 0
         while not sink.figures.merged_files:
             # Two batches of one interval are merged. On a slow machine that may take several intervals.
-            assert time.monotonic() < until, "nothing was merged within 60 s"
+            assert time.monotonic() < until, "nothing was merged within 300 s"
             put(sink, rows, batch, 1, 2, batch)
             batch += 1
         keyed.check(rows.values())
@@ -123,7 +123,7 @@ def test_a_commit_waits_for_the_batch_that_is_being_written_but_not_long(
         def appended(*arguments: Any) -> Any:
             if arguments[3].number == 2:
                 # The interval ends while this batch is written.
-                assert merged.wait(60)
+                assert merged.wait(300)
                 until = time.monotonic() + (1 if patience > 1 else 60)
                 while time.monotonic() < until and not sink.figures.merged_files:
                     time.sleep(0.02)
@@ -140,7 +140,9 @@ def test_a_commit_waits_for_the_batch_that_is_being_written_but_not_long(
     keyed.check(rows.values())
 
 
-def test_a_process_of_merges_that_is_killed_leaves_the_small_files_and_the_next_merge_has_a_new_one(keyed: Keyed) -> None:
+def test_a_process_of_merges_that_is_killed_leaves_the_small_files_and_the_next_merge_has_a_new_one(
+    keyed: Keyed, caplog: pytest.LogCaptureFixture
+) -> None:
     rows: dict[int, Row] = {}
     with keyed.table.merging_sink("s", interval=timedelta(seconds=1)) as sink:
         merge, killed = sink._merges.merge_tasks, []
@@ -153,13 +155,15 @@ def test_a_process_of_merges_that_is_killed_leaves_the_small_files_and_the_next_
             return merge(*arguments)
 
         sink._merges.merge_tasks = merge_under_fire
-        until, batch = time.monotonic() + 60, 0
+        until, batch = time.monotonic() + 300, 0
         while not sink.figures.merged_files:
-            assert time.monotonic() < until, "nothing was merged within 60 s"
+            assert time.monotonic() < until, "nothing was merged within 300 s"
             put(sink, rows, batch, 1, 2, batch)
             batch += 1
+            # A commit may lose against batches without any pause on a busy machine.
+            time.sleep(0.05)
         assert sink.figures.left_files > 0
-        assert sink.figures.problem == "the process that merges ended, or did not start: exit code -9"
+        assert "the process that merges ended, or did not start: exit code -9" in caplog.text
         keyed.check(rows.values())
     keyed.check(rows.values())
 
