@@ -27,7 +27,6 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster_dev import parsed, start_dagster
 from measure import load_average, positive
 from opened_services import OpenedServices
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -43,6 +42,7 @@ from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.settings import Settings
 
 FILES = 4

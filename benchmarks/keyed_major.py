@@ -28,13 +28,13 @@ import pyarrow.parquet as pq
 from generate import Warehouse, warehouse
 from measure import CATALOG, MB, alternating, load_average, median, positive
 from own_session import own_session
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 

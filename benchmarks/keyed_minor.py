@@ -26,7 +26,6 @@ from generate import Warehouse, warehouse
 from keyed_major import SCHEMA, rows_of, with_kind
 from measure import MB, alternating, load_average, median, positive
 from own_session import own_session
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -34,6 +33,7 @@ from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.keyed.file_names import change_file, is_delete_file
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 

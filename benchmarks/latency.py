@@ -21,7 +21,6 @@ import pyarrow as pa
 from dagster_dev import parsed, start_dagster
 from measure import load_average, positive
 from opened_services import OpenedServices
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
@@ -30,6 +29,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.processes import Processes
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.settings import Settings
 
 AMORO_SECONDS = 120

@@ -25,7 +25,6 @@ from typing import Any
 import pyarrow as pa
 from measure import load_average, positive
 from opened_services import OpenedServices
-from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
@@ -38,6 +37,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.file_io.object_io import immutable_files
+from compaction_pipeline.iceberg.catalogs import load_catalog
 from compaction_pipeline.settings import Settings
 
 FILES = 26

@@ -36,7 +36,6 @@ import requests
 from measure import cpu_seconds, load_average, positive
 from opened_services import OpenedServices
 from pydantic import TypeAdapter
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
@@ -51,6 +50,7 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, Out
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, data_folder
 from compaction_pipeline.demo.processes import Processes, stop_on_signals
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage.stores import open_stores
 

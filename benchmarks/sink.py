@@ -39,7 +39,6 @@ from pathlib import Path
 import opened_services
 import pyarrow as pa
 from measure import load_average, measured, positive
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -51,6 +50,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.scan import manifests_of
 from compaction_pipeline.keyed import KeyedTable

@@ -17,7 +17,6 @@ from typing import Any
 from uuid import uuid4
 
 import fastavro
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile, write_manifest_list
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -29,6 +28,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, data_file_of, entry_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
 

@@ -1,6 +1,7 @@
 """An Iceberg REST catalog in this process, in front of a PyIceberg catalog. Tests decide how it answers a commit.
 
-It answers the requests by which PyIceberg lists, loads and commits tables. `requests` holds every request, and `logins` its login.
+It answers the requests by which PyIceberg lists, loads, registers and commits tables. `requests` holds every request, and `logins` the
+login of each.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableRequest
 
+from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.rest_catalog import _silent_until
 
 Fault = Callable[["Call"], None]
@@ -78,10 +79,10 @@ class Call:
 
     def __init__(self, handler: _Handler, body: bytes) -> None:
         self._handler = handler
-        self._body = body
+        self.body = body
 
     def carry_out(self) -> dict[str, Any]:
-        request = CommitTableRequest.model_validate_json(self._body)
+        request = CommitTableRequest.model_validate_json(self.body)
         backend = self._handler.rest.backend
         table = backend.load_table((*request.identifier.namespace.root, request.identifier.name))
         done = backend.commit_table(table, request.requirements, request.updates)
@@ -166,6 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts[:2] == ["v1", "namespaces"] and len(parts) == 2:
             top = [] if "parent=" in self.path else [list(one) for one in self.rest.backend.list_namespaces()]
             call.answer(200, {"namespaces": top})
+        elif parts[3:] == ["register"]:
+            self._register(call, parts[2], json.loads(call.body))
         elif len(parts) == 4 and self.rest.lists:
             self.rest.lists.pop(0)(call)
         elif len(parts) == 4:
@@ -175,6 +178,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._commit(call)
         else:
             self._load(call, (parts[2], parts[4]))
+
+    def _register(self, call: Call, namespace: str, asked: dict[str, str]) -> None:
+        self.rest.backend.register_table((namespace, asked["name"]), asked["metadata-location"])
+        self._load(call, (namespace, asked["name"]))
 
     def _load(self, call: Call, identifier: tuple[str, str]) -> None:
         if self.rest.loads:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 
+from compaction_pipeline.iceberg.catalogs import Catalog, SqlCatalog
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows, row_bag
 from compaction_pipeline_tests.scenarios.examples.unpacking import CATALOG_NAME, PLAIN_EXAMPLES, catalog_properties, expected_rows, unpack
 

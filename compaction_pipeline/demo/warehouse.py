@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from sqlalchemy import event
 
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.options import CATALOG, DemoOptions
 from compaction_pipeline.demo.tables import NAMESPACE, PROPERTIES, TABLES, DemoTable
+from compaction_pipeline.iceberg.catalogs import Catalog, SqlCatalog
 
 
 def catalog_entry(options: DemoOptions) -> CatalogEntry:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -15,6 +14,7 @@ from pyiceberg.typedef import Identifier
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.keyed.changes import Batch, check_sink_id, watermark_of
 from compaction_pipeline.core.tables.keyed.creation import DEFAULT_BUCKETS
+from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.keyed.append import forget_sink
 from compaction_pipeline.iceberg.keyed.create import create_stores
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores

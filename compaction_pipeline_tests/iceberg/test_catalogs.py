@@ -57,7 +57,7 @@ def test_an_empty_catalog_of_its_own_database_is_just_empty(tmp_path: Path) -> N
 
 
 def test_sqlite_catalogs_wait_for_locks(lake: Lake) -> None:
-    from pyiceberg.catalog.sql import SqlCatalog
+    from compaction_pipeline.iceberg.catalogs import SqlCatalog
 
     assert isinstance(lake.catalog, SqlCatalog)
     with lake.catalog.engine.connect() as connection:

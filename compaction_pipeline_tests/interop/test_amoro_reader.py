@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
-from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows, optimized_sequences
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, metadata_of, reference_rows
 from compaction_pipeline_tests.scenarios.examples.unpacking import CATALOG_NAME, KEYED_EXAMPLES, catalog_properties, expected_rows, unpack
@@ -19,7 +18,6 @@ class Stores:
     """The metadata files of an unpacked example's two stores."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        accept_any_blob_type()
         self.home = unpack(name, folder)
         catalog = SqlCatalog(CATALOG_NAME, **catalog_properties(self.home))
         self.base, self.change = (catalog.load_table(f"db.{store}").metadata_location for store in ("t", "t_change_"))

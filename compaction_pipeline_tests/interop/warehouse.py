@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyiceberg.catalog import load_catalog
-
 from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.iceberg.catalogs import load_catalog
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, reference_rows

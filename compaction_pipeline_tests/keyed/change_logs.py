@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -26,7 +25,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.demo.row_delta import row_delta
-from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.keyed.puffin import puffin_of
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
@@ -57,7 +56,6 @@ class ChangeLog:
     def __init__(
         self, folder: Path, schema: Schema = SCHEMA, key: Sequence[str] = ("id",), spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
     ) -> None:
-        accept_any_blob_type()
         folder.mkdir(parents=True, exist_ok=True)
         self.catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
         self.catalog.create_namespace("db")

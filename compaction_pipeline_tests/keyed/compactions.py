@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from pyiceberg.catalog import Catalog
-
 from compaction_pipeline.core.commit.ports import CommitOutcome
 from compaction_pipeline.core.fragmentation.keyed_metrics import buckets_mask
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory
@@ -22,6 +20,7 @@ from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus, TaskWork, written_layout
 from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, data_folder
+from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files

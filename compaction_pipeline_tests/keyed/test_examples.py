@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, GreaterThan
 
 from compaction_pipeline.core.commit.record import RecordStatus
@@ -14,6 +12,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError, TableRef
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.iceberg.catalogs import Catalog, SqlCatalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline.keyed import KeyedTable

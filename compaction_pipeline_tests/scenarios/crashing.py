@@ -17,7 +17,6 @@ from typing import Any
 from unittest import mock
 
 import dagster as dg
-from pyiceberg.catalog.sql import SqlCatalog
 
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
@@ -25,6 +24,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.foundations import utc_now
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage.stores import Stores, open_stores

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.processes import Child, Processes
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.browser.deployment import Deployment
 from compaction_pipeline_tests.defs.lake import Lake

@@ -30,7 +30,6 @@ from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
 from compaction_pipeline.iceberg.catalogs.inline_manifests import accept_inline_manifests
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits, use_bounded_rest_catalogs
 from compaction_pipeline.iceberg.catalogs.sql_catalog import use_bounded_sql_catalogs
-from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
@@ -52,7 +51,6 @@ class Catalogs:
     def __init__(self, entry_of: Callable[[str], CatalogEntry], limits: RequestLimits = RequestLimits()) -> None:
         self._entry_of = entry_of
         self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
-        accept_any_blob_type()
         accept_inline_manifests()
         self._limits = limits
         use_bounded_rest_catalogs(limits)

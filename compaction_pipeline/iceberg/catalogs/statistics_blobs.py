@@ -9,24 +9,33 @@ from __future__ import annotations
 from pyiceberg.catalog.rest import TableResponse
 from pyiceberg.table import CommitTableRequest, CommitTableResponse, metadata, statistics, update
 
+_HOLDERS = (
+    statistics.BlobMetadata,
+    statistics.StatisticsFile,
+    metadata.TableMetadataCommonFields,
+    metadata.TableMetadataV1,
+    metadata.TableMetadataV2,
+    metadata.TableMetadataV3,
+    metadata.TableMetadataWrapper,
+    update.SetStatisticsUpdate,
+    CommitTableRequest,
+    CommitTableResponse,
+    TableResponse,
+)
+"""PyIceberg's models that hold a blob's type. Each stands after those that it holds, because pydantic copies the rules of a model into the
+models that hold it."""
 
-def accept_any_blob_type() -> None:
-    """Let `BlobMetadata.type` be any text, and rebuild the models that hold it. A second call does nothing."""
+
+def read_any_statistics() -> None:
+    """Let PyIceberg load a table whatever types of blobs its statistics hold, in this whole process. A second call does nothing.
+
+    Tables and catalogs that are open already keep working. What PyIceberg does with statistics stays as it is: it carries them on, and
+    reads none of them.
+    """
     field = statistics.BlobMetadata.model_fields["type"]
     if field.annotation is str:
         return
     field.annotation = str
     statistics.BlobMetadata.__annotations__["type"] = "str"
-    for model in (
-        statistics.BlobMetadata,
-        statistics.StatisticsFile,
-        metadata.TableMetadataV1,
-        metadata.TableMetadataV2,
-        metadata.TableMetadataV3,
-        metadata.TableMetadataWrapper,
-        update.SetStatisticsUpdate,
-        CommitTableRequest,
-        CommitTableResponse,
-        TableResponse,
-    ):
+    for model in _HOLDERS:
         model.model_rebuild(force=True)

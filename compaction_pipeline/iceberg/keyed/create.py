@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -15,6 +14,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.keyed.creation import PartitionColumn, check_new_table, store_properties
 from compaction_pipeline.core.tables.keyed.stores import is_store
 from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY
+from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.failures import translated
 
 

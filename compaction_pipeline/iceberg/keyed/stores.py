@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -21,8 +20,8 @@ from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.stores import base_store, is_change_store
 from compaction_pipeline.core.tables.table import KeyedLayout, TableIdentifier, TableLayout
+from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.catalogs.statistics_blobs import accept_any_blob_type
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_sequences
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
@@ -119,8 +118,6 @@ def load_stores(catalog: Catalog, identifier: Identifier) -> KeyedStores:
 
     Raises NotFoundError when a store does not exist, and TableRefused when the table is not a keyed table.
     """
-    accept_any_blob_type()
-
     name = ".".join((catalog.name, *identifier))
 
     def load(store: Identifier) -> Table:

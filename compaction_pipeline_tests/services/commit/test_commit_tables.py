@@ -10,7 +10,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
@@ -19,6 +18,7 @@ from compaction_pipeline.core.errors import CommitRefused, CommitStateUnknown, R
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 
