@@ -19,12 +19,23 @@ from compaction_pipeline.demo.warehouse import make_tables
 
 @contextmanager
 def alone(options: DemoOptions) -> Iterator[None]:
-    """Hold the demo's folder until the block ends. Raises ConfigError when another demo runs in it. A killed demo holds nothing."""
-    with (options.root / "lock").open("w") as lock:
+    """Hold the demo's folder until the block ends, and until the processes that were started in the block have ended.
+
+    Raises ConfigError when another demo runs in the folder, or when processes of a killed one still do.
+    """
+    with (options.root / "lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigError(f"another demo runs in {options.root}: end it first, or set COMPACTION_DEMO_HOME to another folder") from None
+            lock.seek(0)
+            raise ConfigError(
+                f"another demo runs in {options.root} (process {lock.read() or 'unknown'}), or processes that it started still do after it "
+                f"was killed: end them first (`lsof {lock.name}` lists them), or set COMPACTION_DEMO_HOME to another folder"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        os.set_inheritable(lock.fileno(), True)
         yield
 
 

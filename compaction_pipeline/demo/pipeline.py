@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.defs.runs import ACTIVE
 from compaction_pipeline.demo import payments
 from compaction_pipeline.demo.options import CATALOG, DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Child, Processes, dagster_command
@@ -43,9 +44,22 @@ def register_catalog(services: Services, options: DemoOptions) -> None:
 def start_dagster(processes: Processes, options: DemoOptions) -> Child:
     """Start the webserver, the daemon with all sensors, and the code location. Their history is in the demo's own DAGSTER_HOME."""
     shutil.copyfile(Path(__file__).with_name("dagster.yaml"), options.dagster_home / "dagster.yaml")
+    fail_lost_runs(options)
     return processes.start(
         "dagster dev", dagster_command(options.port), child_environment(options), options.root, options.logs / "dagster.log"
     )
+
+
+def fail_lost_runs(options: DemoOptions) -> None:
+    """Mark the runs as failed that a killed demo left under way. Sensors and the pool would wait for them for ever.
+
+    The lock of the folder is held, so no process of an earlier demo runs. Queued runs stay, and Dagster starts them.
+    """
+    under_way = [status for status in ACTIVE if status is not DagsterRunStatus.QUEUED]
+    with DagsterInstance.from_config(str(options.dagster_home)) as instance:
+        for run in instance.get_runs(filters=RunsFilter(statuses=under_way)):
+            instance.report_run_failed(run, "the demo was killed while this run was under way; a new run does what is left")
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
 def start_payments(processes: Processes, options: DemoOptions, batches: int | None = None) -> Child:
