@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -84,6 +86,17 @@ class RunningDemo:
             if text in line:
                 return
         raise AssertionError(f"the demo ended before it printed {text!r}:\n{self.printed}\n{log_of(self.folder)}")
+
+    def wait_for_a_merge(self) -> None:
+        """Wait until a worker merges a task."""
+        database = f"file:{self.folder / 'home' / 'state.db'}?mode=ro"
+        while self.process.poll() is None:
+            with closing(sqlite3.connect(database, uri=True, timeout=30)) as connection:
+                (merging,) = connection.execute("select count(*) from compaction_task where status = 'EXECUTING'").fetchone()
+            if merging:
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"the demo ended before a merge began:\n{self.printed}\n{log_of(self.folder)}")
 
     def end_by(self, *signals: signal.Signals) -> tuple[int, str]:
         """Send signals to the demo, as Ctrl-C does, and wait for its end. Return its exit code and all that it printed."""

@@ -81,7 +81,8 @@ def test_a_demo_that_was_cut_off_again_and_again_goes_on_and_keeps_every_row(tmp
     assert exit_code == 1, printed
     assert "every process of the demo has ended" in printed
     assert processes_of(folder) == []
-    with _once_until(folder, "tasks in the queue") as demo:
+    with _once_until(folder, "Dagster is starting") as demo:
+        demo.wait_for_a_merge()
         demo.kill_everything()
     _run_live(folder, signal.SIGTERM)
     _compare_every_row(folder)
