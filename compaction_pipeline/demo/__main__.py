@@ -15,6 +15,7 @@ from compaction_pipeline.demo.options import DemoOptions, child_environment, rea
 from compaction_pipeline.demo.payments import make_payments
 from compaction_pipeline.demo.processes import Stopped, check_port, stop_on_signals
 from compaction_pipeline.demo.warehouse import make_tables
+from compaction_pipeline.ending.process_table import holders_of
 
 
 @contextmanager
@@ -23,18 +24,16 @@ def alone(options: DemoOptions) -> Iterator[None]:
 
     Raises ConfigError when another demo runs in the folder, or when processes of a killed one still do.
     """
-    with (options.root / "lock").open("a+") as lock:
+    path = options.root / "lock"
+    with path.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            lock.seek(0)
+            others = ", ".join(str(pid) for pid in holders_of(path) if pid != os.getpid()) or "of another user"
             raise ConfigError(
-                f"another demo runs in {options.root} (process {lock.read() or 'unknown'}), or processes that it started still do after it "
-                f"was killed: end them first (`lsof {lock.name}` lists them), or set COMPACTION_DEMO_HOME to another folder"
+                f"another demo runs in {options.root}, or processes that it started still do after it was killed (processes {others}): "
+                "end them first, or set COMPACTION_DEMO_HOME to another folder"
             ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
         os.set_inheritable(lock.fileno(), True)
         yield
 

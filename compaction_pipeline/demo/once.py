@@ -77,7 +77,7 @@ def _write_backlog(processes: Processes, options: DemoOptions) -> None:
         )
         for table in TABLES.values()
     ]
-    children.append(start_payments(processes, options, payments.BACKLOG_BATCHES))
+    children.append(start_payments(processes, options, payments.backlog_batches(options)))
     print(f"Writing a backlog of at least {options.backlog_files:,} files …")
     while running := [child for child in children if child.exit_code is None]:
         _raise_for(child for child in children if child not in running)

@@ -30,8 +30,8 @@ from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.settings import load_settings
 
 NAME, CHANGE_STORE = "payments", "payments_change_"
-BACKLOG_BATCHES = 24
-"""`make demo ONCE=1` writes so many batches: 24 × 4 buckets × (a file of inserts and a file of deletes)."""
+_BACKLOG_SHARE, _FILES_OF_BATCH = 0.096, 8
+"""A batch has a file of inserts and a file of deletes in each of 4 buckets. A backlog of 2,000 files has 24 batches."""
 _SINK = "payments"
 _LAST_BATCH = f"compaction.sink.{_SINK}.last-batch"
 _PAYMENTS, _ROWS_PER_BATCH, _SECONDS = 3_000, 150, 3
@@ -53,6 +53,11 @@ _COLUMNS = {
     "place": "value",
 }
 """Each row of the stream is made from its number, so a batch that is repeated has the same rows."""
+
+
+def backlog_batches(options: DemoOptions) -> int:
+    """How many batches `make demo ONCE=1` writes. It is at least two, because the stream stops once on the way."""
+    return max(2, round(options.backlog_files * _BACKLOG_SHARE / _FILES_OF_BATCH))
 
 
 def make_payments(options: DemoOptions) -> None:

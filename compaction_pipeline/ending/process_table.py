@@ -6,6 +6,7 @@ own. So the caller remembers the group of every process that was once in the tre
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -45,6 +46,25 @@ def command_of(pid: int) -> str:
         except OSError:
             return ""
     return subprocess.run(["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True).stdout.strip()
+
+
+def holders_of(file: Path) -> list[int]:
+    """The processes that have this file open, as far as we may see them."""
+    proc, path = Path("/proc"), str(file.resolve())
+    if not (proc / "self" / "fd").exists():
+        listing = subprocess.run(["lsof", "-t", path], capture_output=True, text=True).stdout
+        return sorted(int(line) for line in listing.split())
+    return sorted(int(folder.name) for folder in proc.iterdir() if folder.name.isdecimal() and path in _open_files(folder / "fd"))
+
+
+def _open_files(folder: Path) -> set[str]:
+    found = set[str]()
+    try:
+        for link in folder.iterdir():
+            found.add(os.readlink(link))
+    except OSError:
+        pass  # The process, or this file of it, was closed while we looked; or the process belongs to somebody else.
+    return found
 
 
 def _from_proc(folder: Path) -> ProcessEntry | None:

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from compaction_pipeline.demo.options import DemoOptions
-from compaction_pipeline.demo.payments import CHANGE_STORE, NAME, make_payments, payment_stores
+from compaction_pipeline.demo.payments import CHANGE_STORE, NAME, backlog_batches, make_payments, payment_stores
 from compaction_pipeline.demo.tables import NAMESPACE
 from compaction_pipeline.demo.warehouse import make_tables, open_catalog
 
@@ -36,3 +36,8 @@ def test_a_change_store_without_its_base_store_is_made_anew(options: DemoOptions
     make_payments(options)
     assert payment_stores(options)[1].metadata.table_uuid != change.metadata.table_uuid
     assert payment_stores(options)[1].name() == (NAMESPACE, CHANGE_STORE)
+
+
+def test_the_backlog_grows_with_that_of_the_other_tables(tmp_path: Path) -> None:
+    batches = [backlog_batches(DemoOptions(tmp_path, backlog_files=files)) for files in (1, 100, 2_000, 20_000)]
+    assert batches == [2, 2, 24, 240]
