@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.demo.live import run_live
@@ -48,19 +51,35 @@ def main() -> int:
         return 2 if isinstance(error, ConfigError) else 1
 
 
+@contextmanager
+def _folder_problems(options: DemoOptions) -> Iterator[None]:
+    """Raise ConfigError in place of what a folder causes that cannot be written, or that holds damaged files."""
+    try:
+        yield
+    except (OSError, sqlite3.Error, SQLAlchemyError) as error:
+        # The rest of such an error is a statement in SQL, and a link.
+        first = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"the demo cannot work in {options.root} ({type(error).__name__}: {first}): remove what is there (`make demo-clean` removes "
+            ".demo), or set COMPACTION_DEMO_HOME to another folder"
+        ) from error
+
+
 def _run(options: DemoOptions) -> int:
     try:
         check_port(options.port)
         if options.optimizers:
             check_port(options.server_port, "make demo SERVER_PORT")
-        options.make_folders()
+        with _folder_problems(options):
+            options.make_folders()
         # The services that this process opens read the environment too.
         environment = child_environment(options)
         os.environ.clear()
         os.environ.update(environment)
         with alone(options):
-            make_tables(options)
-            make_payments(options)
+            with _folder_problems(options):
+                make_tables(options)
+                make_payments(options)
             if options.once:
                 return run_once(options)
             run_live(options)

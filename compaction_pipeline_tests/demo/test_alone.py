@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.demo.__main__ import alone
-from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.__main__ import alone, main
+from compaction_pipeline.demo.options import DemoOptions, read_options
 from compaction_pipeline.demo.processes import Processes
 
 
@@ -34,3 +35,29 @@ def test_a_demo_is_refused_while_a_process_of_a_killed_one_runs(tmp_path: Path) 
             pass
     with alone(options):
         pass
+
+
+@pytest.mark.parametrize("damaged", ["a file", "a damaged catalog"])
+def test_a_folder_that_no_demo_can_work_in_is_refused_in_one_sentence(
+    damaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    if damaged == "a file":
+        home.touch()
+    else:
+        home.mkdir()
+        (home / "catalog.db").write_text("this is no database, whatever its name says")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # The demo clears the environment of its process, and takes over its signals.
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    monkeypatch.setattr("compaction_pipeline.demo.__main__.stop_on_signals", lambda: None)
+    monkeypatch.setattr(
+        "compaction_pipeline.demo.__main__.read_options", lambda: read_options({"COMPACTION_DEMO_HOME": str(home), "PORT": str(port)})
+    )
+    assert main() == 2
+    refused = capsys.readouterr().err
+    assert refused.count("\n") == 1, refused
+    assert f"the demo cannot work in {home}" in refused
+    assert "make demo-clean" in refused
