@@ -6,6 +6,7 @@ import fcntl
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,27 +19,38 @@ from compaction_pipeline.demo.options import DemoOptions, child_environment, rea
 from compaction_pipeline.demo.payments import make_payments
 from compaction_pipeline.demo.processes import Stopped, check_port, stop_on_signals
 from compaction_pipeline.demo.warehouse import make_tables
-from compaction_pipeline.ending.process_table import holders_of
+from compaction_pipeline.ending.process_table import processes_with
+
+_GRACE_SECONDS = 10.0
+"""Writers notice within seconds that their demo was killed, and end."""
 
 
 @contextmanager
 def alone(options: DemoOptions) -> Iterator[None]:
-    """Hold the demo's folder until the block ends, and until the processes that were started in the block have ended.
+    """Hold the demo's folder until the block ends. A killed demo holds nothing.
 
-    Raises ConfigError when another demo runs in the folder, or when processes of a killed one still do.
+    Raises ConfigError when another demo runs in the folder, or when processes still do that a killed one has left.
     """
-    path = options.root / "lock"
-    with path.open("a") as lock:
+    with (options.root / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            others = ", ".join(str(pid) for pid in holders_of(path) if pid != os.getpid()) or "of another user"
-            raise ConfigError(
-                f"another demo runs in {options.root}, or processes that it started still do after it was killed (processes {others}): "
-                "end them first, or set COMPACTION_DEMO_HOME to another folder"
-            ) from None
-        os.set_inheritable(lock.fileno(), True)
+            raise ConfigError(f"another demo runs in {options.root}: end it first, or set COMPACTION_DEMO_HOME to another folder") from None
+        _refuse_leftovers(options)
         yield
+
+
+def _refuse_leftovers(options: DemoOptions) -> None:
+    """Two Dagsters over one history would start each run twice. Every process of a demo has the demo's DAGSTER_HOME, and no other has."""
+    until = time.monotonic() + _GRACE_SECONDS
+    while left := processes_with("DAGSTER_HOME", str(options.dagster_home)):
+        if time.monotonic() > until:
+            pids = " ".join(map(str, left))
+            raise ConfigError(
+                f"a demo in {options.root} was killed, and processes that it started still run: end them with `kill {pids}`, or set "
+                "COMPACTION_DEMO_HOME to another folder"
+            )
+        time.sleep(0.2)
 
 
 def main() -> int:

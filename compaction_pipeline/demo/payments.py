@@ -26,6 +26,7 @@ from compaction_pipeline.demo.change_log import ChangeLog, row_text
 from compaction_pipeline.demo.options import DemoOptions, read_options
 from compaction_pipeline.demo.tables import NAMESPACE, PROPERTIES, Change
 from compaction_pipeline.demo.warehouse import open_catalog
+from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.settings import load_settings
 
@@ -64,11 +65,24 @@ def make_payments(options: DemoOptions) -> None:
     """Make the table when it is missing."""
     catalog = open_catalog(options)
     if not catalog.table_exists((NAMESPACE, NAME)):
-        # A demo that is killed while it makes the table may leave a change store without a base store. Nobody could write to that one.
-        if catalog.table_exists((NAMESPACE, CHANGE_STORE)):
-            catalog.drop_table((NAMESPACE, CHANGE_STORE))
+        _drop_half_a_table(catalog)
         properties = {key: value for key, value in PROPERTIES.items() if key.startswith(("self-optimizing.", "write.metadata.previous"))}
         KeyedTable.create(catalog, (NAMESPACE, NAME), _SCHEMA, ["payment_id"], upsert=True, properties=properties)
+
+
+def _drop_half_a_table(catalog: Catalog) -> None:
+    """A demo that is killed while it makes the table leaves a change store without a base store, to which nobody could write.
+
+    Raises ConfigError for one that has been written to: its base store was lost in another way.
+    """
+    change = (NAMESPACE, CHANGE_STORE)
+    if not catalog.table_exists(change):
+        return
+    if catalog.load_table(change).current_snapshot() is not None:
+        raise ConfigError(
+            f"table {NAMESPACE}.{NAME} of the demo is gone, but its change store has rows: run `make demo-clean`, and begin anew"
+        )
+    catalog.drop_table(change)
 
 
 def payment_stores(options: DemoOptions) -> tuple[Table, Table]:

@@ -53,7 +53,7 @@ def start_dagster(processes: Processes, options: DemoOptions) -> Child:
 def fail_lost_runs(options: DemoOptions) -> None:
     """Mark the runs as failed that a killed demo left under way. Sensors and the pool would wait for them for ever.
 
-    The lock of the folder is held, so no process of an earlier demo runs. Queued runs stay, and Dagster starts them.
+    No process of an earlier demo runs: the demo has looked for them, and holds the folder. Queued runs stay, and Dagster starts them.
     """
     under_way = [status for status in ACTIVE if status is not DagsterRunStatus.QUEUED]
     with DagsterInstance.from_config(str(options.dagster_home)) as instance:

@@ -42,8 +42,6 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # The demo's lock is the only other file that a child may inherit. It is held as long as a child of a killed demo runs.
-                close_fds=False,
             )
 
     @property

@@ -48,23 +48,22 @@ def command_of(pid: int) -> str:
     return subprocess.run(["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True).stdout.strip()
 
 
-def holders_of(file: Path) -> list[int]:
-    """The processes that have this file open, as far as we may see them."""
-    proc, path = Path("/proc"), str(file.resolve())
-    if not (proc / "self" / "fd").exists():
-        listing = subprocess.run(["lsof", "-t", path], capture_output=True, text=True).stdout
-        return sorted(int(line) for line in listing.split())
-    return sorted(int(folder.name) for folder in proc.iterdir() if folder.name.isdecimal() and path in _open_files(folder / "fd"))
+def processes_with(variable: str, value: str) -> list[int]:
+    """The running processes that were started with this environment variable, as far as we may see them. Our own is left out."""
+    entry, proc = f"{variable}={value}", Path("/proc")
+    if (proc / "self" / "environ").exists():
+        found = (int(folder.name) for folder in proc.iterdir() if folder.name.isdecimal() and entry in _environment_of(folder))
+    else:
+        listing = subprocess.run(["ps", "-A", "-E", "-ww", "-o", "pid=,command="], capture_output=True, text=True).stdout
+        found = (int(line.split()[0]) for line in listing.splitlines() if f" {entry} " in f"{line} ")
+    return sorted(pid for pid in found if pid != os.getpid())
 
 
-def _open_files(folder: Path) -> set[str]:
-    found = set[str]()
+def _environment_of(folder: Path) -> list[str]:
     try:
-        for link in folder.iterdir():
-            found.add(os.readlink(link))
+        return (folder / "environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        pass  # The process, or this file of it, was closed while we looked; or the process belongs to somebody else.
-    return found
+        return []  # It ended while we looked, or belongs to somebody else.
 
 
 def _from_proc(folder: Path) -> ProcessEntry | None:

@@ -11,7 +11,7 @@ import pytest
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.demo.__main__ import alone, main
-from compaction_pipeline.demo.options import DemoOptions, read_options
+from compaction_pipeline.demo.options import DemoOptions, child_environment, read_options
 from compaction_pipeline.demo.processes import Processes
 
 
@@ -23,15 +23,23 @@ def test_a_second_demo_in_the_same_folder_is_refused_until_the_first_has_ended(t
         pass
 
 
-def test_a_demo_is_refused_while_a_process_of_a_killed_one_runs(tmp_path: Path) -> None:
+_LEAVES_A_GRANDCHILD = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+"""
+
+
+def test_a_demo_is_refused_while_a_process_of_a_killed_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = DemoOptions(tmp_path)
+    monkeypatch.setattr("compaction_pipeline.demo.__main__._GRACE_SECONDS", 0.0)
     with Processes() as processes:
-        with alone(options):
-            sleeps = [sys.executable, "-c", "import signal; signal.pause()"]
-            child = processes.start("child", sleeps, os.environ, tmp_path, tmp_path / "log")
-        # The lock of this process is gone, as it is after SIGKILL.
-        refused = rf"processes that it started still do after it was killed \(processes {child.pid}\)"
-        with pytest.raises(ConfigError, match=refused), alone(options):
+        child = processes.start(
+            "child", [sys.executable, "-c", _LEAVES_A_GRANDCHILD], child_environment(options), tmp_path, tmp_path / "log"
+        )
+        while child.exit_code is None:
+            child.look()
+        (left,) = child.look()
+        with pytest.raises(ConfigError, match=rf"processes that it started still run: end them with `kill {left.pid}`"), alone(options):
             pass
     with alone(options):
         pass

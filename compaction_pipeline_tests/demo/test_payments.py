@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.payments import CHANGE_STORE, NAME, backlog_batches, make_payments, payment_stores
 from compaction_pipeline.demo.tables import NAMESPACE
@@ -36,6 +37,15 @@ def test_a_change_store_without_its_base_store_is_made_anew(options: DemoOptions
     make_payments(options)
     assert payment_stores(options)[1].metadata.table_uuid != change.metadata.table_uuid
     assert payment_stores(options)[1].name() == (NAMESPACE, CHANGE_STORE)
+
+
+def test_a_change_store_with_rows_is_not_dropped(options: DemoOptions) -> None:
+    _, change = payment_stores(options)
+    change.append(change.scan().to_arrow().slice(0, 0))
+    open_catalog(options).drop_table((NAMESPACE, NAME))
+    with pytest.raises(ConfigError, match="is gone, but its change store has rows: run `make demo-clean`"):
+        make_payments(options)
+    assert open_catalog(options).load_table((NAMESPACE, CHANGE_STORE)).metadata.table_uuid == change.metadata.table_uuid
 
 
 def test_the_backlog_grows_with_that_of_the_other_tables(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
@@ -16,6 +17,7 @@ from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.compactions import Compactions
@@ -123,6 +125,30 @@ def test_a_commit_is_refused_when_the_sequences_got_lost_after_the_plan(log: Com
         log.compactions.commit(second)
     with pytest.raises(TableRefused, match="no snapshot of the base store says"):
         log.compactions.plan()
+
+
+def test_a_scan_is_refused_when_another_program_has_expired_the_sequences(log: Compacted) -> None:
+    """PyIceberg drops the statistics of the snapshots that it expires, and forgets who their children's parents were."""
+    log.insert(row(1), row(2))
+    log.compactions.compact()
+    log.check([row(1), row(2)])
+    merged = log.end_of_base()
+    log.base.append(pa.Table.from_pylist([row(9)], schema=log.base.schema().as_arrow()))
+    log.check([row(1), row(2), row(9)])
+    log.base.maintenance.expire_snapshots().by_id(merged).commit()
+    assert log.base.refresh().metadata.statistics == []
+    with pytest.raises(TableRefused, match="which changes are already in the base store is unknown, and they could appear twice"):
+        KeyedTable.open(log.catalog, "db.t").scan().to_arrow()
+
+
+def test_a_base_store_of_other_programs_whose_history_is_cut_off_is_still_read(log: Compacted) -> None:
+    for number in (1, 2):
+        log.commit_base(log.base_rows(1, 0, [row(number)], name=f"other-{number}"))
+        if number == 1:
+            first = log.end_of_base()
+    expire(log.base, first)
+    log.insert(row(3))
+    log.check([row(1), row(2), row(3)])
 
 
 def test_the_property_of_old_versions_goes_with_the_first_commit(log: Compacted) -> None:

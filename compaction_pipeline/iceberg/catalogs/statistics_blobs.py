@@ -29,8 +29,8 @@ models that hold it."""
 def read_any_statistics() -> None:
     """Let PyIceberg load a table whatever types of blobs its statistics hold, in this whole process. A second call does nothing.
 
-    Tables and catalogs that are open already keep working. What PyIceberg does with statistics stays as it is: it carries them on, and
-    reads none of them.
+    Tables and catalogs that are open already keep working. What PyIceberg does with statistics stays as it is: a commit carries them on,
+    but for those of snapshots that it expires.
     """
     field = statistics.BlobMetadata.model_fields["type"]
     if field.annotation is str:

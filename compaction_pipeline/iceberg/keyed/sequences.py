@@ -75,14 +75,17 @@ def flagged_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
             yield snapshot
 
 
-def refuse_lost(metadata: TableMetadata, base_files: Iterable[LiveFile]) -> None:
-    """Raise TableRefused when a base store with these live files has merged changes, but does not say which."""
+def refuse_lost(metadata: TableMetadata, base_files: Iterable[LiveFile], *, to_write: bool = True) -> None:
+    """Raise TableRefused when a base store with these live files has merged changes, but does not say which.
+
+    A table whose history is cut off, and whose files tell of no merged change, is refused only `to_write`. It is read as Amoro reads it.
+    """
     chain = list(ancestors(metadata))
     refuse_lost_sequences(
         base_files,
         has_flagged_snapshot=any(True for _ in flagged_snapshots(metadata)),
         legacy=_by_spec(numbers_of_properties(metadata.properties), metadata) if LEGACY_KEY in metadata.properties else None,
-        parents_expired=bool(chain) and chain[-1].parent_snapshot_id is not None,
+        parents_expired=to_write and bool(chain) and chain[-1].parent_snapshot_id is not None,
     )
 
 

@@ -23,7 +23,7 @@ from compaction_pipeline.core.tables.table import KeyedLayout, TableIdentifier, 
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_sequences
+from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_sequences, refuse_lost
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.scan import layout_of, manifests_of
 
@@ -53,6 +53,8 @@ class KeyedStores:
         Raises TableRefused when it is unknown what the files hold.
         """
         base, changes = self.files()
+        # Without the sequences, every merged change would be read once more.
+        refuse_lost(self.base.metadata, base, to_write=False)
         sequences = self.sequences(to_write=False)
         partitioned_by = {
             field.source_id
