@@ -141,14 +141,16 @@ def test_a_scan_is_refused_when_another_program_has_expired_the_sequences(log: C
         KeyedTable.open(log.catalog, "db.t").scan().to_arrow()
 
 
-def test_a_base_store_of_other_programs_whose_history_is_cut_off_is_still_read(log: Compacted) -> None:
+def test_a_base_store_of_other_programs_whose_history_is_cut_off_is_read_and_not_planned(log: Compacted) -> None:
     for number in (1, 2):
         log.commit_base(log.base_rows(1, 0, [row(number)], name=f"other-{number}"))
         if number == 1:
             first = log.end_of_base()
-    expire(log.base, first)
+    log.base.refresh().maintenance.expire_snapshots().by_id(first).commit()
     log.insert(row(3))
     log.check([row(1), row(2), row(3)])
+    with pytest.raises(TableRefused, match="older snapshots, which may have said so, are expired"):
+        log.compactions.plan()
 
 
 def test_the_property_of_old_versions_goes_with_the_first_commit(log: Compacted) -> None:

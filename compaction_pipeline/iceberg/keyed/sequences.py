@@ -78,15 +78,19 @@ def flagged_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
 def refuse_lost(metadata: TableMetadata, base_files: Iterable[LiveFile], *, to_write: bool = True) -> None:
     """Raise TableRefused when a base store with these live files has merged changes, but does not say which.
 
-    A table whose history is cut off, and whose files tell of no merged change, is refused only `to_write`. It is read as Amoro reads it.
+    A reader that does not write (`to_write` is False) must read what Amoro reads. So it refuses only a table whose history is cut off and
+    whose files tell of merged changes: a snapshot that is gone may have said which.
     """
     chain = list(ancestors(metadata))
-    refuse_lost_sequences(
-        base_files,
-        has_flagged_snapshot=any(True for _ in flagged_snapshots(metadata)),
-        legacy=_by_spec(numbers_of_properties(metadata.properties), metadata) if LEGACY_KEY in metadata.properties else None,
-        parents_expired=to_write and bool(chain) and chain[-1].parent_snapshot_id is not None,
-    )
+    # PyIceberg's expire_snapshots also forgets who the parent was. The first snapshot of a table has the sequence number 1.
+    cut_off = bool(chain) and (chain[-1].parent_snapshot_id is not None or (chain[-1].sequence_number or 0) > 1)
+    if to_write or cut_off:
+        refuse_lost_sequences(
+            base_files,
+            has_flagged_snapshot=any(True for _ in flagged_snapshots(metadata)),
+            legacy=_by_spec(numbers_of_properties(metadata.properties), metadata) if LEGACY_KEY in metadata.properties else None,
+            parents_expired=to_write and cut_off,
+        )
 
 
 def read_numbers(name: str, metadata: TableMetadata, io: FileIO) -> dict[str, int]:
