@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.tables.output_names import OutputNames
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
@@ -24,7 +25,6 @@ from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
 from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics, leaves
-from compaction_pipeline.merging.writing.names import OutputNames
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 
 _ARROW = arrow_schema(POSITION_DELETE_SCHEMA.fields)

@@ -23,6 +23,7 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import DigestMismatch, FileGone, MergeDenied, MergeFailed, MergeRefused
 from compaction_pipeline.core.queue.task import CompactionTask, Digest, EndReason, MergeResult, TaskAction
 from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.tables.output_names import OutputNames
 from compaction_pipeline.core.tables.table import TableLayout, data_folder
 from compaction_pipeline.merging.convert import convert_deletes
 from compaction_pipeline.merging.copying.assemble import Assembler
@@ -42,7 +43,6 @@ from compaction_pipeline.merging.reading.patience import patiently
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
 from compaction_pipeline.merging.route import RowRouter
 from compaction_pipeline.merging.writing.metrics import leaves
-from compaction_pipeline.merging.writing.names import OutputNames
 from compaction_pipeline.merging.writing.parquet_options import filters_of
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter

@@ -19,7 +19,7 @@ from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBas
 from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus, TaskWork, written_layout
 from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
-from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, data_folder
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
@@ -93,11 +93,9 @@ class Compactions:
         stores = self.stores
         merged = []
         for task in tasks:
-            written = written_layout(task.work.action, stores.layout)
-            folder = data_folder(written.location, written.properties)
             result = merge_task(task, stores.layout, {})
             assert result.error is None, result.error
-            assert report_problem(task, result, folder) is None
+            assert report_problem(task, result, stores.layout) is None
             merged.append(replace(task, status=TaskStatus.PREPARED, result=result))
         return merged
 

@@ -102,6 +102,9 @@ class ServedQueue(TaskQueue, Protocol):
     def held(self, owner: str) -> Sequence[CompactionTask]:
         """Return the Executing tasks that this worker holds."""
 
+    def problem(self, task: CompactionTask, result: MergeResult) -> str | None:
+        """Return why the report of an attempt cannot be true; None when nothing speaks against it. `task` is as it is stored."""
+
     def assigned(self, task: CompactionTask) -> Assignment | EndedAttempt:
         """Return again the assignment of a task that a worker holds. When its table cannot be opened, the attempt has failed."""
 

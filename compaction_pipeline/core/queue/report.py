@@ -1,15 +1,25 @@
 """Checks the report of a worker before it is believed. A worker on another host may be broken, or may be no friend.
 
-What a report says must fit the task: its inputs, its deletes and the names of its files. One thing cannot be checked here: that the files
-hold the rows that the proofs count. An optimizer is trusted that far.
+What a report says must fit the task: its inputs, its deletes, the names of its files and the columns of the table. Two things cannot be
+checked here: that the files hold the rows that the proofs count, and that the metrics are those of the files. `docs/security.md` says what
+a worker can still do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from compaction_pipeline.core.queue.reported_metrics import (
+    CHANGE_COLUMNS,
+    PATH_ID,
+    POSITION_DELETE_COLUMNS,
+    problems_of_metrics,
+)
+from compaction_pipeline.core.queue.reported_paths import ReportedPlaces
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction
+from compaction_pipeline.core.tables.columns import Column, primitive_columns
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.table import TableLayout
 
 REQUIRED = frozenset(
     {"task_id", "attempt_id", "outputs", "rows_read", "rows_deleted_by_position", "rows_deleted_by_equality", "rows_written"}
@@ -19,20 +29,20 @@ REQUIRED = frozenset(
 _MOST = 2**63
 
 
-def report_problem(task: CompactionTask, result: MergeResult, data_folder: str) -> str | None:
+def report_problem(task: CompactionTask, result: MergeResult, layout: TableLayout) -> str | None:
     """Return why the report of a merge cannot be true; None when nothing speaks against it.
 
-    `data_folder` is the folder of the table's data files, without a slash at its end. A report of a failed attempt has no outputs. Its
-    end reason and its sentence are believed, because they can only keep the task from being merged.
+    `layout` is that of the table; of a keyed table it is the base store's. A report of a failed attempt has no outputs.
+    `core.queue.reported_ends` says which of its end reasons are believed.
     """
     if result.task_id != task.task_id or result.attempt_id != task.current_attempt_id:
         return f"it is about task {result.task_id!r}, attempt {result.attempt_id!r}, but the attempt is {task.current_attempt_id!r}"
     if result.error is not None:
         return "it names files although the attempt failed" if result.outputs else None
-    return next(_problems(task, result, data_folder), None)
+    return next(_problems(task, result, layout), None)
 
 
-def _problems(task: CompactionTask, result: MergeResult, data_folder: str) -> Iterator[str]:
+def _problems(task: CompactionTask, result: MergeResult, layout: TableLayout) -> Iterator[str]:
     yield from _problems_of_rows(task, result)
     paths = [output.path for output in result.outputs]
     if len(set(paths)) != len(paths):
@@ -42,8 +52,14 @@ def _problems(task: CompactionTask, result: MergeResult, data_folder: str) -> It
     elif task.work.changes is not None:
         marked = {file.path: file.record_count for file in task.work.inputs if file.path in task.work.changes.marked}
         yield from _problems_of_positions([each for each in result.outputs if each.content is not FileContent.DATA], marked)
+    places = ReportedPlaces.of(task, layout)
+    schema = places.layout.schemas.get(task.schema_id)
+    if schema is None:
+        yield f"the table no longer has schema {task.schema_id}, with which the task was planned"
+        return
+    columns = {**primitive_columns(schema), **(CHANGE_COLUMNS if task.work.action is TaskAction.REWRITE_CHANGES else {})}
     for output in result.outputs:
-        yield from _problems_of_file(task, output, data_folder)
+        yield from _problems_of_file(task, output, places, columns)
 
 
 def _problems_of_rows(task: CompactionTask, result: MergeResult) -> Iterator[str]:
@@ -93,38 +109,24 @@ def _problems_of_positions(outputs: Sequence[OutputFile], rows_of: Mapping[str, 
             yield f"file {output.path} holds {output.record_count} positions of a data file of fewer rows"
 
 
-def _problems_of_file(task: CompactionTask, output: OutputFile, data_folder: str) -> Iterator[str]:
-    name = output.path.rpartition("/")[2]
-    converts = task.work.action is TaskAction.CONVERT
-    contents = [FileContent.POSITION_DELETES] if converts else [FileContent.DATA]
+def _problems_of_file(task: CompactionTask, output: OutputFile, places: ReportedPlaces, columns: Mapping[int, Column]) -> Iterator[str]:
+    contents = [FileContent.POSITION_DELETES if task.work.action is TaskAction.CONVERT else FileContent.DATA]
     if task.work.changes is not None:
         contents.append(FileContent.POSITION_DELETES)
-    if not output.path.startswith(f"{data_folder}/") or "/../" in output.path:
-        yield f"file {output.path} does not lie below {data_folder}"
-    if task.task_id not in name or task.current_attempt_id not in name:
-        yield f"the name of file {output.path} does not hold the ids of the task and the attempt"
     if output.content not in contents:
         yield f"file {output.path} holds {output.content.value}, but this task writes {' and '.join(each.value for each in contents)}"
-    specs = {file.spec_id for file in task.work.inputs} if converts else {task.work.output_spec_id}
-    if output.spec_id not in specs:
-        yield f"file {output.path} has partition spec {output.spec_id}, which this task does not write"
+        return
     if not (0 < output.file_size_bytes < _MOST and 0 < output.record_count < _MOST):
         yield f"file {output.path} has {output.file_size_bytes} bytes and {output.record_count} rows"
-    counts = (output.column_sizes, output.value_counts, output.null_value_counts, output.nan_value_counts)
-    if not all(_are_counts(each.values()) for each in (*counts, dict(enumerate(output.split_offsets)))):
-        yield f"a count of file {output.path} is negative or larger than 2⁶³"
-    if not all(_are_hex(each) for each in (output.lower_bounds, output.upper_bounds)):
-        yield f"a bound of file {output.path} is not hexadecimal"
-
-
-def _are_counts(values: Collection[int]) -> bool:
-    return all(0 <= value < _MOST for value in values)
-
-
-def _are_hex(bounds: Mapping[int, str]) -> bool:
-    try:
-        for bound in bounds.values():
-            bytes.fromhex(bound)
-    except ValueError:
-        return False
-    return True
+    yield from places.problems(output)
+    if output.sort_order_id is not None and (not output.is_data or output.sort_order_id not in places.layout.sort_orders):
+        yield f"file {output.path} is said to be sorted by order {output.sort_order_id}, by which this task does not sort it"
+    if output.is_data:
+        if output.referenced_data_file is not None:
+            yield f"file {output.path} holds rows, but is said to hold positions of {output.referenced_data_file}"
+        yield from problems_of_metrics(output, columns)
+        return
+    yield from problems_of_metrics(output, POSITION_DELETE_COLUMNS)
+    whole = (output.referenced_data_file or "").encode(errors="replace").hex()
+    if (output.lower_bounds.get(PATH_ID), output.upper_bounds.get(PATH_ID)) != (whole, whole):
+        yield f"the bounds of the paths in file {output.path} are not {output.referenced_data_file}, whose positions it holds"

@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.core.tables.output_names import OutputNames
 from compaction_pipeline.merging.copying.assembled_file import AssembledFile, FileKind
 from compaction_pipeline.merging.copying.chunks import Piece, Template, footer_of, in_memory
 from compaction_pipeline.merging.copying.footer import Chunk
@@ -31,7 +32,6 @@ from compaction_pipeline.merging.reading.evolution import Projection, arrow_sche
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import MAX_BATCH_ROWS
 from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, leaves
-from compaction_pipeline.merging.writing.names import OutputNames
 from compaction_pipeline.merging.writing.parquet_options import MIB, ParquetOptions, parquet_writer
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 from compaction_pipeline.merging.writing.write import rejoined

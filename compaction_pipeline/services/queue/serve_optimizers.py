@@ -22,10 +22,8 @@ from compaction_pipeline.core.queue.instances import LATE, is_late
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore, WatcherStore
-from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
-from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.core.words import duration_text
 
 log = logging.getLogger(__name__)
@@ -200,7 +198,7 @@ class ServeOptimizers:
             if task.attempt_id == attempt_id and task.result == result:
                 return task.status
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
-        problem = self._problem(task, result)
+        problem = self._queue.problem(task, result)
         if problem is not None:
             refused = MergeResult(task.task_id, attempt_id, error=f"the report of optimizer {optimizer_id} cannot be true: {problem}")
             self._queue.complete(task, refused)
@@ -307,13 +305,6 @@ class ServeOptimizers:
         except StaleAttempt:
             return
         log.warning("table=%s task=%s attempt=%s ended: %s", task.table, task.task_id, task.attempt_id, reason)
-
-    def _problem(self, task: CompactionTask, result: MergeResult) -> str | None:
-        layout = self._tables.state(task.table).layout
-        if layout is None:
-            return f"table {task.table} was recreated since the task was planned"
-        written = written_layout(task.work.action, layout)
-        return report_problem(task, result, data_folder(written.location, written.properties))
 
 
 def _gone(optimizer_id: str) -> NotFoundError:

@@ -21,6 +21,7 @@ from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
 from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
@@ -137,7 +138,19 @@ class ServeTasks:
     def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
         return self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
+    def problem(self, task: CompactionTask, result: MergeResult) -> str | None:
+        try:
+            layout = self._tables.state(task.table).layout
+        except NotFoundError:
+            layout = None
+        return _recreated(task) if layout is None else report_problem(task, result, layout)
+
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
+        problem = self.problem(task, result)
+        if problem is not None:
+            # The kernel, or the way from it, has a fault. Clean-up finds the files by the task's id in their names.
+            log.error("table=%s task=%s attempt=%s the report cannot be true: %s", task.table, task.task_id, task.attempt_id, problem)
+            result = MergeResult(task.task_id, task.current_attempt_id, error=f"the report cannot be true: {problem}")
         if result.end_reason is EndReason.CREDENTIALS_ENDED:
             earlier = (attempt.end_reason for attempt in self._tasks.attempts(result.task_id))
             result = too_often(result, sum(reason is EndReason.CREDENTIALS_ENDED for reason in earlier))
@@ -188,7 +201,7 @@ class ServeTasks:
         try:
             layout = self._tables.state(task.table).layout
             if layout is None:
-                problem = f"table {task.table} was recreated since the task was planned"
+                problem = _recreated(task)
             elif problem is None:
                 return Assignment(task, layout, access.file_io)
         except CompactionError as error:
@@ -254,3 +267,7 @@ class ServeTasks:
             self._committer.delete_orphans(task.table, task.table_uuid, [output.path for output in result.outputs])
         except CompactionError as error:
             log.warning("table=%s task=%s attempt=%s leftovers stay for now: %s", task.table, task.task_id, result.attempt_id, error)
+
+
+def _recreated(task: CompactionTask) -> str:
+    return f"table {task.table} was recreated since the task was planned"

@@ -1,0 +1,107 @@
+"""Which paths a worker may report: exactly those that the writers of its task give to files.
+
+A path is compared, and never cleaned. Libraries do not open what a text seems to say: PyIceberg cuts a query and a fragment off, and file
+systems join slashes and follow dots. A path that differs from the writer's form by one character may therefore be another file's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAction, written_layout
+from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, parse_name
+from compaction_pipeline.core.tables.keyed.partition_paths import path_fields, path_of
+from compaction_pipeline.core.tables.node import Partition, Place
+from compaction_pipeline.core.tables.output_names import partition_folder
+from compaction_pipeline.core.tables.table import TableLayout, data_folder
+
+_DIGITS = r"[0-9]{5,10}"
+_HEX = r"[0-9a-f]{8}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedPlaces:
+    """Where the files of one task may lie. `layout` is that of what the task writes to."""
+
+    task: CompactionTask
+    layout: TableLayout
+
+    @classmethod
+    def of(cls, task: CompactionTask, layout: TableLayout) -> ReportedPlaces:
+        """The places of a task of the table with this layout."""
+        return cls(task, written_layout(task.work.action, layout))
+
+    def problems(self, output: OutputFile) -> Iterator[str]:
+        """Why the partition, the folder or the name of a file cannot be those that the task gives to it."""
+        places = self._places(output)
+        if places is not None and (output.spec_id, output.partition) not in places:
+            yield f"file {output.path} is of partition {list(map(str, output.partition))} of spec {output.spec_id}, not the task's"
+        elif places is None and (output.spec_id != self.task.work.output_spec_id or not self._has_fields(output.partition)):
+            yield f"file {output.path} has values {list(map(str, output.partition))}, not those of partition spec {output.spec_id}"
+        else:
+            folder = self._folder(output.partition)
+            if not output.path.startswith(f"{folder}/"):
+                yield f"file {output.path} does not lie in {folder}, the folder of its partition"
+            elif not re.fullmatch(self._name(output), output.path[len(folder) + 1 :]):
+                yield f"the name of file {output.path} is not one that this attempt of the task gives to such a file"
+            elif self.task.work.is_of_keyed_table:
+                yield from self._problems_of_keyed_name(output)
+
+    def _places(self, output: OutputFile) -> Sequence[Place] | None:
+        """The partitions that the file may be of; None when the rows of the task go to partitions that only the rows tell."""
+        work = self.task.work
+        if output.content is FileContent.POSITION_DELETES:
+            return [(file.spec_id, file.partition) for file in work.inputs if file.path == output.referenced_data_file]
+        if work.is_of_keyed_table or work.changes is not None:
+            return [work.node.place]
+        places = {(file.spec_id, file.partition) for file in work.inputs}
+        return list(places) if len(places) == 1 and next(iter(places))[0] == work.output_spec_id else None
+
+    def _has_fields(self, partition: Partition) -> bool:
+        spec = self.layout.specs.get(self.task.work.output_spec_id)
+        if spec is None:
+            return False
+        return [field["name"] for field in json.loads(spec)["fields"]] == [value.name for value in partition]
+
+    def _folder(self, partition: Partition) -> str:
+        folder = data_folder(self.layout.location, self.layout.properties)
+        if not self.task.work.is_of_keyed_table:
+            return partition_folder(folder, partition)
+        spec = self.layout.specs[self.task.work.node.spec_id]
+        return "/".join(part for part in (folder, path_of(partition, path_fields(spec, [value.type for value in partition]))) if part)
+
+    def _name(self, output: OutputFile) -> str:
+        """The regular expression of the names that the writers choose."""
+        ids = re.escape(f"{self.task.current_attempt_id}-{self.task.task_id}-")
+        if not self.task.work.is_of_keyed_table:
+            return f"{ids}{_HEX}-{_DIGITS}{'' if output.is_data else '-deletes'}[.]parquet"
+        if self.task.work.action is TaskAction.REWRITE_CHANGES:
+            return f"{self.task.work.node.tree.id}-(I|ED)-0-00000-0-{ids}{_HEX}-{_DIGITS}[.]parquet"
+        kind = KeyedFileType.BASE if output.is_data else KeyedFileType.POSITION_DELETE
+        return f"[0-9]{{1,19}}-{kind.value}-[0-9]{{1,19}}-00000-0-{ids}{_HEX}-{_DIGITS}[.]parquet"
+
+    def _problems_of_keyed_name(self, output: OutputFile) -> Iterator[str]:
+        """What a name in a base store says decides which changes still reach the file's rows."""
+        changes = self.task.work.changes
+        try:
+            named = parse_name(output.path)
+        except TableRefused as error:
+            yield str(error)
+            return
+        if changes is None or named is None:
+            return
+        floor = max((base_file(file.path).transaction_id for file in self.task.work.rewritten), default=0)
+        if not floor <= named.transaction_id <= changes.up_to:
+            yield (
+                f"the name of file {output.path} tells transaction {named.transaction_id}, but rows of the task come after {floor} to "
+                f"{changes.up_to}"
+            )
+        if not output.is_data and named.node != base_file(output.referenced_data_file or "").node:
+            yield f"the name of file {output.path} tells another node than that of {output.referenced_data_file}"
+        if not named.node.is_within(self.task.work.node.tree):
+            yield f"the name of file {output.path} tells node {named.node.id}, but those of the task lie in {self.task.work.node.tree.id}"
