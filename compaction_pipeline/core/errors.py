@@ -15,6 +15,7 @@
     │   ├── MergeDenied           the store denies access
     │   └── MergeStuck            a merge goes on although its task was taken away and the engine was told to stop it
     ├── CommitConflict            the table changed, and these tasks must be planned again
+    │   └── OutputUnusable        a merged file cannot be opened, or is a link, although the storage answers for other files
     ├── CommitStateUnknown        nothing proves whether a commit landed, so nothing may be deleted (exit 5)
     └── StorageUnavailable        a database, catalog or file system did not answer
         ├── AccessDenied          the store denies access: a right, key, token or region is wrong
@@ -138,6 +139,13 @@ class CommitConflict(CompactionError):
     """The table changed in a way that makes these tasks wrong. They must be planned again."""
 
     code = ErrorCode.CONFLICT
+
+
+class OutputUnusable(CommitConflict):
+    """A merged file cannot be opened, or is no file of its own, although the storage answers for other files of the table.
+
+    A task that fails so is not planned again at once: the next merge might end in the same way, and so on for ever.
+    """
 
 
 class CommitStateUnknown(CompactionError):

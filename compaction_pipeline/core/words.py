@@ -54,3 +54,17 @@ def count_change_text(before: int, after: int, word: str) -> str:
 def change_text(before: int, after: int) -> str:
     """Return both numbers, for example "120 → 3"; one number when they are equal."""
     return f"{before:,} → {after:,}" if before != after else f"{after:,}"
+
+
+LONGEST_TEXT = 8 * 1024
+"""A text of somebody else is kept up to so many characters."""
+
+
+def printable(text: str, most: int = LONGEST_TEXT) -> str:
+    """Return a text of somebody else as one line that is safe to store, to log and to show on a terminal.
+
+    Control characters, ends of lines, and characters that change the direction of text, are written as escapes such as `\\x1b`. A text of
+    more than `most` characters is cut.
+    """
+    cut = text if len(text) <= most else f"{text[:most]}…"
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in cut)

@@ -21,7 +21,7 @@ from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.commit.base_decision import decide_to_base, with_their_groups
 from compaction_pipeline.core.commit.decision import CommitDecision, decide
 from compaction_pipeline.core.commit.head import HeadFiles
-from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
+from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState, Look
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.commit.rewrite_decision import decide_rewrites, rewrites_changes
 from compaction_pipeline.core.commit.validation import PathsIn
@@ -29,6 +29,7 @@ from compaction_pipeline.core.errors import (
     CommitConflict,
     CommitRefused,
     CompactionError,
+    OutputUnusable,
     RacesLost,
     StorageUnavailable,
     TableRefused,
@@ -39,6 +40,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.stores import is_keyed
 from compaction_pipeline.core.tables.properties import rewrites_are_on
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import printable
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
@@ -63,7 +65,7 @@ from compaction_pipeline.iceberg.landing import (
     parents_of_attempts,
     settled,
 )
-from compaction_pipeline.iceberg.leftovers import check_writable, delete_orphans, leftovers, load_all, may_land
+from compaction_pipeline.iceberg.leftovers import check_writable, delete_orphans, leftovers, load_all, look, may_land
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of, refusal_of_contents
@@ -132,6 +134,10 @@ class IcebergCommitter:
         if rewrites_are_on(loaded.metadata.properties):
             check_writable(table, load_known_stores(self._catalogs, table).change)
 
+    def look(self, table: TableIdentifier, paths: Sequence[str]) -> Look:
+        """Ask the storage for each of these files, and read none. Raises StorageUnavailable if it does not answer."""
+        return look(table, load_all(self._catalogs, table), paths)
+
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """The FileIO properties that open the table's files, vended credentials included. Properties that open the catalog are left out."""
         loaded = self._catalogs.load(table)
@@ -164,6 +170,7 @@ class _Commit:
         self._reader: HeadReader | None = None
         self._paths_in: PositionDeletePaths | None = None
         self._unanswered = False
+        self._unusable: set[TaskId] = set()
         # The change store of a keyed table, as it was when the attempt began. None unless the commit is to the base store.
         self._change: Table | None = None
         # Both stores of a keyed table, as they were when the attempt began. None unless the commit is to the change store.
@@ -186,7 +193,8 @@ class _Commit:
             loaded = self._load()
             ended = self._attempt(loaded, attempt)
             if ended is not None:
-                return replace(ended, attempts=attempt, unanswered=ended.unanswered or self._unanswered)
+                unusable = frozenset(ended.conflicts.keys() & self._unusable)
+                return replace(ended, attempts=attempt, unanswered=ended.unanswered or self._unanswered, unusable=unusable)
             policy = loaded.metadata.properties
             retries = _integer(policy, "commit.retry.num-retries", 4)
             elapsed_ms = (time.monotonic() - started) * 1000
@@ -398,9 +406,14 @@ class _Commit:
                 prepared[task.task_id] = tuple(prepared_output(task, output, loaded, head) for output in outputs_of(task))
             except CommitConflict as error:
                 unfit[task.task_id] = str(error)
-            except (ValueError, TypeError, OverflowError) as error:
+                if isinstance(error, OutputUnusable):
+                    self._unusable.add(task.task_id)
+            except CompactionError:
+                raise
+            except Exception as error:
                 # A worker described its files in a way that no manifest can hold. That concerns this task alone.
-                unfit[task.task_id] = f"its outputs are described wrongly ({type(error).__name__}: {error})"
+                self._unusable.add(task.task_id)
+                unfit[task.task_id] = f"its outputs are described wrongly ({type(error).__name__}: {printable(str(error))})"
         return prepared, unfit
 
 

@@ -14,6 +14,7 @@ from compaction_pipeline.core.commit.head import HeadLayout
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
+from compaction_pipeline.iceberg.opened_paths import opened_name
 from compaction_pipeline.iceberg.scan import manifests_of, unpartitioned_spec_ids
 
 
@@ -54,30 +55,26 @@ def head_layout(metadata: TableMetadata) -> HeadLayout:
 
 
 def listed_metadata(io: FileIO, metadata: TableMetadata, names: Iterable[str]) -> frozenset[str]:
-    """Those of these file names that are a manifest list, a manifest or a statistics file of any snapshot. Names are compared because one
-    file may have several paths."""
+    """Those of these names that are of a manifest list, a manifest or a statistics file of any snapshot. The names are `opened_name`s,
+    because one file may have several paths."""
     wanted = set(names)
-    found = {_name(snapshot.manifest_list) for snapshot in metadata.snapshots if snapshot.manifest_list} & wanted
-    found |= {_name(file.statistics_path) for file in metadata.statistics} & wanted
+    found = {opened_name(snapshot.manifest_list) for snapshot in metadata.snapshots if snapshot.manifest_list} & wanted
+    found |= {opened_name(file.statistics_path) for file in metadata.statistics} & wanted
     for snapshot in reversed(metadata.snapshots):
         if found == wanted:
             break
-        found |= wanted & {_name(manifest.manifest_path) for manifest in manifests_of(snapshot, io)}
+        found |= wanted & {opened_name(manifest.manifest_path) for manifest in manifests_of(snapshot, io)}
     return frozenset(found)
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
 
 
 def listed_paths(io: FileIO, metadata: TableMetadata, paths: Iterable[str]) -> Mapping[str, str]:
     """Those of `paths` that a manifest of any snapshot lists, DELETED entries included; each with the path of that manifest.
 
-    File names are compared, and ours are unique. If the location of a table was given another scheme, one file has two paths.
+    The names of what a FileIO opens are compared, and ours are unique. One file may have several paths.
     """
     wanted: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        wanted[_name(path)].append(path)
+        wanted[opened_name(path)].append(path)
     found: dict[str, str] = {}
     seen: set[str] = set()
     for snapshot in reversed(metadata.snapshots):
@@ -88,6 +85,6 @@ def listed_paths(io: FileIO, metadata: TableMetadata, paths: Iterable[str]) -> M
                 continue
             seen.add(manifest.manifest_path)
             for entry in read_entries(io, manifest, live_only=False):
-                for path in wanted.pop(_name(entry.data_file.file_path), ()):
+                for path in wanted.pop(opened_name(entry.data_file.file_path), ()):
                     found[path] = manifest.manifest_path
     return found

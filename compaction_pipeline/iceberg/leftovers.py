@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.table import Table
 
-from compaction_pipeline.core.errors import AccessDenied
+from compaction_pipeline.core.commit.ports import Look
+from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.storage_failures import advice, needs_a_person, storage_failure
+from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 from compaction_pipeline.core.tables.keyed.stores import is_keyed, is_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -19,9 +21,11 @@ from compaction_pipeline.iceberg.keyed.base_commit import statistics_files
 from compaction_pipeline.iceberg.keyed.stores import load_known_stores
 from compaction_pipeline.iceberg.landing import head_id, metadata_files, parents_of_attempts
 from compaction_pipeline.iceberg.listing import files_under
+from compaction_pipeline.iceberg.opened_paths import opened_name
 from compaction_pipeline.iceberg.rewrite_files import delete_quietly
 
 _WRITE_CHECK = "compaction-write-check"
+_LOOKS_AT_ONCE = 8
 
 _logger = logging.getLogger(__name__)
 
@@ -51,10 +55,10 @@ def delete_orphans(table: TableIdentifier, stores: Sequence[Table], table_uuid: 
     with translated(f"the history of table {table}"):
         for store in stores:
             listed.update(listed_paths(store.io, store.metadata, [path for path in paths if not _is_metadata(path)]))
-            listed.update(listed_metadata(store.io, store.metadata, [_file_name(path) for path in named]))
+            listed.update(listed_metadata(store.io, store.metadata, [opened_name(path) for path in named]))
     deleted = []
     for path in sorted(paths, key=lambda path: _file_name(path).startswith("snap-")):
-        if path in listed or (_is_metadata(path) and _file_name(path) in listed):
+        if path in listed or (_is_metadata(path) and opened_name(path) in listed):
             continue
         try:
             _owner(stores, path).io.delete(path)
@@ -112,6 +116,24 @@ def check_writable(table: TableIdentifier, store: Table) -> None:
     delete_quietly(store.io, [f"{location}/{_WRITE_CHECK}"])
 
 
+def look(table: TableIdentifier, stores: Sequence[Table], paths: Sequence[str]) -> Look:
+    """Ask the storage for each of these files. Raises StorageUnavailable if it does not answer."""
+
+    def failure(path: str) -> StorageFailure | None:
+        try:
+            len(_owner(stores, path).io.new_input(path))
+        except Exception as error:
+            return storage_failure(error)
+        return None
+
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        found = set(pool.map(failure, dict.fromkeys(paths)))
+    answers = Look(StorageFailure.ABSENT in found, any(needs_a_person(kind) for kind in found if kind is not None))
+    if not answers.absent and not answers.denied and found - {None}:
+        raise StorageUnavailable(f"table {table}: its storage did not answer when it was asked for {len(paths)} files; try again later")
+    return answers
+
+
 def _owner(stores: Sequence[Table], path: str) -> Table:
     """The store whose credentials open this file."""
     folders = [(f"{folder.rstrip('/')}/", store) for store in stores for folder in _folders(store)]
@@ -131,4 +153,4 @@ def _file_name(path: str) -> str:
 
 def _is_metadata(path: str) -> bool:
     # Merges write only Parquet files. An Avro file is a manifest or a manifest list, and a Puffin file holds statistics.
-    return path.endswith((".avro", ".puffin"))
+    return opened_name(path).endswith((".avro", ".puffin"))

@@ -12,9 +12,10 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.tables.keyed.stores import refusal_of_store
-from compaction_pipeline.core.tables.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout, data_folder
 from compaction_pipeline.iceberg.manifests.lists import read_manifests
 from compaction_pipeline.iceberg.manifests.partitions import is_unpartitioned
+from compaction_pipeline.iceberg.opened_paths import opens_elsewhere
 
 _ANCESTORS = 100
 _ENCRYPTION_KEY = "encryption.key-id"
@@ -87,6 +88,9 @@ def refusal_of_contents(metadata: TableMetadata) -> str | None:
         return f"format version is {metadata.format_version} but must be 1 or 2: this version does not write newer formats"
     if _ENCRYPTION_KEY in properties:
         return f"'{_ENCRYPTION_KEY}' is {properties[_ENCRYPTION_KEY]!r}: files of an encrypted table cannot be read or written"
+    for place in (metadata.location, data_folder(metadata.location, properties), properties.get("write.metadata.path", "")):
+        if opens_elsewhere(place):
+            return f"the location {place!r} holds '?' or '#': programs cut such a path off there, and open other files; move the table"
     main = metadata.refs.get(MAIN_BRANCH)
     named = main.snapshot_id if main else metadata.current_snapshot_id
     if named is not None and metadata.snapshot_by_id(named) is None:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from compaction_pipeline.core.commit.decision import CommitDecision
 from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.record import CommitFigures
-from compaction_pipeline.core.errors import CommitConflict
+from compaction_pipeline.core.errors import CommitConflict, OutputUnusable
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
+from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.words import printable
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.landing import outputs_of
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
+from compaction_pipeline.iceberg.opened_paths import check_no_link
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, hea
             continue
         if live.partition != partition:
             raise CommitConflict(f"its output {output.path} is of another partition than its input {data.path}")
-    _check_on_storage(loaded.io, output)
+    _check_on_storage(loaded, task, output)
     live = LiveFile(
         path=output.path,
         content=output.content,
@@ -88,15 +91,33 @@ def _sequence_number(task: CompactionTask, output: OutputFile, next_number: int)
     return task.sequence_number if output.content is FileContent.DATA else next_number
 
 
-def _check_on_storage(io: FileIO, output: OutputFile) -> None:
+def _check_on_storage(loaded: Table, task: CompactionTask, output: OutputFile) -> None:
     # If an output was removed, or was not written completely, its rows would be lost once the inputs are gone.
     with translated(f"output {output.path}", is_file=True):
         try:
-            size = len(io.new_input(output.path))
+            size = len(loaded.io.new_input(output.path))
+            check_no_link(output.path, data_folder(loaded.metadata.location, loaded.metadata.properties))
         except FileNotFoundError:
             raise CommitConflict(f"its output {output.path} is missing on storage") from None
+        except CommitConflict:
+            raise
+        except Exception as error:
+            # PyIceberg raises TypeError for a folder, for example. A store that is busy will answer later. One that answers for an input of
+            # the task has something against this file alone.
+            if storage_failure(error) is StorageFailure.PASSING or not _answers_for(loaded, task):
+                raise
+            raise OutputUnusable(f"its output {output.path} cannot be opened: {printable(str(error))}") from error
     if size != output.file_size_bytes:
         raise CommitConflict(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
+
+
+def _answers_for(loaded: Table, task: CompactionTask) -> bool:
+    """Whether the storage answers now for a file that the task read; for the table's metadata when it read none of this store."""
+    known = next((file.path for file in task.work.inputs), loaded.metadata_location)
+    try:
+        return len(loaded.io.new_input(known)) > 0
+    except Exception:
+        return False
 
 
 def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]]) -> CommitFigures:

@@ -30,6 +30,7 @@ class CommitState(str, Enum):
 class CommitOutcome:
     """What a commit did. Every task is in exactly one of `committed` and `conflicts`, unless the state is UNKNOWN.
 
+    `unusable` are those of the conflicts whose merged files cannot be used, whatever became of the table.
     `unanswered` is True when an attempt got no answer. The request of that attempt may still arrive, so the files that the attempt wrote
     must stay for as long as `core.commit.late_requests` says.
     """
@@ -43,6 +44,15 @@ class CommitOutcome:
     attempts: int = 0
     reason: str | None = None
     unanswered: bool = False
+    unusable: frozenset[TaskId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the storage says of some files of a table: one of them is absent, or access to one is denied."""
+
+    absent: bool = False
+    denied: bool = False
 
 
 class Committer(Protocol):
@@ -79,6 +89,9 @@ class Committer(Protocol):
 
     def check_writable(self, table: TableIdentifier) -> None:
         """Raise AccessDenied when this process certainly may not write files of the table. It is called before files are merged."""
+
+    def look(self, table: TableIdentifier, paths: Sequence[str]) -> Look:
+        """Ask the storage for each of these files of a table, and read none. Raises StorageUnavailable when it does not answer."""
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """Return the FileIO properties that open the table's files, vended credentials included."""

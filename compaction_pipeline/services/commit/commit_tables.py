@@ -345,7 +345,8 @@ class CommitTables:
         kept = self._files_kept(record, now) if outcome.conflicts else frozenset()
         for task_id, reason in outcome.conflicts.items():
             if self._tasks.task(task_id).status is TaskStatus.PREPARED:
-                self._tasks.fail(task_id, EndReason.CONFLICT, f"conflict: {reason}", now)
+                end_reason = EndReason.FAILED if task_id in outcome.unusable else EndReason.CONFLICT
+                self._tasks.fail(task_id, end_reason, reason if task_id in outcome.unusable else f"conflict: {reason}", now)
             task = by_id[task_id]
             if task.result is None or task_id in kept:
                 continue

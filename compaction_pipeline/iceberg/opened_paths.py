@@ -1,0 +1,65 @@
+"""What a FileIO opens for the text of a path. It is not always what the text seems to say.
+
+PyIceberg reads a path with a scheme as a URL. It cuts off what follows `?` or `#`, and so opens another file. File systems follow links,
+and macOS does not tell upper from lower case. Each rule about a file that may be deleted compares what is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from urllib.parse import urlsplit
+
+from compaction_pipeline.core.errors import OutputUnusable
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_BEHIND_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
+
+
+def opened_name(path: str) -> str:
+    """The name of the file that a FileIO opens for a path, in lower case. Two paths of one file have one name, but for links."""
+    return _opened(path).rstrip("/").rsplit("/", 1)[-1].casefold()
+
+
+def opens_elsewhere(location: str) -> bool:
+    """Whether a FileIO opens another place than this location of a table: the text holds `?` or `#` behind a scheme."""
+    return _opened(location) != (_BEHIND_HOST.sub("", location) if _SCHEME.match(location) else location)
+
+
+def _opened(path: str) -> str:
+    """What is opened, without scheme and host. The same function as PyIceberg's divides a URL: it drops line ends and tabs too."""
+    if not _SCHEME.match(path):
+        return path
+    try:
+        return urlsplit(path).path
+    except ValueError:
+        # Nothing is opened then.
+        return path
+
+
+def local_path(path: str) -> str | None:
+    """The path on this host's file system; None for a file that lies elsewhere."""
+    if path.startswith("/"):
+        return path
+    parts = urlsplit(path)
+    return parts.path if parts.scheme == "file" and parts.netloc in ("", "localhost") else None
+
+
+def check_no_link(path: str, location: str) -> None:
+    """Check that a merged file on this host is a file of its own, which nothing else opens. Raises OutputUnusable.
+
+    A link would bring another file's rows into the table, and lose them when that file is removed. `location` is the folder of the data
+    files, which may itself be reached by links. Files that lie elsewhere are not looked at: object stores have no links. Raises OSError.
+    """
+    local, folder = local_path(path), local_path(location)
+    if local is None or folder is None:
+        return
+    found = os.lstat(local)
+    if not stat.S_ISREG(found.st_mode):
+        raise OutputUnusable(f"its output {path} is no file of its own: it is a link or a folder")
+    if found.st_nlink > 1:
+        raise OutputUnusable(f"its output {path} has {found.st_nlink} names on storage: it may be another file of the table")
+    below = os.path.relpath(local, folder)
+    if os.path.realpath(local) != os.path.join(os.path.realpath(folder), below):
+        raise OutputUnusable(f"its output {path} lies behind a link: it is the file {os.path.realpath(local)}")
