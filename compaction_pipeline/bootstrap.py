@@ -195,7 +195,7 @@ class Services(Foundations):
 
         stores = self._stores
         return ServeOptimizers(
-            stores.optimizers, stores.tables, stores.tasks, self.serve_tasks, stores.watchers, self.clock, new_id, self.version
+            stores.optimizers, stores.tokens, stores.tasks, self.serve_tasks, stores.watchers, self.clock, new_id, self.version
         )
 
     @cached_property

@@ -25,7 +25,8 @@ UNPARTITIONED_SPEC = 9
 PLENTY = Budget(task_slots=10**9, input_bytes=10**18)
 
 
-LAYOUT = TableLayout("s3://b", 2, 1, {0: "{}", 1: '{"fields": []}'}, 0, {0: "{}"}, 0, {}, frozenset({3, 4}), {"k": "v"})
+COLUMNS = '{"fields": [{"id": 1, "name": "dt", "type": "string", "required": false}]}'
+LAYOUT = TableLayout("s3://b", 2, 1, {0: COLUMNS, 1: '{"fields": []}'}, 0, {0: "{}"}, 0, {}, frozenset({3, 4}), {"k": "v"})
 LOADED = LoadedTable("uuid", LAYOUT)
 COMPLETE = Complete(LOADED, 7, 3, "m1", "read 1", NOW)
 

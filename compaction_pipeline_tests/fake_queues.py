@@ -37,6 +37,11 @@ class FakeQueueReader:
                 waiting_since=min((task.waiting_since or task.created_at for task in waiting), default=None),
                 merged=len(merged),
                 merged_bytes=sum(task.work.input_bytes for task in merged),
+                refused_reports=sum(
+                    attempt.end_reason is EndReason.REPORT_REFUSED and attempt.ended_at is not None and attempt.ended_at >= since
+                    for task in tasks
+                    for attempt in self._tasks.attempts(task.task_id)
+                ),
             )
             if work != QueueWork(queue):
                 works[queue] = work

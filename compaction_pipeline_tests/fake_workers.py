@@ -155,6 +155,18 @@ class FakeTokenStore:
                 self._tokens[each.token_id] = replace(each, revoked_at=now)
         return token_id in self._tokens
 
+    def block(self, token_id: str, now: datetime | None) -> bool:
+        token = self._tokens.get(token_id)
+        if token is not None and (now is None or token.blocked_at is None):
+            self._tokens[token_id] = replace(token, blocked_at=now)
+        return token is not None
+
+    def optimizers_of(self, token_id: str) -> Sequence[str]:
+        return tuple(sorted(each.optimizer_id for each in self.tokens() if each.parent_id == token_id and each.optimizer_id))
+
+    def issuer_of(self, optimizer_id: str) -> str | None:
+        return next((each.parent_id for each in self.tokens() if each.optimizer_id == optimizer_id), None)
+
     def expire(self, before: datetime, optimizers: Collection[str]) -> int:
         gone = [
             each.token_id

@@ -557,7 +557,9 @@ class FakeTaskStore:
                     self._state.tasks[task.task_id] = replace(task, lease_expires_at=now + lease)
             return tuple(attempt_id for attempt_id in attempt_ids if attempt_id in held)
 
-    def complete(self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0)) -> TaskStatus:
+    def complete(
+        self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0), claimed: EndReason | None = None
+    ) -> TaskStatus:
         with self._state.lock:
             task = self._state.tasks.get(result.task_id)
             if task is not None and task.attempt_id == result.attempt_id and task.result == result:
@@ -569,7 +571,7 @@ class FakeTaskStore:
                 self._move(task, after.status, result=result, owner=None, lease_expires_at=None, losses=after.tries.losses, prepared_at=now)
                 self._close_attempt(task, result.end_reason, result.error, now)
             else:
-                self._leave_attempt(task, after, result.end_reason, result.error, now)
+                self._leave_attempt(task, after, result.end_reason, result.error, now, claimed)
             return after.status
 
     def _after(self, task: CompactionTask, end_reason: EndReason, now: datetime, retry_after: timedelta) -> AfterAttempt:
@@ -740,6 +742,11 @@ class FakeTaskStore:
     def attempts(self, task_id: str) -> Sequence[TaskAttempt]:
         return tuple(self._state.attempts.get(task_id, ()))
 
+    def refused_reports(self, since: datetime, owners: Collection[str] | None = None) -> Mapping[str, int]:
+        attempts = [each for of_task in self._state.attempts.values() for each in of_task]
+        refused = [each for each in attempts if each.end_reason is EndReason.REPORT_REFUSED and each.ended_at and each.ended_at >= since]
+        return dict(Counter(each.owner for each in refused if owners is None or each.owner in owners))
+
     def expire(self, before: datetime) -> int:
         ended = [task for task in self._state.tasks.values() if task.is_final and task.ended_at and task.ended_at < before]
         for task in ended:
@@ -753,7 +760,15 @@ class FakeTaskStore:
         self._state.tasks[task.task_id] = moved
         return moved
 
-    def _leave_attempt(self, task: CompactionTask, after: AfterAttempt, end_reason: EndReason, reason: str | None, now: datetime) -> None:
+    def _leave_attempt(
+        self,
+        task: CompactionTask,
+        after: AfterAttempt,
+        end_reason: EndReason,
+        reason: str | None,
+        now: datetime,
+        claimed: EndReason | None = None,
+    ) -> None:
         tries, is_failed = after.tries, after.status is TaskStatus.FAILED
         self._move(
             task,
@@ -769,12 +784,14 @@ class FakeTaskStore:
             failed_at=now if is_failed or tries.failures > task.failures else task.failed_at,
             ended_at=now if is_failed and after.retry_at is None else None,
         )
-        self._close_attempt(task, end_reason, reason, now)
+        self._close_attempt(task, end_reason, reason, now, claimed)
 
-    def _close_attempt(self, task: CompactionTask, end_reason: EndReason, reason: str | None, now: datetime) -> None:
+    def _close_attempt(
+        self, task: CompactionTask, end_reason: EndReason, reason: str | None, now: datetime, claimed: EndReason | None = None
+    ) -> None:
         attempts = self._state.attempts.get(task.task_id, [])
         if attempts and attempts[-1].ended_at is None:
-            attempts[-1] = replace(attempts[-1], ended_at=now, end_reason=end_reason, reason=reason)
+            attempts[-1] = replace(attempts[-1], ended_at=now, end_reason=end_reason, reason=reason, claimed=claimed)
 
 
 class FakeRecordStore:

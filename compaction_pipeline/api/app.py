@@ -41,7 +41,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     guard = Guard(services.keep_tokens, RateLimit(services.clock))
     optimizers = services.serve_optimizers
     app.include_router(health_routes(services.read_tasks.queue_counts))
-    app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, guard))
+    app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, services.keep_tokens, guard))
     app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard), prefix=VERSION_PREFIX)
     app.include_router(steering_routes(optimizers, guard), prefix=VERSION_PREFIX)
     app.include_router(group_routes(services.manage_groups, services.read_queues, services.read_containers, guard), prefix=VERSION_PREFIX)

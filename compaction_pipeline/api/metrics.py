@@ -15,6 +15,7 @@ from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.insight.read_tasks import ReadTasks
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
@@ -23,7 +24,8 @@ from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 class _Figures(Collector):
     """Reads the figures anew for each scrape, so that all servers on one state database show the same."""
 
-    def __init__(self, tables: ReadTables, tasks: ReadTasks, optimizers: ServeOptimizers) -> None:
+    def __init__(self, tables: ReadTables, tasks: ReadTasks, optimizers: ServeOptimizers, tokens: KeepTokens) -> None:
+        self._tokens = tokens
         self._tables = tables
         self._tasks = tasks
         self._optimizers = optimizers
@@ -46,13 +48,19 @@ class _Figures(Collector):
         for labels, count in of.items():
             slots.add_metric(list(labels), count)
         yield slots
+        refused = GaugeMetricFamily("compaction_refused_reports", "Reports of the last hour that could not be true", labels=["optimizer"])
+        for optimizer_id, count in self._optimizers.refused_reports().items():
+            refused.add_metric([optimizer_id], count)
+        yield refused
+        blocked = sum(token.blocked_at is not None for token in self._tokens.tokens())
+        yield GaugeMetricFamily("compaction_blocked_tokens", "Tokens with which no optimizer may register", value=blocked)
 
 
-def metrics_route(tables: ReadTables, tasks: ReadTasks, optimizers: ServeOptimizers, guard: Guard) -> APIRouter:
+def metrics_route(tables: ReadTables, tasks: ReadTasks, optimizers: ServeOptimizers, tokens: KeepTokens, guard: Guard) -> APIRouter:
     """`/metrics`, for readers."""
     routes = APIRouter(tags=["insight"], responses=ANSWERS, dependencies=[Depends(guard.needs(Role.READER))])
     registry = CollectorRegistry()
-    registry.register(_Figures(tables, tasks, optimizers))
+    registry.register(_Figures(tables, tasks, optimizers, tokens))
 
     @routes.get("/metrics", response_class=PlainTextResponse)
     def metrics() -> Response:

@@ -23,6 +23,7 @@ from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
+from compaction_pipeline.core.words import time_text
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
@@ -125,6 +126,12 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         """Register an optimizer. It gets an id and a token of its own."""
         if token.optimizer_id is not None:
             raise HTTPException(403, "this token belongs to a registered optimizer; register with the token that a person issued")
+        if token.blocked_at is not None:
+            raise HTTPException(
+                403,
+                f"token {token.token_id} is blocked since {time_text(token.blocked_at)}, because reports of its optimizers could not be "
+                f"true: find out why, then run `compaction-pipeline token allow {token.token_id}` on the server's host",
+            )
         optimizer = optimizers.register(Registration(**body.model_dump()))
         own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
         return Registered(optimizer_id=optimizer.optimizer_id, token=own.text, heartbeat_seconds=HEARTBEAT.total_seconds())

@@ -72,10 +72,11 @@ def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
 
 def tokens_table(tokens: Iterable[Token]) -> Table:
     """Each token's id, role, name, and whether it is still accepted."""
-    table = _table("tokens", "id", "role", "name", "issued", "revoked")
+    table = _table("tokens", "id", "role", "name", "issued", "revoked", "blocked")
     for token in tokens:
         revoked = "–" if token.revoked_at is None else time_text(token.revoked_at)
-        table.add_row(token.token_id, token.role.value, escape(token.name), time_text(token.created_at), revoked)
+        blocked = "–" if token.blocked_at is None else time_text(token.blocked_at)
+        table.add_row(token.token_id, token.role.value, escape(token.name), time_text(token.created_at), revoked, blocked)
     return table
 
 
@@ -132,7 +133,7 @@ def _properties(properties: Mapping[str, str]) -> str:
 
 def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:
     """One line for each of these queues: what waits and runs, how full it is, and who works on it."""
-    heads = ("group", "waiting", "oldest", "merging", "failed", "merged", "paused", "full", "order", "slots")
+    heads = ("group", "waiting", "oldest", "merging", "failed", "merged", "paused", "refused", "full", "order", "slots")
     table = _table("queues", *heads)
     for work in works:
         group = queues.groups.get(work.queue)
@@ -140,7 +141,7 @@ def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:
             escape(work.queue),
             f"{work.pending:,}",
             "–" if work.waiting_since is None else duration_text(queues.at - work.waiting_since),
-            *(f"{count:,}" for count in (work.executing, work.retrying, work.prepared, work.paused)),
+            *(f"{count:,}" for count in (work.executing, work.retrying, work.prepared, work.paused, work.refused_reports)),
             f"{work.taken:,}" if group is None else f"{work.taken:,} of {group.queue.capacity:,}",
             "no such group" if group is None else group.queue.order.value,
             str(queues.slots(work.queue)),

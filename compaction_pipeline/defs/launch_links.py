@@ -18,7 +18,7 @@ from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, Table
 from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.keyed.tree import ROOT
-from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.words import count_text, printable
 from compaction_pipeline.defs.keys import COMPACT_JOB, PAUSE_JOB, RESUME_JOB
 from compaction_pipeline.services.insight.read_status import Status
 
@@ -203,5 +203,4 @@ def _yaml(config: _Config, op: str) -> str:
 
 def _escaped(text: str) -> str:
     """A name inside the text of a Markdown link. A line end in a name would end the link and its line, so it is written as `\\n`."""
-    one_line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
-    return "".join(f"\\{character}" if character in r"\`*_[]<>" else character for character in one_line)
+    return "".join(f"\\{character}" if character in r"\`*_[]<>" else character for character in printable(text))

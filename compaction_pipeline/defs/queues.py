@@ -102,6 +102,8 @@ def _in_words(work: QueueWork, queues: Queues) -> str:
         f"{count_text(work.pending, 'waiting task')}{waited}" if work.pending else "nothing waits" + " to be merged" * bool(work.prepared)
     )
     merged = f"; {count_text(work.prepared, 'merged task')} waiting for the commit" if work.prepared else ""
+    if work.refused_reports:
+        failed += f"; {count_text(work.refused_reports, 'report')} refused in the last {duration_text(LATELY)}"
     problem = queues.start_problem(work.queue)
     group = queues.groups.get(work.queue)
     places = "its group does not exist" if group is None else f"{work.taken:,} of {group.queue.capacity:,} places taken"

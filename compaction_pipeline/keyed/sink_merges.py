@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import CommitConflict, CompactionError, MergeFailed, RacesLost, TableRefused
 from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
@@ -63,11 +64,12 @@ class SinkMerges:
             self._leave([file for _, files in nodes for file in files], error)
             return
         merged = []
-        for (_, files), result in zip(nodes, results, strict=True):
-            if result.error is None:
+        for (_, files), task, result in zip(nodes, tasks, results, strict=True):
+            problem = result.error or report_problem(task, result, stores.layout)
+            if problem is None:
                 merged.append((files, result.outputs))
             else:
-                self._leave(files, MergeFailed(result.error))
+                self._leave(files, MergeFailed(problem))
         if not merged:
             return
         self.pause()

@@ -48,6 +48,12 @@ class SqlQueueReader:
             .where(_task.prepared_at >= since)
             .group_by(_task.queue)
         )
+        refused = (
+            select(_task.queue, func.count().label("reports"))
+            .join(schema.attempt, _task.task_id == _attempt.task_id)
+            .where(_attempt.ended_at >= since, _attempt.end_reason == EndReason.REPORT_REFUSED)
+            .group_by(_task.queue)
+        )
         works: dict[str, QueueWork] = {}
         with reading(self._engine) as connection:
             for row in connection.execute(open_tasks):
@@ -55,6 +61,8 @@ class SqlQueueReader:
             for row in connection.execute(merged):
                 work = works.get(row.queue, QueueWork(row.queue))
                 works[row.queue] = replace(work, merged=row.tasks, merged_bytes=int(row.size))
+            for row in connection.execute(refused):
+                works[row.queue] = replace(works.get(row.queue, QueueWork(row.queue)), refused_reports=row.reports)
         return works
 
     def merged_by(self, since: datetime) -> Mapping[str, MergedWork]:

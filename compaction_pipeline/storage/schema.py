@@ -278,6 +278,7 @@ attempt = Table(
     Column("ended_at", Moment),
     Column("end_reason", Member(EndReason)),
     Column("reason", Text),
+    Column("claimed", Member(EndReason)),
     # An attempt id is never used twice, because a file name contains it to tell which attempt wrote the file.
     Index("compaction_attempt_id", "attempt_id", unique=True),
     # The occupation of tables is that of the last hour.
@@ -390,6 +391,7 @@ token = Table(
     Column("revoked_at", Moment),
     Column("parent_id", String),
     Column("optimizer_id", String),
+    Column("blocked_at", Moment),
     # Revoking a token revokes those of the optimizers that registered with it.
     Index("compaction_token_parent", "parent_id"),
 )

@@ -191,7 +191,13 @@ def must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: 
 
 
 def leave_attempt(
-    connection: Connection, row: Row[Any], after: AfterAttempt, end_reason: EndReason, reason: str | None, now: datetime
+    connection: Connection,
+    row: Row[Any],
+    after: AfterAttempt,
+    end_reason: EndReason,
+    reason: str | None,
+    now: datetime,
+    claimed: EndReason | None = None,
 ) -> bool:
     """Move a task away from an attempt that did not merge it, and end the attempt. False when the task has changed since `row` was read."""
     values: dict[str, object] = {
@@ -210,15 +216,17 @@ def leave_attempt(
         values |= {"failed_at": now, "ended_at": now if after.retry_at is None else None}
     if not move(connection, row, after.status, values):
         return False
-    write_attempt_end(connection, row, end_reason, reason, now)
+    write_attempt_end(connection, row, end_reason, reason, now, claimed)
     return True
 
 
-def write_attempt_end(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime) -> None:
+def write_attempt_end(
+    connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime, claimed: EndReason | None = None
+) -> None:
     """Write when and why the task's current attempt ended, unless that is written already."""
     columns = schema.attempt.c
     last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))
-    connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason))
+    connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason, claimed=claimed))
 
 
 def task_id_of_attempt(attempt_id: AttemptId) -> Any:

@@ -181,7 +181,9 @@ class SqlTaskStore:
                     held.append(attempt_id)
         return tuple(attempt_id for attempt_id in attempt_ids if attempt_id in held)
 
-    def complete(self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0)) -> TaskStatus:
+    def complete(
+        self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0), claimed: EndReason | None = None
+    ) -> TaskStatus:
         with writing(self._engine) as connection:
             row = locked_row(connection, result.task_id)
             if row is not None and row.attempt_id == result.attempt_id and row.result == result:
@@ -200,7 +202,7 @@ class SqlTaskStore:
                 if moved:
                     write_attempt_end(connection, row, result.end_reason, result.error, now)
             else:
-                moved = leave_attempt(connection, row, after, result.end_reason, result.error, now)
+                moved = leave_attempt(connection, row, after, result.end_reason, result.error, now, claimed)
             if not moved:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
             return after.status
@@ -248,9 +250,19 @@ class SqlTaskStore:
         with reading(self._engine) as connection:
             rows = connection.execute(select(schema.attempt).where(columns.task_id == task_id).order_by(columns.number)).all()
         return tuple(
-            TaskAttempt(row.attempt_id, row.task_id, row.number, row.owner, row.started_at, row.ended_at, row.end_reason, row.reason)
+            TaskAttempt(
+                row.attempt_id, row.task_id, row.number, row.owner, row.started_at, row.ended_at, row.end_reason, row.reason, row.claimed
+            )
             for row in rows
         )
+
+    def refused_reports(self, since: datetime, owners: Collection[str] | None = None) -> Mapping[str, int]:
+        columns = schema.attempt.c
+        refused = (columns.ended_at >= since, columns.end_reason == EndReason.REPORT_REFUSED)
+        query = select(columns.owner, func.count().label("reports")).where(*refused).group_by(columns.owner)
+        with reading(self._engine) as connection:
+            found = {row.owner: int(row.reports) for row in connection.execute(query)}
+        return found if owners is None else {owner: count for owner, count in found.items() if owner in owners}
 
     # ---- ends ----
 

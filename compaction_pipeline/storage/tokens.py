@@ -42,6 +42,25 @@ class SqlTokenStore:
             connection.execute(update(schema.token).where(family, _token.revoked_at.is_(None)).values(revoked_at=now))
         return True
 
+    def block(self, token_id: str, now: datetime | None) -> bool:
+        with writing(self._engine) as connection:
+            row = connection.execute(select(_token.blocked_at).where(_token.token_id == token_id)).first()
+            if row is None:
+                return False
+            if now is None or row.blocked_at is None:
+                connection.execute(update(schema.token).where(_token.token_id == token_id).values(blocked_at=now))
+        return True
+
+    def optimizers_of(self, token_id: str) -> Sequence[str]:
+        query = select(_token.optimizer_id).where(_token.parent_id == token_id, _token.optimizer_id.is_not(None))
+        with reading(self._engine) as connection:
+            return tuple(sorted(connection.execute(query).scalars()))
+
+    def issuer_of(self, optimizer_id: str) -> str | None:
+        query = select(_token.parent_id).where(_token.optimizer_id == optimizer_id, _token.parent_id.is_not(None))
+        with reading(self._engine) as connection:
+            return connection.execute(query).scalars().first()
+
     def expire(self, before: datetime, optimizers: Collection[str]) -> int:
         old = select(_token.token_id, _token.revoked_at, _token.optimizer_id).where(_token.created_at < before)
         with writing(self._engine) as connection:

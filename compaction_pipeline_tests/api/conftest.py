@@ -41,8 +41,9 @@ class Served:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return self.client.request(method, path, headers=headers, **more)
 
-    def registered(self, **changes: Any) -> Worker:
-        answer = self.ask("POST", "/api/v1/optimizers", self.token(Role.OPTIMIZER), json={**REGISTRATION, **changes})
+    def registered(self, token: str | None = None, **changes: Any) -> Worker:
+        """A new optimizer, of a new token unless one is given."""
+        answer = self.ask("POST", "/api/v1/optimizers", token or self.token(Role.OPTIMIZER), json={**REGISTRATION, **changes})
         assert answer.status_code == 201, answer.text
         return Worker(self, answer.json()["optimizer_id"], answer.json()["token"])
 

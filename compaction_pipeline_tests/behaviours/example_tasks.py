@@ -8,6 +8,7 @@ from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, Digest, MergeResult, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.output_names import partition_folder
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests import builders
 
@@ -38,20 +39,22 @@ def make_groups(stores: Stores, *names: str) -> None:
 
 
 def prepared(task: CompactionTask) -> MergeResult:
-    """The report of an attempt that succeeded."""
+    """The report of an attempt that succeeded. No row was deleted."""
+    rows = sum(file.record_count for file in task.work.inputs)
+    folder = partition_folder(f"{builders.LAYOUT.location}/data", task.work.node.partition)
     output = OutputFile(
-        f"{task.task_id}-{task.attempt_id}.parquet",
+        f"{folder}/{task.attempt_id}-{task.task_id}-0123abcd-00000.parquet",
         FileContent.DATA,
         0,
         task.work.node.partition,
         100,
-        7,
+        rows,
         column_sizes={1: 10},
-        lower_bounds={1: "00ff"},
+        lower_bounds={1: "00c3bf"},
         split_offsets=(4,),
     )
-    digest = Digest(7, 2**64 - 1, 2**63)
-    return MergeResult(str(task.task_id), str(task.attempt_id), (output,), 7, 0, 0, 7, digest, digest)
+    digest = Digest(rows, 2**64 - 1, 2**63)
+    return MergeResult(str(task.task_id), str(task.attempt_id), (output,), rows, 0, 0, rows, digest, digest)
 
 
 def failed(task: CompactionTask, reason: str = "file a: footer unreadable") -> MergeResult:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.queue.task import EndReason
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
@@ -83,3 +85,13 @@ def test_paused_tasks_do_not_count_as_waiting(stores: Stores) -> None:
     stores.tasks.insert([example("t", queue="q")], [], NOW)
     stores.switches.pause(TABLE, True)
     assert stores.queues.works(OLDER) == {"q": QueueWork("q", paused=1)}
+
+
+def test_refused_reports_are_counted_by_their_queue(stores: Stores) -> None:
+    make_groups(stores, "q")
+    stores.tasks.insert([example("t", queue="q")], [], NOW)
+    for _ in range(2):
+        assert stores.tasks.poll("q", "me", NOW, LEASE) is not None
+        stores.tasks.complete(replace(failed(stores.tasks.task("t")), end_reason=EndReason.REPORT_REFUSED), LATER)
+    assert stores.queues.works(LATER)["q"].refused_reports == 2
+    assert stores.queues.works(LATER + timedelta(seconds=1))["q"].refused_reports == 0

@@ -128,6 +128,22 @@ def test_a_failed_attempt_is_tried_again_until_its_retries_are_used_up(stores: S
     assert [attempt.end_reason for attempt in stores.tasks.attempts("t1")] == [EndReason.FAILED, EndReason.FAILED]
 
 
+def test_a_refused_report_uses_up_no_retry_and_is_counted_by_its_owner(stores: Stores) -> None:
+    stores.tasks.insert([example("t1", max_attempts=1)], [], NOW)
+    refused = replace(failed(poll(stores), "it cannot be true"), end_reason=EndReason.REPORT_REFUSED)
+    assert stores.tasks.complete(refused, LATER, timedelta(hours=1)) is TaskStatus.PENDING
+    assert stores.tasks.task("t1").failures == 0
+    assert stores.tasks.refused_reports(LATER) == stores.tasks.refused_reports(NOW, ["me", "you"]) == {"me": 1}
+    assert stores.tasks.refused_reports(LATER + timedelta(seconds=1)) == stores.tasks.refused_reports(NOW, ["you"]) == {}
+
+
+def test_what_an_optimizer_claimed_is_kept_with_its_attempt(stores: Stores) -> None:
+    stores.tasks.insert([example("t1", max_attempts=2)], [], NOW)
+    stores.tasks.complete(failed(poll(stores)), LATER, timedelta(0), EndReason.FILE_GONE)
+    stores.tasks.complete(failed(poll(stores)), LATER)
+    assert [attempt.claimed for attempt in stores.tasks.attempts("t1")] == [EndReason.FILE_GONE, None]
+
+
 def test_a_stale_attempt_changes_nothing(stores: Stores) -> None:
     stores.tasks.insert([example("t1")], [], NOW)
     lost = poll(stores)

@@ -46,3 +46,22 @@ def test_revoked_tokens_and_those_of_forgotten_optimizers_expire(stores: Stores)
     assert stores.tokens.expire(NOW, ["there"]) == 0
     assert stores.tokens.expire(later, ["there"]) == 2
     assert [token.token_id for token in stores.tokens.tokens()] == ["t2", "t3", "t5", "t6"]
+
+
+def test_a_blocked_token_keeps_the_first_time_until_it_is_allowed(stores: Stores) -> None:
+    stores.tokens.add(TOKEN)
+    assert not stores.tokens.block("unknown", NOW)
+    for at in (NOW, NOW + timedelta(hours=1)):
+        assert stores.tokens.block("t1", at)
+        assert stores.tokens.token("t1") == replace(TOKEN, blocked_at=NOW)
+    assert stores.tokens.block("t1", None)
+    assert stores.tokens.token("t1") == TOKEN
+
+
+def test_optimizers_are_known_by_the_token_with_which_they_registered(stores: Stores) -> None:
+    stores.tokens.add(TOKEN)
+    for name in ("b", "a"):
+        stores.tokens.add(replace(TOKEN, token_id=f"of {name}", parent_id="t1", optimizer_id=name))
+    stores.tokens.add(replace(TOKEN, token_id="other", parent_id="t9", optimizer_id="c"))
+    assert stores.tokens.optimizers_of("t1") == ("a", "b")
+    assert (stores.tokens.issuer_of("b"), stores.tokens.issuer_of("c"), stores.tokens.issuer_of("d")) == ("t1", "t9", None)

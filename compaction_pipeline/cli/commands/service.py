@@ -71,6 +71,20 @@ def revoke(context: typer.Context, token_id: str = typer.Argument(help="The toke
         session.output.answer(value, f"token {token_id} is revoked{told}")
 
 
+@tokens.command(epilog=GLOBAL_HELP)
+def allow(context: typer.Context, token_id: str = typer.Argument(help="The token's id: the part before the dot.")) -> None:
+    """Let optimizers register again with a token that is blocked, because reports of its optimizers could not be true.
+
+    Examples:
+
+      compaction-pipeline token allow 3f0c2b7a9d1e4f60
+    """
+    with Session(context) as session:
+        was_blocked = session.services.keep_tokens.allow(token_id)
+        told = "is no longer blocked: optimizers may register with it" if was_blocked else "was not blocked"
+        session.output.answer({"token_id": token_id, "was_blocked": was_blocked}, f"token {token_id} {told}")
+
+
 @commands.command(epilog=GLOBAL_HELP)
 def serve(
     context: typer.Context,
@@ -124,4 +138,5 @@ def _token_value(token: Token) -> dict[str, object]:
         "role": token.role,
         "created_at": token.created_at,
         "revoked_at": token.revoked_at,
+        "blocked_at": token.blocked_at,
     }

@@ -27,6 +27,18 @@ class TokenStore(Protocol):
         A token that was revoked before keeps its first time.
         """
 
+    def block(self, token_id: str, now: datetime | None) -> bool:
+        """Block a token, or with None allow it again. Return False when no token has this id.
+
+        A token that was blocked before keeps its first time.
+        """
+
+    def optimizers_of(self, token_id: str) -> Sequence[str]:
+        """Return the optimizers that registered with a token, sorted."""
+
+    def issuer_of(self, optimizer_id: str) -> str | None:
+        """Return the id of the token with which an optimizer registered; None when that is not known."""
+
     def expire(self, before: datetime, optimizers: Collection[str]) -> int:
         """Remove the tokens that were revoked before this time, and those of optimizers that are not among these. Return how many.
 

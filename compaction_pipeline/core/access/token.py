@@ -39,6 +39,9 @@ class Token:
 
     The service issues one more token to each optimizer that registers. Its `parent_id` is the token with which the optimizer registered,
     and `optimizer_id` is the only optimizer that it speaks for. When the parent is revoked, it is not accepted any more either.
+
+    No optimizer may register with a token from `blocked_at` on, until a person allows the token again. Several reports of its optimizers
+    could not be true.
     """
 
     token_id: str
@@ -50,6 +53,7 @@ class Token:
     revoked_at: datetime | None = None
     parent_id: str | None = None
     optimizer_id: str | None = None
+    blocked_at: datetime | None = None
 
     @property
     def is_revoked(self) -> bool:

@@ -4,7 +4,8 @@ Failures and losses are counted apart, and two other kinds of ends count as neit
 of the task's `self-optimizing.execute.num-retries`. An attempt whose process fell silent does not, because that is seldom the task's fault.
 But a task that kills its worker each time must not be tried for ever, so a task that was lost `MOST_LOSSES` times in a row is given up. An
 attempt that its process gave back, because the process was told to end, counts as nothing. Nor does one whose credentials ended while it
-ran; `core.queue.credentials` says how often.
+ran; `core.queue.credentials` says how often. A report that cannot be true says nothing about the task, so it uses up no retry either;
+`core.queue.reported_ends` says how often one token may send such reports.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ def max_attempts(properties: TableProperties) -> int:
 def after_attempt(tries: Tries, max_attempts: int, end_reason: EndReason, now: datetime, retry_after: timedelta) -> AfterAttempt:
     """Return what becomes of a task when an attempt ended for this reason. `tries` are those before this end.
 
-    The task is PREPARED after a merge. It is PENDING after an attempt that was lost, was given back, or whose credentials ended, unless it
-    was lost too often in a row. After a failure it is FAILED with the time at which it is tried again, `retry_after` from now; it is
-    PENDING at once when `retry_after` is zero. When it is not tried again, it is FAILED without such a time.
+    The task is PREPARED after a merge. It is PENDING after an attempt that was lost, was given back, whose credentials ended or
+    whose report cannot be true, unless it was lost too often in a row. After a failure it is FAILED with the time at which it is tried
+    again, `retry_after` from now; it is PENDING at once when `retry_after` is zero. When it is not tried again, it is FAILED without such a
+    time.
     """
     if end_reason is EndReason.MERGED:
         return AfterAttempt(TaskStatus.PREPARED, Tries(tries.failures))
@@ -112,7 +114,7 @@ def _counted(tries: Tries, end_reason: EndReason) -> Tries:
         return Tries(tries.failures, tries.losses + 1)
     if end_reason is EndReason.INTERRUPTED:
         return tries
-    if end_reason is EndReason.CREDENTIALS_ENDED:
+    if end_reason in (EndReason.CREDENTIALS_ENDED, EndReason.REPORT_REFUSED):
         return Tries(tries.failures)
     return Tries(tries.failures + 1)
 

@@ -103,7 +103,16 @@ class ServedQueue(TaskQueue, Protocol):
         """Return the Executing tasks that this worker holds."""
 
     def problem(self, task: CompactionTask, result: MergeResult) -> str | None:
-        """Return why the report of an attempt cannot be true; None when nothing speaks against it. `task` is as it is stored."""
+        """Return why the report of an attempt cannot be true; None when nothing speaks against it. `task` is as it is stored.
+
+        A table that has changed, so that nobody can tell, is no problem of the report: `complete` lets its attempt fail.
+        """
+
+    def sees(self, task: CompactionTask, end_reason: EndReason) -> bool:
+        """Return whether a look at the storage shows what an attempt that ended for this reason says of the files of its task."""
+
+    def complete(self, task: CompactionTask, result: MergeResult, claimed: EndReason | None = None) -> TaskStatus:
+        """Report how an attempt ended, as `TaskQueue.complete` says. `claimed` is kept with the attempt (`TaskAttempt`)."""
 
     def assigned(self, task: CompactionTask) -> Assignment | EndedAttempt:
         """Return again the assignment of a task that a worker holds. When its table cannot be opened, the attempt has failed."""
@@ -194,10 +203,13 @@ class TaskStore(Protocol):
     def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
         """Renew the leases of these attempts, and return those that still hold their task."""
 
-    def complete(self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0)) -> TaskStatus:
+    def complete(
+        self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0), claimed: EndReason | None = None
+    ) -> TaskStatus:
         """Store the result of an attempt, and return the new status of its task, as `core.queue.attempts` decides.
 
-        A task that failed is tried again after `retry_after`. Raises StaleAttempt when the attempt no longer holds its task.
+        A task that failed is tried again after `retry_after`. `claimed` is kept with the attempt (`TaskAttempt`). Raises
+        StaleAttempt when the attempt no longer holds its task.
         """
 
     def release_expired(self, now: datetime, ended_by: datetime | None = None, spared: Collection[str] = ()) -> Sequence[TaskId]:
@@ -283,6 +295,12 @@ class TaskStore(Protocol):
 
     def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]:
         """Return all attempts of a task, the first one first."""
+
+    def refused_reports(self, since: datetime, owners: Collection[str] | None = None) -> Mapping[str, int]:
+        """Return how many reports of each owner were refused at `since` or later. Owners without one are left out.
+
+        `owners` limits the answer to these.
+        """
 
     def expire(self, before: datetime) -> int:
         """Remove the tasks that ended before this time, and return how many they were."""

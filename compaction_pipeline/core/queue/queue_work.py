@@ -15,7 +15,8 @@ class QueueWork:
 
     `pending` counts the tasks that a worker may take, and `waiting_since` says since when the first of them has waited. `paused` counts
     those that wait until their tables are resumed. `retrying` counts those that failed and are tried again, and `failed` those that are
-    not. `merged` and `merged_bytes` count what was merged lately; the asker says since when.
+    not. `merged` and `merged_bytes` count what was merged lately, and `refused_reports` the reports that could not be true; the asker says
+    since when.
     """
 
     queue: str
@@ -28,6 +29,7 @@ class QueueWork:
     waiting_since: datetime | None = None
     merged: int = 0
     merged_bytes: int = 0
+    refused_reports: int = 0
 
     @property
     def taken(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction, written_layout
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, parse_name
 from compaction_pipeline.core.tables.keyed.partition_paths import path_fields, path_of
@@ -22,6 +22,13 @@ from compaction_pipeline.core.tables.table import TableLayout, data_folder
 
 _DIGITS = r"[0-9]{5,10}"
 _HEX = r"[0-9a-f]{8}"
+
+
+def own_files(result: MergeResult) -> Sequence[str]:
+    """The files that nobody but this attempt can have written, as their names show. Nothing else need be known of the attempt's table."""
+    ids = re.escape(f"{result.attempt_id}-{result.task_id}-")
+    name = re.compile(rf"([0-9]+-[A-Z]+-[0-9]+-00000-0-)?{ids}{_HEX}-{_DIGITS}(-deletes)?[.]parquet")
+    return [output.path for output in result.outputs if name.fullmatch(output.path.rpartition("/")[2])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +45,32 @@ class ReportedPlaces:
 
     def problems(self, output: OutputFile) -> Iterator[str]:
         """Why the partition, the folder or the name of a file cannot be those that the task gives to it."""
-        places = self._places(output)
-        if places is not None and (output.spec_id, output.partition) not in places:
+        place = self._place(output)
+        if place is None:
             yield f"file {output.path} is of partition {list(map(str, output.partition))} of spec {output.spec_id}, not the task's"
-        elif places is None and (output.spec_id != self.task.work.output_spec_id or not self._has_fields(output.partition)):
-            yield f"file {output.path} has values {list(map(str, output.partition))}, not those of partition spec {output.spec_id}"
-        else:
-            folder = self._folder(output.partition)
-            if not output.path.startswith(f"{folder}/"):
-                yield f"file {output.path} does not lie in {folder}, the folder of its partition"
-            elif not re.fullmatch(self._name(output), output.path[len(folder) + 1 :]):
-                yield f"the name of file {output.path} is not one that this attempt of the task gives to such a file"
-            elif self.task.work.is_of_keyed_table:
-                yield from self._problems_of_keyed_name(output)
+            return
+        folder = self._folder(place[1])
+        if not output.path.startswith(f"{folder}/"):
+            yield f"file {output.path} does not lie in {folder}, the folder of its partition"
+        elif not re.fullmatch(self._name(output), output.path[len(folder) + 1 :]):
+            yield f"the name of file {output.path} is not one that this attempt of the task gives to such a file"
+        elif self.task.work.is_of_keyed_table:
+            yield from self._problems_of_keyed_name(output)
 
-    def _places(self, output: OutputFile) -> Sequence[Place] | None:
-        """The partitions that the file may be of; None when the rows of the task go to partitions that only the rows tell."""
-        work = self.task.work
+    def _place(self, output: OutputFile) -> Place | None:
+        """The partition of the file, as the task knows it; None when the task writes no such file there."""
+        work, told = self.task.work, (output.spec_id, output.partition)
         if output.content is FileContent.POSITION_DELETES:
-            return [(file.spec_id, file.partition) for file in work.inputs if file.path == output.referenced_data_file]
-        if work.is_of_keyed_table or work.changes is not None:
-            return [work.node.place]
-        places = {(file.spec_id, file.partition) for file in work.inputs}
-        return list(places) if len(places) == 1 and next(iter(places))[0] == work.output_spec_id else None
+            places = {(file.spec_id, file.partition) for file in work.inputs if file.path == output.referenced_data_file}
+        elif work.is_of_keyed_table:
+            places = {work.node.place}
+        else:
+            places = {(file.spec_id, file.partition) for file in work.inputs}
+            if len(places) != 1 or next(iter(places))[0] != work.output_spec_id:
+                # Only the rows tell to which partitions of the spec they go.
+                return told if output.spec_id == work.output_spec_id and self._has_fields(output.partition) else None
+        # The types in the task's own values are right. Those of the report may be anything, and the comparison leaves them out.
+        return next((place for place in places if place == told), None)
 
     def _has_fields(self, partition: Partition) -> bool:
         spec = self.layout.specs.get(self.task.work.output_spec_id)

@@ -80,6 +80,8 @@ class EndReason(str, Enum):
     CREDENTIALS_ENDED = "CREDENTIALS_ENDED"
     # The rows to write differed from the rows that were read. No output is used, and a check in Dagster stays red.
     DIGEST_MISMATCH = "DIGEST_MISMATCH"
+    # The report of the attempt cannot be true. No output is used, and the task goes to another worker.
+    REPORT_REFUSED = "REPORT_REFUSED"
     # The holder did not renew the lease of the attempt, or an optimizer no longer names the attempt.
     LOST = "LOST"
     # The attempt took longer than an attempt may take, although its holder renewed the lease.
@@ -330,7 +332,10 @@ class CompactionTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """One try of a task: who held it, and why it ended."""
+    """One try of a task: who held it, and why it ended.
+
+    `claimed` is the end that its optimizer reported, when nobody else had seen it and the attempt therefore counts as FAILED.
+    """
 
     attempt_id: AttemptId
     task_id: TaskId
@@ -340,3 +345,4 @@ class TaskAttempt:
     ended_at: datetime | None = None
     end_reason: EndReason | None = None
     reason: str | None = None
+    claimed: EndReason | None = None

@@ -21,7 +21,7 @@ class Issued:
 
 
 class KeepTokens:
-    """Four verbs: issue, check, revoke, forget."""
+    """Five verbs: issue, check, revoke, allow, forget."""
 
     def __init__(self, tokens: TokenStore, clock: Clock, new_secret: Callable[[int], str]) -> None:
         """`new_secret` returns so many random bytes as hexadecimal text."""
@@ -60,6 +60,13 @@ class KeepTokens:
     def forget(self, before: datetime, optimizers: Collection[str]) -> None:
         """Remove old tokens that are no longer accepted: revoked ones, and those of optimizers that are not among these."""
         self._tokens.expire(before, optimizers)
+
+    def allow(self, token_id: str) -> bool:
+        """Let optimizers register again with a token that was blocked. Return whether it was blocked. Raises NotFoundError."""
+        token = self._tokens.token(token_id)
+        if token is None or not self._tokens.block(token_id, None):
+            raise NotFoundError(f"no token has the id {token_id!r}; `compaction-pipeline token list` shows those that exist")
+        return token.blocked_at is not None
 
     def revoke(self, token_id: str) -> Sequence[str]:
         """Stop accepting a token, and those of the optimizers that registered with it. Return the ids of these optimizers.

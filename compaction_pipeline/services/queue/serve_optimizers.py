@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import Lock
 
+from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, NotFoundError, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.insight.masking import masked_text
-from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.assignment import Assignment
+from compaction_pipeline.core.queue.credentials import too_often
 from compaction_pipeline.core.queue.group import group_name
 from compaction_pipeline.core.queue.instances import LATE, is_late
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore, WatcherStore
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.reported_ends import (
+    COUNTED_HOURS,
+    MOST_REFUSED,
+    NEED_A_WITNESS,
+    REPORTED,
+    said_before,
+    without_witness,
+)
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
-from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.words import duration_text, printable
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +85,7 @@ class ServeOptimizers:
     def __init__(
         self,
         optimizers: OptimizerStore,
-        tables: TableReader,
+        tokens: TokenStore,
         tasks: TaskStore,
         queue: ServedQueue,
         watchers: WatcherStore,
@@ -86,7 +95,7 @@ class ServeOptimizers:
     ) -> None:
         """`version` is the version of this program, which an optimizer with another merge version is told to install."""
         self._optimizers = optimizers
-        self._tables = tables
+        self._tokens = tokens
         self._tasks = tasks
         self._queue = queue
         self._watchers = watchers
@@ -103,8 +112,8 @@ class ServeOptimizers:
         """
         if registration.merge_version != MERGE_VERSION:
             raise ConfigError(
-                f"an optimizer of version {registration.version} merges by version {registration.merge_version} of the rules, but this "
-                f"server has version {MERGE_VERSION}: install compaction-pipeline {self._version} on the optimizer's host"
+                f"an optimizer of version {printable(registration.version)} merges by version {registration.merge_version} of the rules, "
+                f"but this server has version {MERGE_VERSION}: install compaction-pipeline {self._version} on the optimizer's host"
             )
         if registration.parallelism < 1:
             raise ConfigError(
@@ -116,14 +125,14 @@ class ServeOptimizers:
         optimizer = Optimizer(
             f"optimizer-{self._new_id()}",
             group_name(registration.group),
-            registration.host,
-            registration.process,
-            registration.version,
+            printable(registration.host),
+            printable(registration.process),
+            printable(registration.version),
             registration.parallelism,
             now,
             now,
             memory_bytes=registration.memory_bytes,
-            resource_id=registration.resource_id,
+            resource_id=printable(registration.resource_id),
             merge_version=registration.merge_version,
         )
         optimizer = self._optimizers.register(optimizer)
@@ -187,11 +196,16 @@ class ServeOptimizers:
         """Take the report of an attempt, and return the status that its task has now.
 
         A merge that is reported twice gets the same answer twice. Raises StaleAttempt when the attempt does not hold its task, or when it
-        reported something else before: nothing is changed then. Raises MergeRefused when the report cannot be true: the attempt has
-        failed then, and no file is deleted. Raises NotFoundError.
+        reported something else before: nothing is changed then. Raises ConfigError when an optimizer cannot report such an end. Raises
+        MergeRefused when the report cannot be true: nothing of the attempt is used then, its task goes to another optimizer, and no file is
+        deleted. Raises NotFoundError.
         """
+        if result.end_reason not in REPORTED:
+            known = ", ".join(sorted(reason.value for reason in REPORTED))
+            raise ConfigError(f"'end_reason' is {result.end_reason.value} but an optimizer may report only {known}")
         task = self._tasks.task(result.task_id)
-        attempt = next((each for each in self._tasks.attempts(result.task_id) if each.attempt_id == attempt_id), None)
+        attempts = self._tasks.attempts(result.task_id)
+        attempt = next((each for each in attempts if each.attempt_id == attempt_id), None)
         if attempt is None or attempt.owner != optimizer_id or result.attempt_id != attempt_id:
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} does not belong to optimizer {optimizer_id!r}")
         if attempt.ended_at is not None:
@@ -200,11 +214,46 @@ class ServeOptimizers:
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
         problem = self._queue.problem(task, result)
         if problem is not None:
-            refused = MergeResult(task.task_id, attempt_id, error=f"the report of optimizer {optimizer_id} cannot be true: {problem}")
-            self._queue.complete(task, refused)
-            log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, attempt_id, refused.error)
-            raise MergeRefused(f"the report of attempt {attempt_id!r} is not accepted: {problem}; nothing of this attempt is used")
-        return self._queue.complete(task, result)
+            why = printable(f"the report of optimizer {optimizer_id} cannot be true: {problem}")
+            self._queue.complete(task, MergeResult(task.task_id, attempt_id, end_reason=EndReason.REPORT_REFUSED, error=why))
+            log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, why)
+            self._distrust(optimizer_id)
+            raise MergeRefused(
+                f"the report of attempt {attempt_id!r} is not accepted: {printable(problem)}; nothing of this attempt is used, and this "
+                "optimizer gets no more tasks: install the version of the server on its host"
+            )
+        counted = too_often(result, sum(each.end_reason is EndReason.CREDENTIALS_ENDED for each in attempts))
+        if counted.end_reason in NEED_A_WITNESS and not self._has_witness(optimizer_id, task, counted.end_reason, attempts):
+            return self._queue.complete(task, without_witness(counted, optimizer_id), counted.end_reason)
+        return self._queue.complete(task, counted)
+
+    def _has_witness(self, optimizer_id: str, task: CompactionTask, end_reason: EndReason, attempts: Sequence[TaskAttempt]) -> bool:
+        """Return whether the storage, or an optimizer of another token, says the same of the task."""
+        issuer = self._tokens.issuer_of(optimizer_id)
+        own = {optimizer_id, *(() if issuer is None else self._tokens.optimizers_of(issuer))}
+        return said_before(end_reason, attempts, own) or self._queue.sees(task, end_reason)
+
+    def _distrust(self, optimizer_id: str) -> None:
+        """Give no more tasks to an optimizer whose report was refused, and block its token when that has happened too often."""
+        why = "its report of a merge cannot be true: it may run another version, or somebody may have changed it"
+        if self._optimizers.move(optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
+            log.warning("optimizer=%s drains: %s", optimizer_id, why)
+        issuer = self._tokens.issuer_of(optimizer_id)
+        if issuer is None:
+            return
+        family = self._tokens.optimizers_of(issuer)
+        since = self._clock() - timedelta(hours=COUNTED_HOURS)
+        refused = sum(self._tasks.refused_reports(since, family).values())
+        if refused >= MOST_REFUSED and self._tokens.block(issuer, self._clock()):
+            ended = self._end_all(family, f"its token {issuer} is blocked: {refused} reports within an hour cannot be true")
+            log.error(
+                "token=%s is blocked, %d optimizer(s) ended: %d reports within an hour cannot be true; "
+                "`compaction-pipeline token allow %s` lets it register again",
+                issuer,
+                len(ended),
+                refused,
+                issuer,
+            )
 
     def drain(self, optimizer_id: str) -> None:
         """Let an optimizer take no more tasks and end after those that it has. Raises NotFoundError when it is not live."""
@@ -231,7 +280,7 @@ class ServeOptimizers:
 
         Raises NotFoundError when it is not live.
         """
-        why = f"an error ended it{': ' * bool(error)}{masked_text(error)}" if failed else "it was told to end"
+        why = f"an error ended it{': ' * bool(error)}{printable(masked_text(error))}" if failed else "it was told to end"
         if not self._optimizers.move(optimizer_id, _HEARD, OptimizerState.ENDED, why, failed=failed):
             raise _gone(optimizer_id)
         log.log(logging.WARNING if failed else logging.INFO, "optimizer=%s ended: %s", optimizer_id, why)
@@ -242,7 +291,9 @@ class ServeOptimizers:
 
         Their tasks wait again.
         """
-        why = "its token was revoked"
+        return self._end_all(optimizer_ids, "its token was revoked")
+
+    def _end_all(self, optimizer_ids: Sequence[str], why: str) -> Sequence[str]:
         ended = [each for each in optimizer_ids if self._optimizers.move(each, _HEARD, OptimizerState.ENDED, why)]
         for optimizer_id in ended:
             self._queue.give_back(optimizer_id, EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
@@ -269,6 +320,10 @@ class ServeOptimizers:
     def forget(self, before: datetime) -> None:
         """Remove the optimizers that ended, or were lost, before this time."""
         self._optimizers.expire(before)
+
+    def refused_reports(self) -> Mapping[str, int]:
+        """Return how many reports of each optimizer were refused in the last hour. Optimizers without one are left out."""
+        return self._tasks.refused_reports(self._clock() - timedelta(hours=COUNTED_HOURS))
 
     def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
         """Return all optimizers that are remembered, or those that are live, the oldest first."""

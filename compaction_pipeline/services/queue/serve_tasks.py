@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from threading import Lock
 
 from compaction_pipeline.core.commit.ports import Committer
-from compaction_pipeline.core.errors import CompactionError, NotFoundError, StaleAttempt, StateFull, StorageUnavailable
+from compaction_pipeline.core.errors import AccessDenied, CompactionError, NotFoundError, StaleAttempt, StateFull, StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -22,8 +22,10 @@ from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.queue.reported_paths import own_files
+from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus, written_layout
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.words import printable
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 
 log = logging.getLogger(__name__)
@@ -139,31 +141,66 @@ class ServeTasks:
         return self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
     def problem(self, task: CompactionTask, result: MergeResult) -> str | None:
+        layout = self._layout(task)
+        return report_problem(task, result, layout) if isinstance(layout, TableLayout) else None
+
+    def _layout(self, task: CompactionTask) -> TableLayout | str:
+        """The layout with which a report about this task is compared, or why there is none."""
         try:
             layout = self._tables.state(task.table).layout
         except NotFoundError:
             layout = None
-        return _recreated(task) if layout is None else report_problem(task, result, layout)
+        if layout is None:
+            return _recreated(task)
+        written = written_layout(task.work.action, layout)
+        if task.schema_id not in written.schemas or task.work.output_spec_id not in written.specs:
+            return f"table {task.table} lost the schema or the partition spec with which the task was planned"
+        return layout
 
-    def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
-        problem = self.problem(task, result)
-        if problem is not None:
-            # The kernel, or the way from it, has a fault. Clean-up finds the files by the task's id in their names.
-            log.error("table=%s task=%s attempt=%s the report cannot be true: %s", task.table, task.task_id, task.attempt_id, problem)
-            result = MergeResult(task.task_id, task.current_attempt_id, error=f"the report cannot be true: {problem}")
+    def sees(self, task: CompactionTask, end_reason: EndReason) -> bool:
+        files = (*task.work.inputs, *task.work.deletes, *task.work.change_files)
+        try:
+            if end_reason is EndReason.FILE_GONE:
+                return self._committer.look(task.table, [file.path for file in files]).absent
+            if end_reason is EndReason.NO_ACCESS:
+                self._committer.check_writable(task.table)
+                return self._committer.look(task.table, [file.path for file in files]).denied
+        except AccessDenied:
+            return end_reason is EndReason.NO_ACCESS
+        except CompactionError as error:
+            log.warning("table=%s task=%s its files could not be looked at: %s", task.table, task.task_id, error)
+        return False
+
+    def complete(self, task: CompactionTask, result: MergeResult, claimed: EndReason | None = None) -> TaskStatus:
+        reported, result = result, self._judged(task, result)
         if result.end_reason is EndReason.CREDENTIALS_ENDED:
             earlier = (attempt.end_reason for attempt in self._tasks.attempts(result.task_id))
             result = too_often(result, sum(reason is EndReason.CREDENTIALS_ENDED for reason in earlier))
         try:
-            status = self._tasks.complete(result, self._clock(), self._retry_after)
+            status = self._tasks.complete(result, self._clock(), self._retry_after, claimed)
         except StaleAttempt:
             if not self._may_own_outputs(result):
                 # The task went to another worker while this attempt ran, so no commit ever takes the files of this attempt.
-                self._discard(task, result)
+                self._discard(task, reported)
             raise
         if result.end_reason is EndReason.NO_ACCESS and is_tried_again(replace(task, result=result, status=status)):
             return self._put_aside(task, result, status)
         return status
+
+    def _judged(self, task: CompactionTask, result: MergeResult) -> MergeResult:
+        """The result of an attempt, or a failure in place of one that cannot be true.
+
+        This program merges by itself, or has no way to block a token here. So such a report uses up a retry, and never goes round for ever.
+        Clean-up finds the files by the task's id in their names.
+        """
+        layout = self._layout(task)
+        problem = report_problem(task, result, layout) if isinstance(layout, TableLayout) else None if result.error else layout
+        if problem is not None:
+            log.error(
+                "table=%s task=%s attempt=%s the report is not used: %s", task.table, task.task_id, task.attempt_id, printable(problem)
+            )
+            result = MergeResult(result.task_id, result.attempt_id, error=f"the report of the merge is not used: {problem}")
+        return result if result.error is None else replace(result, error=printable(result.error))
 
     def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
         with self._claiming:
@@ -261,10 +298,11 @@ class ServeTasks:
 
     def _discard(self, task: CompactionTask, result: MergeResult) -> None:
         # The task in the state database may be gone, so the table comes from the worker. A recreated table has another uuid.
-        if not result.outputs:
+        own = own_files(result)
+        if not own:
             return
         try:
-            self._committer.delete_orphans(task.table, task.table_uuid, [output.path for output in result.outputs])
+            self._committer.delete_orphans(task.table, task.table_uuid, own)
         except CompactionError as error:
             log.warning("table=%s task=%s attempt=%s leftovers stay for now: %s", task.table, task.task_id, result.attempt_id, error)
 

@@ -171,7 +171,7 @@ def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_w
             raise StorageUnavailable("the catalog vends nothing")
         return file_io(table)
 
-    def silent(store: Any, result: MergeResult, now: datetime, retry_after: timedelta) -> TaskStatus:
+    def silent(store: Any, result: MergeResult, now: datetime, retry_after: timedelta, claimed: EndReason | None = None) -> TaskStatus:
         if result.error is not None:
             raise StorageUnavailable("the state database did not answer")
         return complete(store, result, now, retry_after)

@@ -18,21 +18,31 @@ LONGEST = timedelta(hours=1)
 def queue_keeps_up(works: Iterable[QueueWork], now: datetime) -> Judgement:
     """Fail each queue whose oldest task has waited for long, and that will not be empty soon. The longest wait comes first.
 
-    The figures of merges in `works` are those of the time `LATELY`. Only queues in which a task waits are judged.
+    Fail each queue, too, of which a report was refused: an optimizer of it is broken, or is no friend. The figures of merges and reports in
+    `works` are those of the time `LATELY`. Other queues in which no task waits are not judged.
     """
+    works = tuple(works)
     waits = [(now - work.waiting_since, work) for work in works if work.pending and work.waiting_since is not None]
     waits.sort(key=lambda each: (-each[0], each[1].queue))
     late = [(work, why) for age, work in waits if age > LATELY and (why := _why_late(age, work)) is not None]
-    failures = tuple(Failure(None, None, why, group=work.queue) for work, why in late)
+    refused = [(work, _refused(work)) for work in works if work.refused_reports]
+    failures = tuple(Failure(None, None, why, group=work.queue) for work, why in (*refused, *late))
     oldest = max(waits[0][0], timedelta(0)) if waits else timedelta(0)
     return Judgement(
         "groups",
-        len(waits),
+        len({work.queue for _, work in waits} | {work.queue for work, _ in refused}),
         failures,
         "with waiting tasks",
         "no task waits",
         f"the oldest task has waited for {duration_text(oldest)}" if waits else "",
         (("oldest_wait_seconds", round(oldest.total_seconds(), 1)),),
+    )
+
+
+def _refused(work: QueueWork) -> str:
+    return (
+        f"{count_text(work.refused_reports, 'report')} of its optimizers could not be true in the last {duration_text(LATELY)}; "
+        "`compaction-pipeline optimizer list` shows which optimizers get no more tasks"
     )
 
 

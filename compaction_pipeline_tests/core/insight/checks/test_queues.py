@@ -62,3 +62,10 @@ def test_the_longest_wait_comes_first_and_empty_queues_are_not_judged() -> None:
     assert judgement.judged == 2
     assert dict(judgement.figures) == {"oldest_wait_seconds": 3600.0}
     assert queue_keeps_up([], NOW).text == "no task waits"
+
+
+def test_a_queue_with_a_refused_report_fails_although_nothing_waits() -> None:
+    judged = queue_keeps_up([QueueWork("q", refused_reports=2), QueueWork("other", merged=1)], NOW)
+    [failure] = judged.failures
+    assert (failure.group, judged.judged) == ("q", 1)
+    assert "2 reports of its optimizers could not be true in the last 10 min" in failure.reason
