@@ -16,7 +16,8 @@ from typing import Any
 BoundValue = bool | int | float | bytes
 """The value of a bound. Two values of one column can be compared."""
 
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_DECIMAL = re.compile(r"decimal\(\d+,\s*\d+\)")
+_WIDEST_DECIMAL = 16
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 _PACKED: Mapping[str, str] = {
     **dict.fromkeys(("int", "date"), "<i"),
@@ -62,8 +63,9 @@ def _columns(field_id: int, kind: Any, repeated: bool) -> Iterator[Column]:
 def bound_value(kind: str, data: bytes) -> BoundValue:
     """The value that a bound of this Iceberg type holds.
 
-    Raises ValueError when the bytes are no value of the type: they have another length, they are no UTF-8, they are NaN, or the number has
-    more digits than the type. Texts are compared by their UTF-8 bytes, as Iceberg compares them.
+    Raises ValueError when the bytes are no value of the type: they have another length, they are no UTF-8, or they are NaN. A decimal may
+    have more digits than its type, because some writers do not look, and all readers take such a value. Texts are compared by their UTF-8
+    bytes, as Iceberg compares them.
     """
     if kind in _PACKED:
         return _number(kind, data)
@@ -76,11 +78,10 @@ def bound_value(kind: str, data: bytes) -> BoundValue:
         return data
     if kind == "binary":
         return data
-    if (found := _DECIMAL.fullmatch(kind)) is not None:
-        value = int.from_bytes(data, "big", signed=True)
-        if not data or len(data) > 16 or abs(value) >= 10 ** int(found[1]):
-            raise ValueError(f"{len(data)} bytes are no value of {kind}")
-        return value
+    if _DECIMAL.fullmatch(kind):
+        if not 1 <= len(data) <= _WIDEST_DECIMAL:
+            raise ValueError(f"a decimal has 1 to {_WIDEST_DECIMAL} bytes, but these are {len(data)}")
+        return int.from_bytes(data, "big", signed=True)
     width = 16 if kind == "uuid" else int(_fixed[1]) if (_fixed := _FIXED.fullmatch(kind)) is not None else None
     if width is None:
         raise ValueError(f"values of the type {kind} have no bounds")
