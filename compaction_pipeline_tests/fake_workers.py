@@ -155,10 +155,16 @@ class FakeTokenStore:
                 self._tokens[each.token_id] = replace(each, revoked_at=now)
         return token_id in self._tokens
 
-    def block(self, token_id: str, now: datetime | None) -> bool:
+    def block(self, token_id: str, now: datetime) -> bool:
         token = self._tokens.get(token_id)
-        if token is not None and (now is None or token.blocked_at is None):
-            self._tokens[token_id] = replace(token, blocked_at=now)
+        if token is not None:
+            self._tokens[token_id] = replace(token, blocked_at=token.blocked_at or now)
+        return token is not None
+
+    def allow(self, token_id: str, now: datetime) -> bool:
+        token = self._tokens.get(token_id)
+        if token is not None:
+            self._tokens[token_id] = replace(token, blocked_at=None, allowed_at=now)
         return token is not None
 
     def optimizers_of(self, token_id: str) -> Sequence[str]:

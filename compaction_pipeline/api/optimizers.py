@@ -23,7 +23,6 @@ from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
-from compaction_pipeline.core.words import time_text
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
@@ -126,14 +125,19 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         """Register an optimizer. It gets an id and a token of its own."""
         if token.optimizer_id is not None:
             raise HTTPException(403, "this token belongs to a registered optimizer; register with the token that a person issued")
+        blocked = HTTPException(
+            403,
+            f"token {token.token_id} is blocked, because reports of its optimizers could not be true: find out why, then run "
+            f"`compaction-pipeline token allow {token.token_id}` on the server's host",
+        )
         if token.blocked_at is not None:
-            raise HTTPException(
-                403,
-                f"token {token.token_id} is blocked since {time_text(token.blocked_at)}, because reports of its optimizers could not be "
-                f"true: find out why, then run `compaction-pipeline token allow {token.token_id}` on the server's host",
-            )
+            raise blocked
         optimizer = optimizers.register(Registration(**body.model_dump()))
         own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
+        if tokens.is_blocked(token.token_id):
+            # It was blocked meanwhile, before the new optimizer belonged to it.
+            optimizers.end_revoked([optimizer.optimizer_id])
+            raise blocked
         return Registered(optimizer_id=optimizer.optimizer_id, token=own.text, heartbeat_seconds=HEARTBEAT.total_seconds())
 
     @routes.post("/optimizers/{optimizer_id}/touch")

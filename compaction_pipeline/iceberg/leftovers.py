@@ -21,7 +21,7 @@ from compaction_pipeline.iceberg.keyed.base_commit import statistics_files
 from compaction_pipeline.iceberg.keyed.stores import load_known_stores
 from compaction_pipeline.iceberg.landing import head_id, metadata_files, parents_of_attempts
 from compaction_pipeline.iceberg.listing import files_under
-from compaction_pipeline.iceberg.opened_paths import opened_name
+from compaction_pipeline.iceberg.opened_paths import opened_name, opens_what_it_says
 from compaction_pipeline.iceberg.rewrite_files import delete_quietly
 
 _WRITE_CHECK = "compaction-write-check"
@@ -51,6 +51,10 @@ def delete_orphans(table: TableIdentifier, stores: Sequence[Table], table_uuid: 
     if str(stores[0].metadata.table_uuid) != table_uuid:
         _logger.warning("table=%s has another table under its name now: files of uuid=%s stay", table, table_uuid)
         return ()
+    strange = [path for path in paths if not opens_what_it_says(path) or path.endswith(".metadata.json")]
+    if strange:
+        _logger.warning("table=%s %d path(s) open another file, or are metadata, and stay: %r", table, len(strange), strange[:3])
+    paths = [path for path in paths if path not in strange]
     named, listed = [path for path in paths if _is_metadata(path)], set[str]()
     with translated(f"the history of table {table}"):
         for store in stores:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from urllib.parse import urlsplit
+from collections.abc import Iterable
+from urllib.parse import urlparse, urlsplit
 
 from compaction_pipeline.core.errors import OutputUnusable
 
@@ -32,7 +33,7 @@ def _opened(path: str) -> str:
     if not _SCHEME.match(path):
         return path
     try:
-        return urlsplit(path).path
+        return urlparse(path).path
     except ValueError:
         # Nothing is opened then.
         return path
@@ -46,11 +47,17 @@ def local_path(path: str) -> str | None:
     return parts.path if parts.scheme == "file" and parts.netloc in ("", "localhost") else None
 
 
-def check_no_link(path: str, location: str) -> None:
+def opens_what_it_says(path: str) -> bool:
+    """Whether a FileIO opens the file that the text of a path names."""
+    return not opens_elsewhere(path) and opened_name(path) == path.rpartition("/")[2].casefold() != ""
+
+
+def check_no_link(path: str, location: str, inputs: Iterable[str]) -> None:
     """Check that a merged file on this host is a file of its own, which nothing else opens. Raises OutputUnusable.
 
     A link would bring another file's rows into the table, and lose them when that file is removed. `location` is the folder of the data
-    files, which may itself be reached by links. Files that lie elsewhere are not looked at: object stores have no links. Raises OSError.
+    files, which may itself be reached by links. So may the folder of a partition, if an `input` of the task lies there too. Files that lie
+    elsewhere are not looked at: object stores have no links. Raises OSError.
     """
     local, folder = local_path(path), local_path(location)
     if local is None or folder is None:
@@ -61,5 +68,7 @@ def check_no_link(path: str, location: str) -> None:
     if found.st_nlink > 1:
         raise OutputUnusable(f"its output {path} has {found.st_nlink} names on storage: it may be another file of the table")
     below = os.path.relpath(local, folder)
-    if os.path.realpath(local) != os.path.join(os.path.realpath(folder), below):
-        raise OutputUnusable(f"its output {path} lies behind a link: it is the file {os.path.realpath(local)}")
+    real = os.path.realpath(local)
+    known = {os.path.dirname(os.path.realpath(each)) for each in map(local_path, inputs) if each is not None}
+    if real != os.path.join(os.path.realpath(folder), below) and os.path.dirname(real) not in known:
+        raise OutputUnusable(f"its output {path} lies behind a link: it is the file {real}")

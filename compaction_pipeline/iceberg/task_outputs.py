@@ -96,9 +96,10 @@ def _check_on_storage(loaded: Table, task: CompactionTask, output: OutputFile) -
     with translated(f"output {output.path}", is_file=True):
         try:
             size = len(loaded.io.new_input(output.path))
-            check_no_link(output.path, data_folder(loaded.metadata.location, loaded.metadata.properties))
+            folder = data_folder(loaded.metadata.location, loaded.metadata.properties)
+            check_no_link(output.path, folder, (file.path for file in task.work.inputs))
         except FileNotFoundError:
-            raise CommitConflict(f"its output {output.path} is missing on storage") from None
+            raise OutputUnusable(f"its output {output.path} is missing on storage") from None
         except CommitConflict:
             raise
         except Exception as error:
@@ -108,7 +109,7 @@ def _check_on_storage(loaded: Table, task: CompactionTask, output: OutputFile) -
                 raise
             raise OutputUnusable(f"its output {output.path} cannot be opened: {printable(str(error))}") from error
     if size != output.file_size_bytes:
-        raise CommitConflict(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
+        raise OutputUnusable(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
 
 
 def _answers_for(loaded: Table, task: CompactionTask) -> bool:

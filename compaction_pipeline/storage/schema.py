@@ -392,6 +392,7 @@ token = Table(
     Column("parent_id", String),
     Column("optimizer_id", String),
     Column("blocked_at", Moment),
+    Column("allowed_at", Moment),
     # Revoking a token revokes those of the optimizers that registered with it.
     Index("compaction_token_parent", "parent_id"),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Engine, Row, delete, insert, or_, select, update
+from sqlalchemy import Engine, Row, bindparam, delete, func, insert, or_, select, update
 
 from compaction_pipeline.core.access.token import Token
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import Moment
 from compaction_pipeline.storage.engine import batches, reading, writing
 
 _token = schema.token.c
@@ -42,14 +43,15 @@ class SqlTokenStore:
             connection.execute(update(schema.token).where(family, _token.revoked_at.is_(None)).values(revoked_at=now))
         return True
 
-    def block(self, token_id: str, now: datetime | None) -> bool:
+    def block(self, token_id: str, now: datetime) -> bool:
+        values = {"blocked_at": func.coalesce(_token.blocked_at, bindparam("now", now, type_=Moment))}
         with writing(self._engine) as connection:
-            row = connection.execute(select(_token.blocked_at).where(_token.token_id == token_id)).first()
-            if row is None:
-                return False
-            if now is None or row.blocked_at is None:
-                connection.execute(update(schema.token).where(_token.token_id == token_id).values(blocked_at=now))
-        return True
+            return connection.execute(update(schema.token).where(_token.token_id == token_id).values(values)).rowcount == 1
+
+    def allow(self, token_id: str, now: datetime) -> bool:
+        allowed = update(schema.token).where(_token.token_id == token_id).values(blocked_at=None, allowed_at=now)
+        with writing(self._engine) as connection:
+            return connection.execute(allowed).rowcount == 1
 
     def optimizers_of(self, token_id: str) -> Sequence[str]:
         query = select(_token.optimizer_id).where(_token.parent_id == token_id, _token.optimizer_id.is_not(None))

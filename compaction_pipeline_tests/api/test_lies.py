@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -39,6 +40,7 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.errors import StaleAttempt
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
@@ -188,6 +190,13 @@ FIGURES: Mapping[str, Lie] = {
     "all deleted by equality": all_deleted("rows_deleted_by_equality"),
     "rows that stay": said(rows_kept=1),
     "no files": said(outputs=[]),
+    "a duration of 4,000 digits": said(duration_ms=9 * 10**3999),
+    "a duration of a year": said(duration_ms=366 * 24 * 3600 * 1000),
+    "a negative duration": said(duration_ms=-1),
+    "a memory of 2⁷⁰": said(peak_memory_bytes=2**70),
+    "a proof of 2⁷⁰": lambda report: [report[name].update(sum_a=2**70) for name in ("digest_read", "digest_written")],
+    "a type of the partition with NUL": lambda report: report["outputs"][0]["partition"][0].update(type="str\0ing"),
+    "a type of the partition of 1 MB": lambda report: report["outputs"][0]["partition"][0].update(type="s" * 2**20),
     "another proof": lambda report: report["digest_written"].update(sum_a=0),
     "a proof of more rows": lambda report: report["digest_written"].update(rows=ROWS + 1),
     "a file of fewer rows": of_file(record_count=ROWS - 1),
@@ -238,7 +247,7 @@ FIGURES: Mapping[str, Lie] = {
     "a boolean of 2": with_bounds(FLAG, "02"),
     "bounds of a UUID": with_bounds(KEY, "00" * 16),
     "bounds in a list": with_bounds(TAG, "78"),
-    "a bound of 1 MB": with_bounds(NAME, "61" * 2**20),
+    "a bound above 1 MiB": with_bounds(NAME, "61" * (2**20 + 1)),
     "lower above upper": with_bounds(ID, "05" + "00" * 7, "04" + "00" * 7),
     "a lower text above the upper": with_bounds(NAME, "7a", "61"),
     "offsets that fall": of_file(split_offsets=[4, 3]),
@@ -368,11 +377,11 @@ def table(served: Served) -> LakeTable:
     return lies_table(served)
 
 
-def lies_table(served: Served, region: str | None = REGION) -> LakeTable:
+def lies_table(served: Served, region: str | None = REGION, name: str = "t") -> LakeTable:
     """A table with one waiting task, in a partition whose path is full of escapes."""
     house = served.house
     spec = PartitionSpec(PartitionField(PLACE, 1000, IdentityTransform(), "region"))
-    table = house.lake.table("t", SCHEMA, spec, properties={"self-optimizing.execute.num-retries": "1000"})
+    table = house.lake.table(name, SCHEMA, spec, properties={"self-optimizing.execute.num-retries": "1000"})
     for number in range(ROWS):
         table.insert({**row(number), "region": region}, partition=Record(region))
     house.services.explore_catalogs.explore()
@@ -567,9 +576,14 @@ def test_what_an_optimizer_says_of_itself_is_escaped(served: Served) -> None:
 
 @pytest.fixture
 def refused(served: Served, table: LakeTable) -> Callable[[str], Any]:
-    """Register with a token, and send a report that cannot be true."""
+    """Register with a token, and send a report about a new task that cannot be true."""
+    names = iter("abcdefgh")
 
     def lie(token: str) -> Any:
+        stores = served.house.services.stores
+        waiting = [task.task_id for task in stores.tasks.tasks(statuses=(TaskStatus.PENDING,))]
+        stores.tasks.cancel(waiting, EndReason.GIVEN_UP, "another one is next", served.house.now)
+        lies_table(served, name=next(names))
         worker = served.registered(token)
         [taken] = worker.poll()
         report = merged(TypeAdapter(Assignment).validate_python(through_json(dict, taken)))
@@ -586,7 +600,7 @@ def test_a_refused_report_costs_no_retry_and_its_optimizer_gets_no_more_tasks(
     served: Served, table: LakeTable, refused: Callable[[str], Any]
 ) -> None:
     liar = refused(served.token(Role.OPTIMIZER))
-    [task] = served.house.services.stores.tasks.tasks(table.identifier)
+    [task] = served.house.services.stores.tasks.tasks(statuses=(TaskStatus.PENDING,))
     assert (task.status, task.failures, task.losses) == (TaskStatus.PENDING, 0, 0)
     assert liar.poll("p2") == []
     assert liar.touch()["drain"]
@@ -615,6 +629,73 @@ def test_three_refused_reports_within_an_hour_block_the_token(served: Served, ta
     assert "compaction_blocked_tokens 1.0" in figures
     assert services.read_queues.queues().work("default").refused_reports == 3
     served.registered()
+    served.house.pass_time(1)
     assert services.keep_tokens.allow(issued.token.token_id)
     assert not services.keep_tokens.allow(issued.token.token_id)
     served.registered(issued.text)
+    # What was refused before does not count again.
+    refused(issued.text)
+    assert not services.keep_tokens.is_blocked(issued.token.token_id)
+
+
+def test_a_token_that_is_blocked_during_a_registration_gets_no_optimizer(served: Served) -> None:
+    services = served.house.services
+    issued = services.keep_tokens.issue(Role.OPTIMIZER, "a liar")
+    real = services.serve_optimizers.register
+
+    def blocked_meanwhile(registration: Any) -> Any:
+        services.stores.tokens.block(issued.token.token_id, served.house.now)
+        return real(registration)
+
+    with mock.patch.object(services.serve_optimizers, "register", blocked_meanwhile):
+        assert served.ask("POST", "/api/v1/optimizers", issued.text, json=REGISTRATION).status_code == 403
+    assert not services.serve_optimizers.optimizers(live=True)
+
+
+def test_a_second_refused_report_of_a_task_is_a_failure_and_blames_nobody(served: Served, table: LakeTable) -> None:
+    stores = served.house.services.stores
+    for number in range(4):
+        door = OverHttp(served)
+        taken = door.take()
+        report = merged(taken)
+        report["outputs"][0]["path"] += "#"
+        assert door.tell(taken.attempt_id, report) is TaskStatus.PENDING
+        drains = door.worker.touch()["drain"]
+        assert drains is (number == 0)
+    attempts = stores.tasks.attempts(taken.task.task_id)
+    assert [each.end_reason for each in attempts] == [EndReason.REPORT_REFUSED, *3 * [EndReason.FAILED]]
+    assert stores.tasks.task(taken.task.task_id).failures == 3
+
+
+def test_a_data_folder_that_changes_during_a_merge_blames_nobody(served: Served, table: LakeTable, tmp_path: Path) -> None:
+    door = OverHttp(served)
+    taken = door.take()
+    report = merged(taken)
+    with table.table.transaction() as change:
+        change.set_properties({"write.data.path": f"file://{tmp_path}/elsewhere"})
+    served.house.services.refresh_files.refresh(table.identifier)
+    assert door.worker.complete(taken.attempt_id, report).json() == {"status": "PENDING"}
+    [attempt] = served.house.services.stores.tasks.attempts(taken.task.task_id)
+    assert attempt.end_reason is EndReason.FAILED
+    assert "may have changed meanwhile" in (attempt.reason or "")
+    assert not door.worker.touch()["drain"]
+    check_rows(table)
+
+
+def test_a_late_lie_deletes_no_other_file(served: Served, table: LakeTable) -> None:
+    """The table lost the plan's schema, and another report of the attempt came first, so the files of this one belong to nobody."""
+    door = OwnProcess(served)
+    taken = door.take()
+    report = merged(taken)
+    own = report["outputs"][0]["path"]
+    live = [file.path for file in table.files()] + [table.table.metadata_location]
+    name = own.rpartition("/")[2]
+    result = TypeAdapter(MergeResult).validate_python(report)
+    lies = [replace(result.outputs[0], path=f"{path}{way}{name}") for path in live for way in ("?x=/", "#/", "/../", "?/", ";/")]
+    serve = served.house.services.serve_tasks
+    serve.complete(taken.task, MergeResult(taken.task.task_id, taken.attempt_id, end_reason=EndReason.INTERRUPTED, error="it leaves"))
+    with mock.patch.object(serve, "_layout", return_value="the table changed"), pytest.raises(StaleAttempt):
+        serve.complete(taken.task, replace(result, outputs=(*lies, *result.outputs)))
+    assert all(Path(path.removeprefix("file://")).exists() for path in live)
+    assert not Path(own.removeprefix("file://")).exists()
+    check_rows(table)

@@ -132,7 +132,7 @@ def test_a_refused_report_uses_up_no_retry_and_is_counted_by_its_owner(stores: S
     stores.tasks.insert([example("t1", max_attempts=1)], [], NOW)
     refused = replace(failed(poll(stores), "it cannot be true"), end_reason=EndReason.REPORT_REFUSED)
     assert stores.tasks.complete(refused, LATER, timedelta(hours=1)) is TaskStatus.PENDING
-    assert stores.tasks.task("t1").failures == 0
+    assert (stores.tasks.task("t1").failures, stores.tasks.task("t1").losses) == (0, 0)
     assert stores.tasks.refused_reports(LATER) == stores.tasks.refused_reports(NOW, ["me", "you"]) == {"me": 1}
     assert stores.tasks.refused_reports(LATER + timedelta(seconds=1)) == stores.tasks.refused_reports(NOW, ["you"]) == {}
 

@@ -54,8 +54,10 @@ def test_a_blocked_token_keeps_the_first_time_until_it_is_allowed(stores: Stores
     for at in (NOW, NOW + timedelta(hours=1)):
         assert stores.tokens.block("t1", at)
         assert stores.tokens.token("t1") == replace(TOKEN, blocked_at=NOW)
-    assert stores.tokens.block("t1", None)
-    assert stores.tokens.token("t1") == TOKEN
+    later = NOW + timedelta(hours=2)
+    assert not stores.tokens.allow("unknown", later)
+    assert stores.tokens.allow("t1", later)
+    assert stores.tokens.token("t1") == replace(TOKEN, allowed_at=later)
 
 
 def test_optimizers_are_known_by_the_token_with_which_they_registered(stores: Stores) -> None:

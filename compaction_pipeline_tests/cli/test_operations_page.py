@@ -181,7 +181,7 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
         "The report of the attempt cannot be true: it does not fit the task, the table or itself. Nothing of the attempt is used. The task "
         "goes back to the queue, and this uses up no retry. The optimizer gets no more tasks.",
         "Install the server's version on the optimizer's host, or find out who changed the optimizer "
-        "([security](security.md)). Three such reports within an hour block the token: `compaction-pipeline token allow`.",
+        "([security](security.md)). Three such reports within an hour, of three tasks, block the token: `compaction-pipeline token allow`.",
     ),
     EndReason.LOST: (
         "The process that merged gave no sign of life for a minute, or an optimizer no longer knows of the attempt.",

@@ -16,12 +16,12 @@ import pytest
 from pyiceberg.types import StructType
 
 from compaction_pipeline.core.commit.ports import CommitState, Look
-from compaction_pipeline.core.errors import StorageUnavailable, TableRefused
+from compaction_pipeline.core.errors import OutputUnusable, StorageUnavailable, TableRefused
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.file_io.object_io import ObjectFileIO
 from compaction_pipeline.iceberg import task_outputs
-from compaction_pipeline.iceberg.opened_paths import opened_name, opens_elsewhere
+from compaction_pipeline.iceberg.opened_paths import check_no_link, opened_name, opens_elsewhere
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
 
@@ -51,7 +51,21 @@ def as_folder(output: Path, live: Path) -> None:
     output.mkdir()
 
 
-@pytest.mark.parametrize("change", [as_symlink, as_hard_link, as_folder])
+def as_fifo(output: Path, live: Path) -> None:
+    output.unlink()
+    os.mkfifo(output)
+
+
+def as_link_to_itself(output: Path, live: Path) -> None:
+    output.unlink()
+    output.symlink_to(output)
+
+
+def as_nothing(output: Path, live: Path) -> None:
+    output.unlink()
+
+
+@pytest.mark.parametrize("change", [as_symlink, as_hard_link, as_folder, as_fifo, as_link_to_itself, as_nothing])
 def test_an_output_that_is_no_file_of_its_own_ends_its_task_alone(lake: Lake, change: Callable[[Path, Path], None]) -> None:
     t, bad, good = two_merges(lake)
     assert bad.result is not None
@@ -78,6 +92,11 @@ def test_an_output_behind_a_linked_folder_is_refused_but_a_linked_table_is_not(l
     bad = replace(bad, result=replace(bad.result, outputs=(replace(output, path=f"file://{moved}"),)))
     outcome = t.commit(bad, good)
     assert "lies behind a link" in outcome.conflicts["bad"]
+    # A partition may lie on another disk, with the inputs of the task.
+    files = [f"file://{inner}/in.parquet"]
+    with pytest.raises(OutputUnusable, match="lies behind a link"):
+        check_no_link(f"file://{moved}", f"file://{folder}", ())
+    check_no_link(f"file://{moved}", f"file://{folder}", files)
     # The folder of all data files may lie elsewhere.
     folder.rename(tmp_path / "data")
     folder.symlink_to(tmp_path / "data")

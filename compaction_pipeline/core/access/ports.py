@@ -27,11 +27,11 @@ class TokenStore(Protocol):
         A token that was revoked before keeps its first time.
         """
 
-    def block(self, token_id: str, now: datetime | None) -> bool:
-        """Block a token, or with None allow it again. Return False when no token has this id.
+    def block(self, token_id: str, now: datetime) -> bool:
+        """Block a token. Return False when no token has this id. A token that was blocked before keeps its first time."""
 
-        A token that was blocked before keeps its first time.
-        """
+    def allow(self, token_id: str, now: datetime) -> bool:
+        """Let a token be used again that was blocked. Return False when no token has this id."""
 
     def optimizers_of(self, token_id: str) -> Sequence[str]:
         """Return the optimizers that registered with a token, sorted."""

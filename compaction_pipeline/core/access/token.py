@@ -41,7 +41,7 @@ class Token:
     and `optimizer_id` is the only optimizer that it speaks for. When the parent is revoked, it is not accepted any more either.
 
     No optimizer may register with a token from `blocked_at` on, until a person allows the token again. Several reports of its optimizers
-    could not be true.
+    could not be true. Those before `allowed_at` do not count any more.
     """
 
     token_id: str
@@ -54,6 +54,7 @@ class Token:
     parent_id: str | None = None
     optimizer_id: str | None = None
     blocked_at: datetime | None = None
+    allowed_at: datetime | None = None
 
     @property
     def is_revoked(self) -> bool:

@@ -4,8 +4,8 @@ Failures and losses are counted apart, and two other kinds of ends count as neit
 of the task's `self-optimizing.execute.num-retries`. An attempt whose process fell silent does not, because that is seldom the task's fault.
 But a task that kills its worker each time must not be tried for ever, so a task that was lost `MOST_LOSSES` times in a row is given up. An
 attempt that its process gave back, because the process was told to end, counts as nothing. Nor does one whose credentials ended while it
-ran; `core.queue.credentials` says how often. A report that cannot be true says nothing about the task, so it uses up no retry either;
-`core.queue.reported_ends` says how often one token may send such reports.
+ran; `core.queue.credentials` says how often. The first report that cannot be true says nothing about the task, so it uses up no retry
+either; `core.queue.reported_ends` says what becomes of more of them.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def timed_out_text(attempt: int, owner: str | None, timeout: timedelta) -> str:
 def _counted(tries: Tries, end_reason: EndReason) -> Tries:
     if end_reason is EndReason.LOST:
         return Tries(tries.failures, tries.losses + 1)
-    if end_reason is EndReason.INTERRUPTED:
+    if end_reason in (EndReason.INTERRUPTED, EndReason.REPORT_REFUSED):
         return tries
-    if end_reason in (EndReason.CREDENTIALS_ENDED, EndReason.REPORT_REFUSED):
+    if end_reason is EndReason.CREDENTIALS_ENDED:
         return Tries(tries.failures)
     return Tries(tries.failures + 1)
 

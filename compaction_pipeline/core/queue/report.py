@@ -7,8 +7,10 @@ a worker can still do.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.queue.reported_metrics import (
     CHANGE_COLUMNS,
     PATH_ID,
@@ -19,6 +21,7 @@ from compaction_pipeline.core.queue.reported_paths import ReportedPlaces
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction
 from compaction_pipeline.core.tables.columns import Column, primitive_columns
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import TableLayout
 
 REQUIRED = frozenset(
@@ -27,6 +30,8 @@ REQUIRED = frozenset(
 )
 """A report must have these fields, so that nothing that a worker left out counts as a success."""
 _MOST = 2**63
+_LONGEST_MS = 366 * 24 * 3600 * 1000
+"""No attempt may take a year. Durations are summed, and shown as times."""
 
 
 def report_problem(task: CompactionTask, result: MergeResult, layout: TableLayout) -> str | None:
@@ -39,7 +44,11 @@ def report_problem(task: CompactionTask, result: MergeResult, layout: TableLayou
         return f"it is about task {result.task_id!r}, attempt {result.attempt_id!r}, but the attempt is {task.current_attempt_id!r}"
     if result.error is not None:
         return "it names files although the attempt failed" if result.outputs else None
-    return next(_problems(task, result, layout), None)
+    try:
+        return next(_problems(task, result, layout), None)
+    except (ArithmeticError, LookupError, TypeError, ValueError, CompactionError) as error:
+        # A value that no rule foresaw is not believed.
+        return f"it cannot be compared with the task ({type(error).__name__}: {error})"
 
 
 def _problems(task: CompactionTask, result: MergeResult, layout: TableLayout) -> Iterator[str]:
@@ -52,6 +61,8 @@ def _problems(task: CompactionTask, result: MergeResult, layout: TableLayout) ->
     elif task.work.changes is not None:
         marked = {file.path: file.record_count for file in task.work.inputs if file.path in task.work.changes.marked}
         yield from _problems_of_positions([each for each in result.outputs if each.content is not FileContent.DATA], marked)
+    elif task.work.action is TaskAction.REWRITE_CHANGES:
+        yield from _problems_of_kinds(task, result.outputs)
     places = ReportedPlaces.of(task, layout)
     schema = places.layout.schemas.get(task.schema_id)
     if schema is None:
@@ -64,8 +75,12 @@ def _problems(task: CompactionTask, result: MergeResult, layout: TableLayout) ->
 
 def _problems_of_rows(task: CompactionTask, result: MergeResult) -> Iterator[str]:
     by_position, by_equality = result.rows_deleted_by_position, result.rows_deleted_by_equality
+    digests = (result.digest_read, result.digest_written)
     if min(result.rows_read, by_position, by_equality, result.rows_written, result.rows_kept) < 0:
         yield "a count of rows is negative"
+    figures = (result.duration_ms, result.peak_memory_bytes, *(getattr(each, name) for each in digests for name in ("sum_a", "sum_b")))
+    if not (0 <= result.duration_ms < _LONGEST_MS and all(0 <= figure < 2 * _MOST for figure in figures)):
+        yield f"its duration is {str(result.duration_ms)[:30]} ms, or its memory or a sum of its digests is no number of 64 bits"
     changes = task.work.changes
     planned = sum(file.record_count for file in task.work.inputs)
     # Of the inserts only those count that are in the span and in the node of the task.
@@ -107,6 +122,20 @@ def _problems_of_positions(outputs: Sequence[OutputFile], rows_of: Mapping[str, 
             yield f"file {output.path} holds positions of {output.referenced_data_file}, which the task does not keep"
         elif output.record_count > rows:
             yield f"file {output.path} holds {output.record_count} positions of a data file of fewer rows"
+
+
+def _problems_of_kinds(task: CompactionTask, outputs: Sequence[OutputFile]) -> Iterator[str]:
+    """Names alone tell inserts from deletes in a change store. A merge makes neither of the two, and the last delete of a key stays."""
+    read, written = Counter[bool](), Counter[bool]()
+    for file in task.work.inputs:
+        read[is_delete_file(file.path)] += file.record_count
+    for output in outputs:
+        written[is_delete_file(output.path)] += output.record_count
+    for deletes, kind in ((False, "inserts"), (True, "deletes")):
+        if written[deletes] > read[deletes]:
+            yield f"its files hold {written[deletes]} {kind}, but the change files of the task hold {read[deletes]}"
+    if read[True] and not written[True]:
+        yield "the task read deletes and wrote none, but the last delete of each key stays"
 
 
 def _problems_of_file(task: CompactionTask, output: OutputFile, places: ReportedPlaces, columns: Mapping[int, Column]) -> Iterator[str]:

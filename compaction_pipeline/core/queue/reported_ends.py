@@ -28,7 +28,11 @@ REPORTED = frozenset(
 NEED_A_WITNESS = frozenset({EndReason.REFUSED, EndReason.FILE_GONE, EndReason.NO_ACCESS, EndReason.DIGEST_MISMATCH})
 """The ends that harm more than the attempt."""
 MOST_REFUSED = 3
-"""So many refused reports of the optimizers of one token within `COUNTED_HOURS` block the token."""
+"""So many refused reports of the optimizers of one token within `COUNTED_HOURS` block the token.
+
+Only the first refused report of a task counts. A second one may mean that a rule about reports is wrong for this table. So it counts as a
+failure of the task, which ends after its retries, and nobody is blamed. Otherwise one such task would block one token after the other.
+"""
 COUNTED_HOURS = 1
 
 

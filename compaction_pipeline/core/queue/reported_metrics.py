@@ -23,8 +23,8 @@ CHANGE_COLUMNS: Mapping[int, Column] = {number: Column(number, "long") for numbe
 _MOST = 2**63
 _MAGIC = 4
 """A Parquet file begins with four bytes that name the format. Its first row group follows."""
-_LONGEST_BOUND = 64 * 1024
-"""No writer keeps longer bounds: Parquet has no statistics of values above 4 KiB. Only a path's bounds are whole."""
+_LONGEST_BOUND = 2**20
+"""No writer that we know keeps longer bounds: most have no statistics of values above 4 KiB. Only a path's bounds are whole."""
 
 
 def problems_of_metrics(output: OutputFile, columns: Mapping[int, Column]) -> Iterator[str]:

@@ -24,11 +24,28 @@ _DIGITS = r"[0-9]{5,10}"
 _HEX = r"[0-9a-f]{8}"
 
 
+_PLAIN = re.compile(r"[^?#;\x00-\x1f\x7f]+")
+"""A path with another character may open another file than its last part says."""
+_TYPE = re.compile(r"[a-z0-9_\[\](), ]{1,40}")
+
+
 def own_files(result: MergeResult) -> Sequence[str]:
     """The files that nobody but this attempt can have written, as their names show. Nothing else need be known of the attempt's table."""
     ids = re.escape(f"{result.attempt_id}-{result.task_id}-")
     name = re.compile(rf"([0-9]+-[A-Z]+-[0-9]+-00000-0-)?{ids}{_HEX}-{_DIGITS}(-deletes)?[.]parquet")
-    return [output.path for output in result.outputs if name.fullmatch(output.path.rpartition("/")[2])]
+    paths = [output.path for output in result.outputs]
+    return [path for path in paths if _PLAIN.fullmatch(path) and name.fullmatch(path.rpartition("/")[2])]
+
+
+def lie_elsewhere(task: CompactionTask, result: MergeResult, layout: TableLayout) -> bool:
+    """Return whether all files of a report have the names that the attempt gives, and none lies in the folder of the table's data files.
+
+    Somebody may have changed that folder while the task was merged, so the optimizer is not to blame.
+    """
+    written = written_layout(task.work.action, layout)
+    folder = data_folder(written.location, written.properties)
+    paths = [output.path for output in result.outputs]
+    return bool(paths) and not any(path.startswith(f"{folder}/") for path in paths) and len(own_files(result)) == len(paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +62,10 @@ class ReportedPlaces:
 
     def problems(self, output: OutputFile) -> Iterator[str]:
         """Why the partition, the folder or the name of a file cannot be those that the task gives to it."""
+        strange = [value.type for value in output.partition if not _TYPE.fullmatch(value.type)]
+        if strange:
+            yield f"a partition value of file {output.path} has the type {strange[0]!r}, which is none"
+            return
         place = self._place(output)
         if place is None:
             yield f"file {output.path} is of partition {list(map(str, output.partition))} of spec {output.spec_id}, not the task's"
@@ -69,7 +90,7 @@ class ReportedPlaces:
             if len(places) != 1 or next(iter(places))[0] != work.output_spec_id:
                 # Only the rows tell to which partitions of the spec they go.
                 return told if output.spec_id == work.output_spec_id and self._has_fields(output.partition) else None
-        # The types in the task's own values are right. Those of the report may be anything, and the comparison leaves them out.
+        # The types in the task's own values are right. The comparison leaves those of the report out.
         return next((place for place in places if place == told), None)
 
     def _has_fields(self, partition: Partition) -> bool:

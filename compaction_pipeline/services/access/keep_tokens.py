@@ -61,10 +61,15 @@ class KeepTokens:
         """Remove old tokens that are no longer accepted: revoked ones, and those of optimizers that are not among these."""
         self._tokens.expire(before, optimizers)
 
+    def is_blocked(self, token_id: str) -> bool:
+        """Return whether no optimizer may register with a token now."""
+        token = self._tokens.token(token_id)
+        return token is not None and token.blocked_at is not None
+
     def allow(self, token_id: str) -> bool:
         """Let optimizers register again with a token that was blocked. Return whether it was blocked. Raises NotFoundError."""
         token = self._tokens.token(token_id)
-        if token is None or not self._tokens.block(token_id, None):
+        if token is None or not self._tokens.allow(token_id, self._clock()):
             raise NotFoundError(f"no token has the id {token_id!r}; `compaction-pipeline token list` shows those that exist")
         return token.blocked_at is not None
 

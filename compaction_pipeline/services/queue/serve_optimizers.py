@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
+from typing import NoReturn
 
 from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, NotFoundError, StaleAttempt
@@ -214,18 +215,23 @@ class ServeOptimizers:
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
         problem = self._queue.problem(task, result)
         if problem is not None:
-            why = printable(f"the report of optimizer {optimizer_id} cannot be true: {problem}")
-            self._queue.complete(task, MergeResult(task.task_id, attempt_id, end_reason=EndReason.REPORT_REFUSED, error=why))
-            log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, why)
-            self._distrust(optimizer_id)
-            raise MergeRefused(
-                f"the report of attempt {attempt_id!r} is not accepted: {printable(problem)}; nothing of this attempt is used, and this "
-                "optimizer gets no more tasks: install the version of the server on its host"
-            )
+            self._refuse(optimizer_id, task, problem, again=any(each.end_reason is EndReason.REPORT_REFUSED for each in attempts))
         counted = too_often(result, sum(each.end_reason is EndReason.CREDENTIALS_ENDED for each in attempts))
         if counted.end_reason in NEED_A_WITNESS and not self._has_witness(optimizer_id, task, counted.end_reason, attempts):
             return self._queue.complete(task, without_witness(counted, optimizer_id), counted.end_reason)
         return self._queue.complete(task, counted)
+
+    def _refuse(self, optimizer_id: str, task: CompactionTask, problem: str, *, again: bool) -> NoReturn:
+        """End an attempt whose report cannot be true. `again` says that an earlier report of the task was refused. Raises MergeRefused."""
+        why = printable(f"the report of optimizer {optimizer_id} cannot be true: {problem}")
+        end_reason = EndReason.FAILED if again else EndReason.REPORT_REFUSED
+        self._queue.complete(task, MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=why))
+        log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, why)
+        told = f"the report of attempt {task.attempt_id!r} is not accepted: {printable(problem)}; nothing of this attempt is used"
+        if again:
+            raise MergeRefused(f"{told}. An earlier report of this task was refused too, so the task has failed")
+        self._distrust(optimizer_id)
+        raise MergeRefused(f"{told}, and this optimizer gets no more tasks: install the version of the server on its host")
 
     def _has_witness(self, optimizer_id: str, task: CompactionTask, end_reason: EndReason, attempts: Sequence[TaskAttempt]) -> bool:
         """Return whether the storage, or an optimizer of another token, says the same of the task."""
@@ -243,6 +249,9 @@ class ServeOptimizers:
             return
         family = self._tokens.optimizers_of(issuer)
         since = self._clock() - timedelta(hours=COUNTED_HOURS)
+        token = self._tokens.token(issuer)
+        if token is not None and token.allowed_at is not None:
+            since = max(since, token.allowed_at)
         refused = sum(self._tasks.refused_reports(since, family).values())
         if refused >= MOST_REFUSED and self._tokens.block(issuer, self._clock()):
             ended = self._end_all(family, f"its token {issuer} is blocked: {refused} reports within an hour cannot be true")

@@ -22,7 +22,7 @@ from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.reported_paths import own_files
+from compaction_pipeline.core.queue.reported_paths import lie_elsewhere, own_files
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus, written_layout
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.words import printable
@@ -141,10 +141,10 @@ class ServeTasks:
         return self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
     def problem(self, task: CompactionTask, result: MergeResult) -> str | None:
-        layout = self._layout(task)
+        layout = self._layout(task, result)
         return report_problem(task, result, layout) if isinstance(layout, TableLayout) else None
 
-    def _layout(self, task: CompactionTask) -> TableLayout | str:
+    def _layout(self, task: CompactionTask, result: MergeResult) -> TableLayout | str:
         """The layout with which a report about this task is compared, or why there is none."""
         try:
             layout = self._tables.state(task.table).layout
@@ -155,6 +155,8 @@ class ServeTasks:
         written = written_layout(task.work.action, layout)
         if task.schema_id not in written.schemas or task.work.output_spec_id not in written.specs:
             return f"table {task.table} lost the schema or the partition spec with which the task was planned"
+        if lie_elsewhere(task, result, layout):
+            return f"its files do not lie in the data folder of table {task.table}, which may have changed meanwhile"
         return layout
 
     def sees(self, task: CompactionTask, end_reason: EndReason) -> bool:
@@ -193,7 +195,7 @@ class ServeTasks:
         This program merges by itself, or has no way to block a token here. So such a report uses up a retry, and never goes round for ever.
         Clean-up finds the files by the task's id in their names.
         """
-        layout = self._layout(task)
+        layout = self._layout(task, result)
         problem = report_problem(task, result, layout) if isinstance(layout, TableLayout) else None if result.error else layout
         if problem is not None:
             log.error(

@@ -13,4 +13,5 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("compaction_attempt", sa.Column("claimed", sa.String()))
-    op.add_column("compaction_token", sa.Column("blocked_at", sa.DateTime(timezone=True)))
+    for name in ("blocked_at", "allowed_at"):
+        op.add_column("compaction_token", sa.Column(name, sa.DateTime(timezone=True)))
