@@ -9,6 +9,8 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
+from compaction_pipeline.core.words import printable
+
 T = TypeVar("T")
 
 
@@ -21,7 +23,7 @@ def strictly(kind: type[T], value: object) -> T:
     read = adapter.validate_json(to_json(value))
     unknown = _unknown(value, from_json(adapter.dump_json(read)))
     if unknown is not None:
-        raise ValueError(f"field {unknown} is not known; sender and server must have the same version")
+        raise ValueError(f"field {printable(unknown, 200)} is not known; sender and server must have the same version")
     return read
 
 

@@ -33,7 +33,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.property_rules import PROPERTIES
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
+from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, printable, time_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.core.insight.checks.every_check import CheckResult
@@ -289,11 +289,11 @@ def record_table(record: CompactionRecord) -> Table:
 
 
 def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[str, Sequence[TaskAttempt]] | None = None) -> Table:
-    """One line for each task. With `attempts` it tells how each attempt ended that did not succeed."""
+    """One line for each task. With `attempts` it tells who held each attempt that did not succeed, and how it ended, cut short."""
     table = _table(title, "task", "table", "node", "type", "status", "attempt", "data files", "bytes in", "held by", "why")
     for task in tasks:
         tries = [
-            f"{item.number}: {item.reason or (item.end_reason.value if item.end_reason else 'running')}"
+            f"{item.number}, {item.owner}: {printable(item.reason or (item.end_reason.value if item.end_reason else 'running'), 300)}"
             for item in (attempts or {}).get(task.task_id, ())
             if item.end_reason is not EndReason.MERGED
         ]

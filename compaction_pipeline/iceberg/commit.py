@@ -40,7 +40,6 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.stores import is_keyed
 from compaction_pipeline.core.tables.properties import rewrites_are_on
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.words import printable
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
@@ -66,6 +65,7 @@ from compaction_pipeline.iceberg.landing import (
     settled,
 )
 from compaction_pipeline.iceberg.leftovers import check_writable, delete_orphans, leftovers, load_all, look, may_land
+from compaction_pipeline.iceberg.manifests.entries import EntryCheck
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction, delete_quietly
 from compaction_pipeline.iceberg.scan import refusal_of, refusal_of_contents
@@ -397,23 +397,18 @@ class _Commit:
         prepared: dict[TaskId, tuple[TaskOutput, ...]] = {}
         unfit: dict[TaskId, str] = {}
         named = loaded if self._rewritten is None else self._rewritten.base
+        entries = EntryCheck(loaded.metadata)
         for task in tasks:
             if task.table_uuid != str(named.metadata.table_uuid):
                 unfit[task.task_id] = f"the table was dropped and created again since the plan (uuid {task.table_uuid} is gone)"
                 continue
             try:
                 check_constants(task, head)
-                prepared[task.task_id] = tuple(prepared_output(task, output, loaded, head) for output in outputs_of(task))
+                prepared[task.task_id] = tuple(prepared_output(task, output, loaded, head, entries) for output in outputs_of(task))
             except CommitConflict as error:
                 unfit[task.task_id] = str(error)
                 if isinstance(error, OutputUnusable):
                     self._unusable.add(task.task_id)
-            except CompactionError:
-                raise
-            except Exception as error:
-                # A worker described its files in a way that no manifest can hold. That concerns this task alone.
-                self._unusable.add(task.task_id)
-                unfit[task.task_id] = f"its outputs are described wrongly ({type(error).__name__}: {printable(str(error))})"
         return prepared, unfit
 
 

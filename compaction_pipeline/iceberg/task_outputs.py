@@ -22,7 +22,7 @@ from compaction_pipeline.core.words import printable
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.landing import outputs_of
-from compaction_pipeline.iceberg.manifests.entries import data_file_of
+from compaction_pipeline.iceberg.manifests.entries import EntryCheck, data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 from compaction_pipeline.iceberg.opened_paths import check_no_link
 
@@ -51,14 +51,23 @@ def check_constants(task: CompactionTask, head: HeadFiles) -> None:
             raise CommitConflict(f"its input {data.path} is of partition {live.partition} but was merged as one of {data.partition}")
 
 
-def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles) -> TaskOutput:
-    """A merged file as an entry of this head's manifests. Raises CommitConflict if it does not fit the head, or is not on storage as it was
-    written."""
+def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles, entries: EntryCheck) -> TaskOutput:
+    """A merged file as an entry of this head's manifests. Raises CommitConflict if it does not fit the head, if no manifest can hold it, or
+    if it is not on storage as it was written."""
     metadata = loaded.metadata
     if output.spec_id not in metadata.specs():
         raise CommitConflict(f"its output {output.path} has partition spec {output.spec_id}, which the table no longer has")
     struct = partition_struct(metadata, output.spec_id)
-    file = data_file_of(output, struct)
+    try:
+        file = data_file_of(output, struct)
+        entries.check(file)
+    except CommitConflict:
+        raise
+    except Exception as error:
+        # Encoders raise anything for values that do not fit. Only this task has them.
+        raise OutputUnusable(
+            f"its output {output.path} is described wrongly, so no manifest can hold it ({type(error).__name__}: {printable(str(error))})"
+        ) from error
     # The partition as this head writes it: a type may have been promoted since the plan.
     partition = PartitionReader(struct).read(file.partition)
     converts = task.work.action is TaskAction.CONVERT
@@ -95,9 +104,9 @@ def _check_on_storage(loaded: Table, task: CompactionTask, output: OutputFile) -
     # If an output was removed, or was not written completely, its rows would be lost once the inputs are gone.
     with translated(f"output {output.path}", is_file=True):
         try:
-            size = len(loaded.io.new_input(output.path))
             folder = data_folder(loaded.metadata.location, loaded.metadata.properties)
             check_no_link(output.path, folder, (file.path for file in task.work.inputs))
+            size = len(loaded.io.new_input(output.path))
         except FileNotFoundError:
             raise OutputUnusable(f"its output {output.path} is missing on storage") from None
         except CommitConflict:

@@ -13,12 +13,27 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from pyiceberg.types import StructType
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
 
 from compaction_pipeline.core.commit.ports import CommitState, Look
 from compaction_pipeline.core.errors import OutputUnusable, StorageUnavailable, TableRefused
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.file_io.object_io import ObjectFileIO
 from compaction_pipeline.iceberg import task_outputs
 from compaction_pipeline.iceberg.opened_paths import check_no_link, opened_name, opens_elsewhere
@@ -234,4 +249,39 @@ def test_an_output_that_no_manifest_can_hold_ends_its_task_and_the_commit_goes_o
         outcome = t.commit(bad, good)
     assert (outcome.committed, outcome.unusable) == (("good",), {"bad"})
     assert "abc is no decimal" in outcome.conflicts["bad"]
+    assert t.live_ids() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (IntegerType(), 2**40),
+        (IntegerType(), "x"),
+        (LongType(), 2**70),
+        (StringType(), 5),
+        (DecimalType(3, 1), "abc"),
+        (DecimalType(3, 1), "12345678901234567890"),
+        (DateType(), "yesterday"),
+        (DateType(), 2**40),
+        (UUIDType(), "x"),
+        (BinaryType(), "zz"),
+        (DoubleType(), "many"),
+        (FixedType(2), "00"),
+    ],
+)
+def test_a_partition_value_that_does_not_fit_its_type_ends_its_task_alone(lake: Lake, kind: Any, value: Any) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+    t = lake.table(schema=schema)
+    paths = [t.ids(number).path for number in range(4)]
+    with t.table.update_schema() as schema_update:
+        schema_update.add_column("k", kind)
+    with t.table.update_spec() as spec_update:
+        spec_update.add_identity("k")
+    t.new_partition = Record(None)
+    bad, good = t.merge(paths[:2], "bad", output_spec_id=1), t.merge(paths[2:], "good", output_spec_id=1)
+    assert bad.result is not None
+    false = replace(bad.result.outputs[0], partition=(PartitionValue("k", str(kind), value),))
+    outcome = t.commit(replace(bad, result=replace(bad.result, outputs=(false,))), good)
+    assert (outcome.committed, outcome.unusable) == (("good",), {"bad"})
+    assert "described wrongly" in outcome.conflicts["bad"]
     assert t.live_ids() == [0, 1, 2, 3]

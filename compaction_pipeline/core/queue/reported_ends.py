@@ -27,6 +27,8 @@ REPORTED = frozenset(
 """The ends of an attempt that an optimizer may report."""
 NEED_A_WITNESS = frozenset({EndReason.REFUSED, EndReason.FILE_GONE, EndReason.NO_ACCESS, EndReason.DIGEST_MISMATCH})
 """The ends that harm more than the attempt."""
+MOST_INTERRUPTED = 3
+"""So many attempts of a task may be given back by optimizers of one token. From then on it counts as a failure."""
 MOST_REFUSED = 3
 """So many refused reports of the optimizers of one token within `COUNTED_HOURS` block the token.
 
@@ -42,6 +44,14 @@ def said_before(end_reason: EndReason, earlier: Iterable[TaskAttempt], own: Coll
     `own` are the optimizers that registered with the token of the one that says it now.
     """
     return any(attempt.claimed is end_reason and attempt.owner not in own for attempt in earlier)
+
+
+def interrupted_too_often(result: MergeResult, earlier: Iterable[TaskAttempt], own: Collection[str]) -> MergeResult:
+    """Return the result of an attempt; a failure when the optimizers of its token, `own`, have given the task back too often before."""
+    if result.end_reason is not EndReason.INTERRUPTED:
+        return result
+    before = sum(attempt.end_reason is EndReason.INTERRUPTED and attempt.owner in own for attempt in earlier)
+    return result if before < MOST_INTERRUPTED else replace(result, end_reason=EndReason.FAILED)
 
 
 def without_witness(result: MergeResult, optimizer_id: str) -> MergeResult:

@@ -191,6 +191,26 @@ class _Counts:
         self.rows += entry.data_file.record_count
 
 
+class EntryCheck:
+    """Finds out whether a manifest can hold a file, before one is written. A file that it cannot hold would stop a whole commit."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._writers: dict[int, tuple[StructType, EntryWriter]] = {}
+
+    def check(self, file: DataFile) -> None:
+        """Write the entry of a new file into nothing. Raises whatever the encoders raise for values that do not fit."""
+        known = self._writers.get(file.spec_id)
+        if known is None:
+            struct = partition_struct(self._metadata, file.spec_id)
+            known = self._writers[file.spec_id] = (struct, EntryWriter(_avro_schema(self._metadata.format_version, struct), struct))
+        struct, writer = known
+        writer.block([entry_of(ManifestEntryStatus.ADDED, 1, 1, 1, file)])
+        statistics = PartitionStatistics(struct)
+        statistics.add(writer.partition(file))
+        statistics.summaries()
+
+
 class ManifestWriter:
     """Writes manifests of one snapshot. Each has one content and one partition spec, and the partition type of this spec."""
 

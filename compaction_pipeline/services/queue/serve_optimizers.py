@@ -29,6 +29,7 @@ from compaction_pipeline.core.queue.reported_ends import (
     MOST_REFUSED,
     NEED_A_WITNESS,
     REPORTED,
+    interrupted_too_often,
     said_before,
     without_witness,
 )
@@ -216,6 +217,9 @@ class ServeOptimizers:
         problem = self._queue.problem(task, result)
         if problem is not None:
             self._refuse(optimizer_id, task, problem, again=any(each.end_reason is EndReason.REPORT_REFUSED for each in attempts))
+        if result.error is not None:
+            result = replace(result, error=masked_text(result.error))
+        result = interrupted_too_often(result, attempts, self._family(optimizer_id))
         counted = too_often(result, sum(each.end_reason is EndReason.CREDENTIALS_ENDED for each in attempts))
         if counted.end_reason in NEED_A_WITNESS and not self._has_witness(optimizer_id, task, counted.end_reason, attempts):
             return self._queue.complete(task, without_witness(counted, optimizer_id), counted.end_reason)
@@ -235,9 +239,12 @@ class ServeOptimizers:
 
     def _has_witness(self, optimizer_id: str, task: CompactionTask, end_reason: EndReason, attempts: Sequence[TaskAttempt]) -> bool:
         """Return whether the storage, or an optimizer of another token, says the same of the task."""
+        return said_before(end_reason, attempts, self._family(optimizer_id)) or self._queue.sees(task, end_reason)
+
+    def _family(self, optimizer_id: str) -> frozenset[str]:
+        """The optimizers that registered with the same token, this one included."""
         issuer = self._tokens.issuer_of(optimizer_id)
-        own = {optimizer_id, *(() if issuer is None else self._tokens.optimizers_of(issuer))}
-        return said_before(end_reason, attempts, own) or self._queue.sees(task, end_reason)
+        return frozenset({optimizer_id, *(() if issuer is None else self._tokens.optimizers_of(issuer))})
 
     def _distrust(self, optimizer_id: str) -> None:
         """Give no more tasks to an optimizer whose report was refused, and block its token when that has happened too often."""

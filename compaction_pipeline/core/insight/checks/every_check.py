@@ -127,7 +127,8 @@ CHECKS: tuple[Check, ...] = (
         "The tasks of each group are merged about as fast as they are planned. The check fails when a task has waited for more than ten "
         "minutes and one of these holds: nobody merges in its group; all that waits there would need more than an hour at the pace of the"
         " last ten minutes; none was merged in ten minutes and the task has waited for more than an hour. When this is red, see that "
-        "`fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers to the group.",
+        "`fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers to the group. It also fails when reports "
+        "of optimizers could not be true: `optimizer list --all` and `token list` show whose.",
     ),
     Check(
         "unique_keys",

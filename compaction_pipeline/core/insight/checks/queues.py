@@ -42,7 +42,7 @@ def queue_keeps_up(works: Iterable[QueueWork], now: datetime) -> Judgement:
 def _refused(work: QueueWork) -> str:
     return (
         f"{count_text(work.refused_reports, 'report')} of its optimizers could not be true in the last {duration_text(LATELY)}; "
-        "`compaction-pipeline optimizer list` shows which optimizers get no more tasks"
+        "`compaction-pipeline optimizer list --all` shows whose they were, and `token list` which tokens are blocked"
     )
 
 
