@@ -742,10 +742,10 @@ class FakeTaskStore:
     def attempts(self, task_id: str) -> Sequence[TaskAttempt]:
         return tuple(self._state.attempts.get(task_id, ()))
 
-    def refused_reports(self, since: datetime, owners: Collection[str] | None = None) -> Mapping[str, int]:
+    def refused_reports(self, since: datetime) -> Mapping[str, int]:
         attempts = [each for of_task in self._state.attempts.values() for each in of_task]
         refused = [each for each in attempts if each.end_reason is EndReason.REPORT_REFUSED and each.ended_at and each.ended_at >= since]
-        return dict(Counter(each.owner for each in refused if owners is None or each.owner in owners))
+        return dict(Counter(each.owner for each in refused))
 
     def expire(self, before: datetime) -> int:
         ended = [task for task in self._state.tasks.values() if task.is_final and task.ended_at and task.ended_at < before]

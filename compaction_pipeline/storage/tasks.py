@@ -256,13 +256,13 @@ class SqlTaskStore:
             for row in rows
         )
 
-    def refused_reports(self, since: datetime, owners: Collection[str] | None = None) -> Mapping[str, int]:
-        columns = schema.attempt.c
-        refused = (columns.ended_at >= since, columns.end_reason == EndReason.REPORT_REFUSED)
-        query = select(columns.owner, func.count().label("reports")).where(*refused).group_by(columns.owner)
+    def refused_reports(self, since: datetime) -> Mapping[str, int]:
+        owner, ended_at, end_reason = (schema.attempt.c[name] for name in ("owner", "ended_at", "end_reason"))
+        query = (
+            select(owner, func.count().label("reports")).where(ended_at >= since, end_reason == EndReason.REPORT_REFUSED).group_by(owner)
+        )
         with reading(self._engine) as connection:
-            found = {row.owner: int(row.reports) for row in connection.execute(query)}
-        return found if owners is None else {owner: count for owner, count in found.items() if owner in owners}
+            return {row.owner: row.reports for row in connection.execute(query)}
 
     # ---- ends ----
 

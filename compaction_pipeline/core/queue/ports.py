@@ -296,11 +296,8 @@ class TaskStore(Protocol):
     def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]:
         """Return all attempts of a task, the first one first."""
 
-    def refused_reports(self, since: datetime, owners: Collection[str] | None = None) -> Mapping[str, int]:
-        """Return how many reports of each owner were refused at `since` or later. Owners without one are left out.
-
-        `owners` limits the answer to these.
-        """
+    def refused_reports(self, since: datetime) -> Mapping[str, int]:
+        """Return how many reports of each owner were refused at `since` or later. Owners without one are left out."""
 
     def expire(self, before: datetime) -> int:
         """Remove the tasks that ended before this time, and return how many they were."""

@@ -259,7 +259,7 @@ class ServeOptimizers:
         token = self._tokens.token(issuer)
         if token is not None and token.allowed_at is not None:
             since = max(since, token.allowed_at)
-        refused = sum(self._tasks.refused_reports(since, family).values())
+        refused = sum(count for owner, count in self._tasks.refused_reports(since).items() if owner in family)
         if refused >= MOST_REFUSED and self._tokens.block(issuer, self._clock()):
             ended = self._end_all(family, f"its token {issuer} is blocked: {refused} reports within an hour cannot be true")
             log.error(
