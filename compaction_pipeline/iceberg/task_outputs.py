@@ -108,7 +108,9 @@ def _check_on_storage(loaded: Table, task: CompactionTask, output: OutputFile) -
             check_no_link(output.path, folder, (file.path for file in task.work.inputs))
             size = len(loaded.io.new_input(output.path))
         except FileNotFoundError:
-            raise OutputUnusable(f"its output {output.path} is missing on storage") from None
+            # With the inputs, more is missing than this file. The node is planned again then.
+            kind = OutputUnusable if _answers_for(loaded, task) else CommitConflict
+            raise kind(f"its output {output.path} is missing on storage") from None
         except CommitConflict:
             raise
         except Exception as error:

@@ -47,9 +47,7 @@ def said_before(end_reason: EndReason, earlier: Iterable[TaskAttempt], own: Coll
 
 
 def interrupted_too_often(result: MergeResult, earlier: Iterable[TaskAttempt], own: Collection[str]) -> MergeResult:
-    """Return the result of an attempt; a failure when the optimizers of its token, `own`, have given the task back too often before."""
-    if result.end_reason is not EndReason.INTERRUPTED:
-        return result
+    """Return the result of an attempt that was given back; a failure when the optimizers of its token, `own`, did so too often before."""
     before = sum(attempt.end_reason is EndReason.INTERRUPTED and attempt.owner in own for attempt in earlier)
     return result if before < MOST_INTERRUPTED else replace(result, end_reason=EndReason.FAILED)
 

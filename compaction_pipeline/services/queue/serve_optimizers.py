@@ -219,7 +219,8 @@ class ServeOptimizers:
             self._refuse(optimizer_id, task, problem, again=any(each.end_reason is EndReason.REPORT_REFUSED for each in attempts))
         if result.error is not None:
             result = replace(result, error=masked_text(result.error))
-        result = interrupted_too_often(result, attempts, self._family(optimizer_id))
+        if result.end_reason is EndReason.INTERRUPTED:
+            result = interrupted_too_often(result, attempts, self._family(optimizer_id))
         counted = too_often(result, sum(each.end_reason is EndReason.CREDENTIALS_ENDED for each in attempts))
         if counted.end_reason in NEED_A_WITNESS and not self._has_witness(optimizer_id, task, counted.end_reason, attempts):
             return self._queue.complete(task, without_witness(counted, optimizer_id), counted.end_reason)
