@@ -136,7 +136,7 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
         if tokens.is_blocked(token.token_id):
             # It was blocked meanwhile, before the new optimizer belonged to it.
-            optimizers.end_revoked([optimizer.optimizer_id])
+            optimizers.end_all([optimizer.optimizer_id], "its token was blocked")
             raise blocked
         return Registered(optimizer_id=optimizer.optimizer_id, token=own.text, heartbeat_seconds=HEARTBEAT.total_seconds())
 

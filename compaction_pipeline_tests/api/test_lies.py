@@ -8,6 +8,7 @@ their own, which `docs/security.md` explains.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -313,17 +314,18 @@ def merged(assignment: Assignment) -> Report:
 
 
 @dataclass
-class Door:
+class Door(ABC):
     """A way by which a worker takes a task and reports it."""
 
     served: Served
 
+    @abstractmethod
     def take(self) -> Assignment:
-        raise NotImplementedError
+        """Take the next task."""
 
+    @abstractmethod
     def tell(self, attempt_id: str, report: Report) -> TaskStatus | None:
         """The status of the task after the report; None when the report was no report at all."""
-        raise NotImplementedError
 
 
 class OverHttp(Door):

@@ -367,7 +367,9 @@ def test_the_tasks_of_an_optimizer_whose_token_was_revoked_wait_again_at_once(se
     worker = served.registered()
     worker.poll()
     services = served.house.services
-    assert services.serve_optimizers.end_revoked(services.keep_tokens.revoke(worker.token.partition(".")[0])) == (worker.optimizer_id,)
+    assert services.serve_optimizers.end_all(services.keep_tokens.revoke(worker.token.partition(".")[0]), "its token was revoked") == (
+        worker.optimizer_id,
+    )
     [attempt] = services.stores.tasks.attempts(task_id)
     assert (attempt.end_reason, attempt.reason) == (EndReason.INTERRUPTED, f"optimizer {worker.optimizer_id}: its token was revoked")
     assert services.read_tasks.queue_counts().pending == 1

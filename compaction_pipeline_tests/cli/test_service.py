@@ -31,6 +31,18 @@ def test_a_token_is_issued_listed_and_revoked(desk: Desk) -> None:
     assert listed["revoked_at"] is not None
 
 
+def test_a_whole_token_is_taken_for_its_id_and_its_secret_is_not_shown(desk: Desk) -> None:
+    issued = desk.json("token", "add", "--role", "optimizer", "--name", "a worker")
+    secret = issued["token"].partition(".")[2]
+    for command in ("allow", "revoke"):
+        shown = desk.type("token", command, issued["token"])
+        assert (shown.exit_code, secret in shown.output) == (0, False)
+        assert issued["token_id"] in shown.output
+    refused = desk.type("token", "allow", issued["token"])
+    assert (refused.exit_code, secret in refused.output) == (2, False)
+    assert "is revoked, and stays so" in refused.output
+
+
 def test_an_optimizer_whose_token_is_revoked_is_shown_as_ended_at_once(desk: Desk) -> None:
     services = Services(load_settings())
     tokens, registration = services.keep_tokens, Registration("default", "a host", "7", services.version, MERGE_VERSION, 2)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.reported_metrics import PATH_ID
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.columns import PATH_ID
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.table import TableLayout

@@ -11,7 +11,7 @@ from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.logs import log_service
 from compaction_pipeline.cli.render import tokens_table
 from compaction_pipeline.cli.session import Session
-from compaction_pipeline.core.access.token import Role, Token
+from compaction_pipeline.core.access.token import Role, Token, token_id_in
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.words import count_text
 
@@ -65,7 +65,8 @@ def revoke(context: typer.Context, token_id: str = typer.Argument(help="The toke
     """
     with Session(context) as session:
         services = session.services
-        ended = services.serve_optimizers.end_revoked(services.keep_tokens.revoke(token_id))
+        token_id = token_id_in(token_id)
+        ended = services.serve_optimizers.end_all(services.keep_tokens.revoke(token_id), "its token was revoked")
         told = f"; {count_text(len(ended), 'optimizer')} that registered with it ended: {', '.join(ended)}" if ended else ""
         value = {"token_id": token_id, "revoked": True, "ended_optimizers": list(ended)}
         session.output.answer(value, f"token {token_id} is revoked{told}")
@@ -80,6 +81,7 @@ def allow(context: typer.Context, token_id: str = typer.Argument(help="The token
       compaction-pipeline token allow 3f0c2b7a9d1e4f60
     """
     with Session(context) as session:
+        token_id = token_id_in(token_id)
         was_blocked = session.services.keep_tokens.allow(token_id)
         told = "is no longer blocked: optimizers may register with it" if was_blocked else "was not blocked"
         session.output.answer({"token_id": token_id, "was_blocked": was_blocked}, f"token {token_id} {told}")

@@ -81,6 +81,11 @@ def split_token(text: str) -> tuple[str, str] | None:
     return (token_id, secret) if dot and token_id and secret else None
 
 
+def token_id_in(text: str) -> str:
+    """Return the id in what a person gave: an id, or by mistake a whole token, whose secret no message may show."""
+    return text.partition(".")[0]
+
+
 def token_name(text: str) -> str:
     """Return the name of a token. Raises ConfigError when it is empty, too long or has control characters."""
     if not text.strip() or len(text) > LONGEST_NAME or not text.isprintable():

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.queue.reported_metrics import (
     CHANGE_COLUMNS,
-    PATH_ID,
     POSITION_DELETE_COLUMNS,
     problems_of_metrics,
 )
 from compaction_pipeline.core.queue.reported_paths import ReportedPlaces
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction
-from compaction_pipeline.core.tables.columns import Column, primitive_columns
+from compaction_pipeline.core.tables.columns import PATH_ID, Column, primitive_columns
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import TableLayout

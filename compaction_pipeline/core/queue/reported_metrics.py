@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from compaction_pipeline.core.tables.columns import Column, bound_value
+from compaction_pipeline.core.tables.columns import OFFSET_ID, PATH_ID, POSITION_ID, TRANSACTION_ID, Column, bound_value
 from compaction_pipeline.core.tables.data_file import OutputFile
 
-PATH_ID = 2147483546
-"""The field id of the column of paths in a position-delete file (Iceberg spec: reserved field ids)."""
 POSITION_DELETE_COLUMNS: Mapping[int, Column] = {
     PATH_ID: Column(PATH_ID, "string"),
-    2147483545: Column(2147483545, "long"),
+    POSITION_ID: Column(POSITION_ID, "long"),
 }
-CHANGE_COLUMNS: Mapping[int, Column] = {number: Column(number, "long") for number in (2147482645, 2147482646)}
+CHANGE_COLUMNS: Mapping[int, Column] = {number: Column(number, "long") for number in (OFFSET_ID, TRANSACTION_ID)}
 """The columns that merged change files have beside those of the schema: a row's offset in its transaction, and its transaction."""
 _MOST = 2**63
 _MAGIC = 4
@@ -90,6 +88,7 @@ def _problems_of_bounds(output: OutputFile, column: Column) -> Iterator[str]:
         yield f"{where} has bounds, but does not say that it holds no NaN"
     elif output.null_value_counts.get(number, 0) == output.record_count:
         yield f"{where} has bounds, but all its values are NULL"
+    # Both are values of one type, which mypy cannot know.
     elif len(values) == 2 and values[0] > values[1]:  # type: ignore[operator]
         yield f"the lower bound of {where} is above its upper bound"
 

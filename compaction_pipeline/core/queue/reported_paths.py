@@ -22,8 +22,6 @@ from compaction_pipeline.core.tables.table import TableLayout, data_folder
 
 _DIGITS = r"[0-9]{5,10}"
 _HEX = r"[0-9a-f]{8}"
-
-
 _PLAIN = re.compile(r"[^?#;\x00-\x1f\x7f]+")
 """A path with another character may open another file than its last part says."""
 _TYPE = re.compile(r"[a-z0-9_\[\](), ]{1,40}")

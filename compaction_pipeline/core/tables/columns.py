@@ -16,6 +16,16 @@ from typing import Any
 BoundValue = bool | int | float | bytes
 """The value of a bound. Two values of one column can be compared."""
 
+# Field ids that Iceberg and Amoro reserve.
+PATH_ID = 2147483546
+"""The paths in a position-delete file."""
+POSITION_ID = 2147483545
+"""The positions in a position-delete file."""
+OFFSET_ID = 2147482645
+"""The offset of a change in its transaction."""
+TRANSACTION_ID = 2147482646
+"""The transaction of a change. Only files with changes of several transactions have this column."""
+
 _DECIMAL = re.compile(r"decimal\(\d+,\s*\d+\)")
 _WIDEST_DECIMAL = 16
 _FIXED = re.compile(r"fixed\[(\d+)\]")

@@ -23,6 +23,7 @@ from compaction_pipeline.core.planning.keyed.refusals import (
     refuse_partitioning,
     refuse_promoted_keys,
 )
+from compaction_pipeline.core.tables.columns import TRANSACTION_ID
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.iceberg.failures import translated
@@ -33,8 +34,6 @@ from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, Ma
 from compaction_pipeline.iceberg.scan import manifests_of
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
-_TRANSACTION_FIELD_ID = 2147482646
-"""The column with the transaction of each row. Only files with rows of several transactions have it."""
 _MOST_HISTORY = 5
 """So many snapshots with optimized sequences are compared. Each is one small file to read."""
 
@@ -82,7 +81,7 @@ def _span_in_file(change: Table, path: str) -> TransactionSpan | None:
     @looked_at_twice
     def read() -> TransactionSpan | None:
         with translated(f"change file {path}", is_file=True), change.io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
-            wanted = str(_TRANSACTION_FIELD_ID).encode()
+            wanted = str(TRANSACTION_ID).encode()
             names = [field.name for field in file.schema_arrow if (field.metadata or {}).get(b"PARQUET:field_id") == wanted]
             if not names or not file.metadata.num_rows:
                 return None
@@ -108,8 +107,8 @@ def _live_entries(change: Table, manifest: ManifestFile) -> Sequence[DecodedEntr
 
 
 def _span(entry: DecodedEntry) -> TransactionSpan | None:
-    lower = (entry.lower_bounds or {}).get(_TRANSACTION_FIELD_ID)
-    upper = (entry.upper_bounds or {}).get(_TRANSACTION_FIELD_ID)
+    lower = (entry.lower_bounds or {}).get(TRANSACTION_ID)
+    upper = (entry.upper_bounds or {}).get(TRANSACTION_ID)
     if lower is None or upper is None or len(lower) != 8 or len(upper) != 8:
         return None
     return TransactionSpan(int.from_bytes(lower, "little", signed=True), int.from_bytes(upper, "little", signed=True))

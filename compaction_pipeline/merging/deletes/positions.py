@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from compaction_pipeline.core.tables.columns import PATH_ID, POSITION_ID
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, PathPositions, SharedDeletes
 from compaction_pipeline.merging.reading.read import DataReader, OpenFile
 
-PATH_FIELD = NestedField(2147483546, "file_path", StringType(), required=True)
-POSITION_FIELD = NestedField(2147483545, "pos", LongType(), required=True)
+PATH_FIELD = NestedField(PATH_ID, "file_path", StringType(), required=True)
+POSITION_FIELD = NestedField(POSITION_ID, "pos", LongType(), required=True)
 POSITION_DELETE_SCHEMA = Schema(PATH_FIELD, POSITION_FIELD)
 """The columns of a position-delete file (spec: "Position Delete Files")."""
 _POSITION_BYTES = 40

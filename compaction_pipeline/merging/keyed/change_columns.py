@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pyiceberg.types import LongType, NestedField
 
 from compaction_pipeline.core.errors import MergeRefused
+from compaction_pipeline.core.tables.columns import OFFSET_ID, TRANSACTION_ID
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput
 from compaction_pipeline.core.tables.keyed.tree import ROOT, DataTreeNode
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
@@ -18,9 +19,9 @@ from compaction_pipeline.merging.keyed.key_hashes import key_hashes
 from compaction_pipeline.merging.reading.evolution import field_id
 from compaction_pipeline.merging.reading.read import DataReader, OpenFile
 
-OFFSET_FIELD = NestedField(2147482645, "_file_offset", LongType(), required=False)
+OFFSET_FIELD = NestedField(OFFSET_ID, "_file_offset", LongType(), required=False)
 """The offset of a row in its transaction. All change files have this column."""
-TRANSACTION_FIELD = NestedField(2147482646, "_transaction_id", LongType(), required=False)
+TRANSACTION_FIELD = NestedField(TRANSACTION_ID, "_transaction_id", LongType(), required=False)
 """The transaction of a row. Only files that hold rows of several transactions have this column; else the file's name tells it."""
 
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from compaction_pipeline.core.access.ports import TokenStore
-from compaction_pipeline.core.access.token import ID_BYTES, SECRET_BYTES, Role, Token, digest_of, split_token, token_name, token_text
+from compaction_pipeline.core.access.token import (
+    ID_BYTES,
+    SECRET_BYTES,
+    Role,
+    Token,
+    digest_of,
+    split_token,
+    token_id_in,
+    token_name,
+    token_text,
+)
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
 
@@ -71,12 +81,12 @@ class KeepTokens:
 
         Raises NotFoundError, and ConfigError when it was revoked.
         """
-        token_id = _id(token_id)
+        token_id = token_id_in(token_id)
         token = self._tokens.token(token_id)
+        if token is not None and token.is_revoked:
+            raise ConfigError(f"token {token_id} is revoked, and stays so: issue another one with `compaction-pipeline token add`")
         if token is None or not self._tokens.allow(token_id, self._clock()):
             raise _unknown(token_id)
-        if token.is_revoked:
-            raise ConfigError(f"token {token_id} is revoked, and stays so: issue another one with `compaction-pipeline token add`")
         return token.blocked_at is not None
 
     def revoke(self, token_id: str) -> Sequence[str]:
@@ -84,16 +94,11 @@ class KeepTokens:
 
         Raises NotFoundError.
         """
-        token_id = _id(token_id)
+        token_id = token_id_in(token_id)
         if not self._tokens.revoke(token_id, self._clock()):
             raise _unknown(token_id)
         family = [token for token in self._tokens.tokens() if token_id in (token.token_id, token.parent_id)]
         return tuple(token.optimizer_id for token in family if token.optimizer_id is not None)
-
-
-def _id(text: str) -> str:
-    """The id in what a person gave: an id, or by mistake a whole token, whose secret no message may show."""
-    return text.partition(".")[0]
 
 
 def _unknown(token_id: str) -> NotFoundError:

@@ -216,7 +216,7 @@ class ServeOptimizers:
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
         problem = self._queue.problem(task, result)
         if problem is not None:
-            self._refuse(optimizer_id, task, problem, again=any(each.end_reason is EndReason.REPORT_REFUSED for each in attempts))
+            self._refuse(attempt, task, problem, again=any(each.end_reason is EndReason.REPORT_REFUSED for each in attempts))
         if result.error is not None:
             result = replace(result, error=masked_text(result.error))
         if result.end_reason is EndReason.INTERRUPTED:
@@ -226,16 +226,16 @@ class ServeOptimizers:
             return self._queue.complete(task, without_witness(counted, optimizer_id), counted.end_reason)
         return self._queue.complete(task, counted)
 
-    def _refuse(self, optimizer_id: str, task: CompactionTask, problem: str, *, again: bool) -> NoReturn:
+    def _refuse(self, attempt: TaskAttempt, task: CompactionTask, problem: str, *, again: bool) -> NoReturn:
         """End an attempt whose report cannot be true. `again` says that an earlier report of the task was refused. Raises MergeRefused."""
-        why = printable(f"the report of optimizer {optimizer_id} cannot be true: {problem}")
+        why = printable(f"the report of optimizer {attempt.owner} cannot be true: {problem}")
         end_reason = EndReason.FAILED if again else EndReason.REPORT_REFUSED
-        self._queue.complete(task, MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=why))
-        log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, why)
-        told = f"the report of attempt {task.attempt_id!r} is not accepted: {printable(problem)}; nothing of this attempt is used"
+        self._queue.complete(task, MergeResult(task.task_id, attempt.attempt_id, end_reason=end_reason, error=why))
+        log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, attempt.attempt_id, why)
+        told = f"the report of attempt {attempt.attempt_id!r} is not accepted: {printable(problem)}; nothing of this attempt is used"
         if again:
             raise MergeRefused(f"{told}. An earlier report of this task was refused too, so the task has failed")
-        self._distrust(optimizer_id)
+        self._distrust(attempt.owner)
         raise MergeRefused(f"{told}, and this optimizer gets no more tasks: install the version of the server on its host")
 
     def _has_witness(self, optimizer_id: str, task: CompactionTask, end_reason: EndReason, attempts: Sequence[TaskAttempt]) -> bool:
@@ -262,7 +262,7 @@ class ServeOptimizers:
             since = max(since, token.allowed_at)
         refused = sum(count for owner, count in self._tasks.refused_reports(since).items() if owner in family)
         if refused >= MOST_REFUSED and self._tokens.block(issuer, self._clock()):
-            ended = self._end_all(family, f"its token {issuer} is blocked: {refused} reports within an hour cannot be true")
+            ended = self.end_all(family, f"its token {issuer} is blocked: {refused} reports within an hour cannot be true")
             log.error(
                 "token=%s is blocked, %d optimizer(s) ended: %d reports within an hour cannot be true; "
                 "`compaction-pipeline token allow %s` lets it register again",
@@ -303,14 +303,11 @@ class ServeOptimizers:
         log.log(logging.WARNING if failed else logging.INFO, "optimizer=%s ended: %s", optimizer_id, why)
         self._queue.give_back(optimizer_id, EndReason.FAILED if failed else EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
 
-    def end_revoked(self, optimizer_ids: Sequence[str]) -> Sequence[str]:
-        """End those of these optimizers that are live, because no server accepts their tokens any more, and return their ids.
+    def end_all(self, optimizer_ids: Sequence[str], why: str) -> Sequence[str]:
+        """End those of these optimizers that are live, because of their token, and return their ids. `why` is a sentence about it.
 
         Their tasks wait again.
         """
-        return self._end_all(optimizer_ids, "its token was revoked")
-
-    def _end_all(self, optimizer_ids: Sequence[str], why: str) -> Sequence[str]:
         ended = [each for each in optimizer_ids if self._optimizers.move(each, _HEARD, OptimizerState.ENDED, why)]
         for optimizer_id in ended:
             self._queue.give_back(optimizer_id, EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")

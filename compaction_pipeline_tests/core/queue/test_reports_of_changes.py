@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.reported_metrics import PATH_ID
 from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, CompactionType, Digest, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.tables.columns import PATH_ID
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline_tests import builders
