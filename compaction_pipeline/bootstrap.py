@@ -153,17 +153,10 @@ class Services(Foundations):
     def serve_tasks(self) -> ServeTasks:
         from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 
-        stores, retry_after = self._stores, timedelta(seconds=self.settings.retry_interval_seconds)
+        stores, denied, retry_after = self._stores, self.plan_tables.note_denied, timedelta(seconds=self.settings.retry_interval_seconds)
         return ServeTasks(
-            stores.tables,
-            stores.tasks,
-            self._lost_attempts,
-            self._committer,
-            self.plan_tables.note_denied,
-            self.clock,
-            retry_after,
-            self._turns.of,
-        )
+            stores.tables, stores.tasks, self._lost_attempts, self._committer, denied, self._judge, self.clock, retry_after, self._turns.of
+        )  # fmt: skip
 
     @cached_property
     def _lost_attempts(self) -> LostAttempts:

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -25,6 +25,8 @@ from compaction_pipeline.core.queue.ports import Containers, MergeEngine
 from compaction_pipeline.core.tables.ports import ChangeRates, KeyReader, TableScan
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+    from compaction_pipeline.core.tables.table import TableLayout
     from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
     from compaction_pipeline.settings import Settings
     from compaction_pipeline.spark.java import JavaHome
@@ -160,6 +162,12 @@ class Foundations:
         file = self.settings.containers_file
         home = self.settings.home.expanduser().absolute()
         return HostContainers(file and file.expanduser(), home, lambda: self.server_url, lambda: self.find_java().path)
+
+    def _judge(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+        """Judge the report of a merge (`Judge`)."""
+        from compaction_pipeline.merging.reported.judge import judge
+
+        return judge(task, result, layout, file_io)
 
     def check_containers(self) -> None:
         """Raise ConfigError when the file of containers cannot be read, or when something in it is wrong."""

@@ -120,10 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             return 404, {}, _error("NoSuchKey")
         headers = {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
         if wanted is None:
             return 200, headers, data
-        first, last = int(wanted[1]), min(int(wanted[2] or len(data)), len(data) - 1)
+        first, last = int(wanted[1] or max(0, len(data) - int(wanted[2]))), len(data) - 1
+        if wanted[1] and wanted[2]:
+            last = min(int(wanted[2]), last)
         if first >= len(data):
             return 416, {}, _error("InvalidRange")
         return 206, {**headers, "Content-Range": f"bytes {first}-{last}/{len(data)}"}, data[first : last + 1]

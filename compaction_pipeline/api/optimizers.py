@@ -23,6 +23,7 @@ from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
+from compaction_pipeline.core.tables.data_file import NOT_TOLD
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
@@ -215,6 +216,11 @@ def _result(body: object) -> MergeResult:
     missing = sorted(REQUIRED - set(body)) if isinstance(body, Mapping) else []
     if missing:
         raise ConfigError(f"the report is no MergeResult: {', '.join(missing)}: missing; a report names every field of its outcome")
+    outputs = body.get("outputs") if isinstance(body, Mapping) else None
+    listed = outputs if isinstance(outputs, list) else ()
+    told = {name for output in listed if isinstance(output, Mapping) for name in NOT_TOLD & output.keys()}
+    if told:
+        raise ConfigError(f"the report is no MergeResult: outputs: {', '.join(sorted(told))}: the server reads this from the files")
     try:
         result: MergeResult = strictly(MergeResult, body)
     except (ValidationError, ValueError) as error:

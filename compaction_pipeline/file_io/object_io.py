@@ -23,6 +23,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from compaction_pipeline.file_io.immutable import ImmutableFiles, is_unique
+from compaction_pipeline.file_io.local_files import Tail
 from compaction_pipeline.file_io.s3_stores import DEFAULT_LIMITS, SCHEMES, S3Bucket, s3_bucket
 
 OBJECT_FILE_IO = "compaction_pipeline.file_io.object_io.ObjectFileIO"
@@ -81,12 +82,15 @@ class ObjectFile(InputFile, OutputFile):
         self._client = bucket.client
         self._key = key
         self._length: int | None = None
+        self.version: str | None = None
+        """The ETag, once a HEAD request has asked for the size; None before, and where the service tells none."""
 
     def __len__(self) -> int:
         """The size in bytes. It is known if this object wrote the file; otherwise a HEAD request asks for it."""
         if self._length is None:
             with _in_our_errors("HEAD", self.location):
-                self._length = int(obstore.head(self._client, self._key)["size"])
+                meta = obstore.head(self._client, self._key)
+                self._length, self.version = int(meta["size"]), meta["e_tag"]
         return self._length
 
     def exists(self) -> bool:
@@ -119,6 +123,20 @@ class ObjectFile(InputFile, OutputFile):
             return [self.read(*span) for span in spans]
         with ThreadPoolExecutor(min(len(spans), _READS_AT_ONCE), thread_name_prefix="ranges") as pool:
             return list(pool.map(lambda span: self.read(*span), spans))
+
+    def tail(self, size: int, length: int) -> Tail:
+        """Read the last `length` bytes by one request, if the object has `size` bytes. If not, the size in the answer says so."""
+        try:
+            with _in_our_errors("GET", self.location):
+                found = obstore.get(self._client, self._key, options={"range": (max(0, size - length), size)})
+                return Tail(bytes(found.bytes()), int(found.meta["size"]), found.meta["e_tag"])
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError:
+            # A store refuses a range behind the end.
+            if len(self) >= size:
+                raise
+            return Tail(b"", len(self), self.version)
 
     def create(self, overwrite: bool = False) -> OutputStream:
         if not overwrite and not is_unique(self.location) and self.exists():

@@ -10,9 +10,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from urllib.parse import urlparse, urlsplit
+from urllib.parse import urlparse
 
 from compaction_pipeline.core.errors import OutputUnusable
+from compaction_pipeline.file_io.local_files import local_path
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _BEHIND_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
@@ -37,14 +38,6 @@ def _opened(path: str) -> str:
     except ValueError:
         # Nothing is opened then.
         return path
-
-
-def local_path(path: str) -> str | None:
-    """The path on this host's file system; None for a file that lies elsewhere."""
-    if path.startswith("/"):
-        return path
-    parts = urlsplit(path)
-    return parts.path if parts.scheme == "file" and parts.netloc in ("", "localhost") else None
 
 
 def opens_what_it_says(path: str) -> bool:

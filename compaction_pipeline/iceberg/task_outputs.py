@@ -19,6 +19,8 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, Out
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.core.words import printable
+from compaction_pipeline.file_io.local_files import local_path, local_version
+from compaction_pipeline.file_io.object_io import ObjectFile
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.landing import outputs_of
@@ -106,7 +108,7 @@ def _check_on_storage(loaded: Table, task: CompactionTask, output: OutputFile) -
         try:
             folder = data_folder(loaded.metadata.location, loaded.metadata.properties)
             check_no_link(output.path, folder, (file.path for file in task.work.inputs))
-            size = len(loaded.io.new_input(output.path))
+            size, version = _on_storage(loaded, output.path)
         except FileNotFoundError:
             # With the inputs, more is missing than this file. The node is planned again then.
             kind = OutputUnusable if _answers_for(loaded, task) else CommitConflict
@@ -121,6 +123,18 @@ def _check_on_storage(loaded: Table, task: CompactionTask, output: OutputFile) -
             raise OutputUnusable(f"its output {output.path} cannot be opened: {printable(str(error))}") from error
     if size != output.file_size_bytes:
         raise OutputUnusable(f"its output {output.path} has {size} bytes on storage but {output.file_size_bytes} were written")
+    if version is not None and output.version is not None and version != output.version:
+        # The file whose footer was read is gone, so nothing is known of this one.
+        raise OutputUnusable(f"its output {output.path} was replaced after it was merged: its version is {version}, not {output.version}")
+
+
+def _on_storage(loaded: Table, path: str) -> tuple[int, str | None]:
+    """The size and the version of a file. The version is None where the storage tells none."""
+    found = loaded.io.new_input(path)
+    size, local = len(found), local_path(path)
+    if isinstance(found, ObjectFile):
+        return size, found.version
+    return size, local_version(local) if local is not None else None
 
 
 def _answers_for(loaded: Table, task: CompactionTask) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import CommitConflict, CompactionError, MergeFailed, RacesLost, TableRefused
 from compaction_pipeline.core.ids import AttemptId, TaskId
-from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
@@ -20,6 +19,7 @@ from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_
 from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.rewrite_files import delete_quietly
+from compaction_pipeline.merging.reported.judge import judge
 
 log = logging.getLogger(__name__)
 
@@ -58,18 +58,20 @@ class SinkMerges:
         try:
             stores = self.load()
             tasks = [self._task(stores, node, files) for node, files in nodes]
-            results = self.merge_tasks(tasks, stores.layout, _file_io(stores))
+            file_io = _file_io(stores)
+            results = self.merge_tasks(tasks, stores.layout, file_io)
         except Exception as error:
             # This is the boundary of the sink's thread. Nothing is lost: readers have the small files.
             self._leave([file for _, files in nodes for file in files], error)
             return
         merged = []
         for (_, files), task, result in zip(nodes, tasks, results, strict=True):
-            problem = result.error or report_problem(task, result, stores.layout)
-            if problem is None:
-                merged.append((files, result.outputs))
-            else:
-                self._leave(files, MergeFailed(problem))
+            try:
+                if result.error is not None:
+                    raise MergeFailed(result.error)
+                merged.append((files, judge(task, result, stores.layout, file_io).outputs))
+            except CompactionError as error:
+                self._leave(files, error)
         if not merged:
             return
         self.pause()

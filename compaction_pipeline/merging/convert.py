@@ -24,7 +24,7 @@ from compaction_pipeline.merging.digest import RowDigest
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
-from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics, leaves
+from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics, footer_bytes, leaves
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 
 _ARROW = arrow_schema(POSITION_DELETE_SCHEMA.fields)
@@ -76,6 +76,7 @@ class PositionDeleteWriter:
             upper_bounds={**metrics.upper_bounds, PATH_FIELD.field_id: whole},
             split_offsets=tuple(metrics.split_offsets),
             referenced_data_file=data.path,
+            footer_bytes=footer_bytes(footers[0]),
         )
 
 

@@ -38,12 +38,11 @@ class RowRouter:
         self._partition = _common_partition(task)
         self._split = None if self._partition is not None else PartitionSplit(shape.specs[work.output_spec_id], shape, schema)
         self._order_id = shape.layout.default_sort_order_id
-        order = _order(shape)
+        order = sort_order(shape)
         keys = sort_keys(order, schema) if order is not None else None
         self._sorter: Sorter | None = None
-        self.sort_column_ids: frozenset[int] = frozenset()
-        if keys is not None and order is not None:
-            self.sort_column_ids = frozenset(field.source_id for field in order.fields)
+        self.sort_column_ids = sort_column_ids(order, schema)
+        if keys is not None:
             # A FULL promises the order whatever its size. A MINOR or MAJOR sorts only what fits its memory.
             self._sorter = Sorter(arrow_schema(schema.fields), keys, task.memory_bytes // 6, spill=work.type is CompactionType.FULL)
 
@@ -98,7 +97,15 @@ def _common_partition(task: CompactionTask) -> Partition | None:
     return None
 
 
-def _order(shape: TableShape) -> SortOrder | None:
+def sort_column_ids(order: SortOrder | None, schema: Schema) -> frozenset[int]:
+    """The columns by which rows are sorted; none when the order names a column or transform that we cannot sort by."""
+    if order is None or sort_keys(order, schema) is None:
+        return frozenset()
+    return frozenset(field.source_id for field in order.fields)
+
+
+def sort_order(shape: TableShape) -> SortOrder | None:
+    """The default sort order of a table; None for a table without one."""
     text = shape.layout.sort_orders.get(shape.layout.default_sort_order_id)
     return SortOrder.model_validate_json(text) if text else None
 

@@ -22,6 +22,7 @@ from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.optimizer import LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.data_file import NOT_TOLD
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.optimizer.inspection import Inspection
 
@@ -182,7 +183,7 @@ class HttpTaskQueue:
             return tuple(attempt for attempt in attempt_ids if attempt not in self._lost)
 
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
-        body = _RESULT.dump_python(result, mode="json")
+        body = _body(result)
         path = f"/attempts/{result.attempt_id}/complete"
         patient = Retrying(
             retry=retry_if_exception_type(StorageUnavailable),
@@ -212,7 +213,7 @@ class HttpTaskQueue:
 
     def _failed(self, path: str, failure: MergeResult) -> TaskStatus:
         try:
-            return TaskStatus(self._asked("POST", path, _RESULT.dump_python(failure, mode="json"))["status"])
+            return TaskStatus(self._asked("POST", path, _body(failure))["status"])
         except (MergeRefused, NotFoundError, ConfigError) as error:
             raise StaleAttempt(f"the server did not take the report: {error}") from error
 
@@ -262,6 +263,12 @@ class HttpTaskQueue:
             detail = f"{_NO_PAGE}; see that the URL names the host and the port of `compaction-pipeline serve`, and no path"
         kind = _ERRORS.get(response.status_code, StorageUnavailable)
         raise kind(f"server {self._url} answered {response.status_code}: {detail}")
+
+
+def _body(result: MergeResult) -> dict[str, Any]:
+    """The report of a result, as JSON. What the footers of its files tell is no part of it: the server reads them."""
+    body: dict[str, Any] = _RESULT.dump_python(result, mode="json", exclude={"outputs": {"__all__": NOT_TOLD}})
+    return body
 
 
 def _check_url(url: str) -> None:

@@ -77,3 +77,19 @@ def served(tmp_path: Path) -> Iterator[Served]:
     with TestClient(http_app(house.services), raise_server_exceptions=False) as client:
         yield Served(house, client)
     house.services.close()
+
+
+@pytest.fixture(params=["over HTTP", "in this process"])
+def door(request: pytest.FixtureRequest, served: Served) -> Any:
+    """Each way by which a worker reports (`liars.Door`)."""
+    from compaction_pipeline_tests.api.liars import DOORS
+
+    return DOORS[request.param](served)
+
+
+@pytest.fixture
+def table(served: Served) -> Any:
+    """A table with one waiting task, made for lies (`LakeTable`)."""
+    from compaction_pipeline_tests.api.liars import lies_table
+
+    return lies_table(served)

@@ -9,14 +9,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from compaction_pipeline.core.errors import AccessDenied, CompactionError, NotFoundError, StaleAttempt, StorageUnavailable
+from compaction_pipeline.core.errors import AccessDenied, CompactionError, MergeRefused, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.credentials import MOST_EXPIRIES
 from compaction_pipeline.core.queue.ports import TaskQueue
+from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.index import TableIndex
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks
 from compaction_pipeline.storage.stores import Stores
@@ -63,6 +64,14 @@ def away(*arguments: object, **named: object) -> None:
     raise StorageUnavailable("the state database did not answer")
 
 
+def by_its_rules_alone(task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+    """Judge a report whose files nobody has written."""
+    problem = report_problem(task, result, layout)
+    if problem is not None:
+        raise MergeRefused(problem)
+    return result
+
+
 @dataclass
 class Served:
     """A queue over stores with the tables TABLE and OTHER, a fake catalog, and a clock that only the test moves.
@@ -86,6 +95,7 @@ class Served:
             LostAttempts(self.stores.tasks, self.stores.optimizers, self.stores.watchers),
             self.catalog,  # type: ignore[arg-type]
             self.note_denied,
+            by_its_rules_alone,
             lambda: self.now,
             self.retry_after,
         )

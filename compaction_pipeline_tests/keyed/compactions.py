@@ -16,7 +16,6 @@ from compaction_pipeline.core.fragmentation.verdict import NodeHistory
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.planning.keyed.node_rewrites import plan_node_rewrites
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
-from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus, TaskWork, written_layout
 from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -27,6 +26,7 @@ from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.merging.kernel import merge_task
+from compaction_pipeline.merging.reported.judge import judge
 from compaction_pipeline_tests.builders import task as task_builder
 
 MIB = 1024 * 1024
@@ -95,8 +95,9 @@ class Compactions:
         for task in tasks:
             result = merge_task(task, stores.layout, {})
             assert result.error is None, result.error
-            assert report_problem(task, result, stores.layout) is None
-            merged.append(replace(task, status=TaskStatus.PREPARED, result=result))
+            judged = judge(task, result.told(), stores.layout, {})
+            assert replace(judged, outputs=tuple(replace(each, version=None) for each in judged.outputs)) == result
+            merged.append(replace(task, status=TaskStatus.PREPARED, result=judged))
         return merged
 
     def commit(self, tasks: Sequence[CompactionTask]) -> CommitOutcome:

@@ -10,7 +10,6 @@ import pytest
 
 from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
-from compaction_pipeline.core.tables.columns import PATH_ID
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.table import TableLayout
@@ -75,8 +74,6 @@ LIES: list[tuple[str, Callable[[MergeResult], MergeResult]]] = [
     ("is not one that this attempt", _named("4-B-1-00000-", "4-B-1-00001-", FileContent.DATA)),
     ("tells another node than", _named("1-PD-1-", "2-PD-1-", FileContent.POSITION_DELETES)),
     ("the folder of its partition", lambda true: _with(true, replace(_positions(true), path="/" + _positions(true).path))),
-    ("the bounds of the paths",
-     lambda true: _with(true, replace(_positions(true), upper_bounds={**_positions(true).upper_bounds, PATH_ID: "7a"}))),
     ("by which this task does not sort it", lambda true: _with(true, replace(_positions(true), sort_order_id=0))),
 ]  # fmt: skip
 

@@ -59,7 +59,8 @@ def test_small_files_are_read_once_each_and_the_output_is_one_put(tmp_path: Path
         table.delete_equal([{"id": 10 * number}], [_ID])
     result = _merged(table, table.task(), store)
     assert result.error is None
-    assert store.counts() == {"GET": 24, "PUT": 1}
+    # The report costs one more: the law of this folder reads the footer of each new file.
+    assert store.counts() == {"GET": 24 + 1, "PUT": 1}
     assert sorted(row["id"] for row in _rows(result, store)) == [each for each in range(120) if each % 10]
 
 
@@ -70,7 +71,7 @@ def test_a_conversion_reads_each_file_once(tmp_path: Path, store: ObjectStore) -
     delete = table.delete_equal([{"id": 0}, {"id": 15}], [_ID])
     result = _merged(table, table.task(action=TaskAction.CONVERT, converts=[delete]), store)
     assert result.error is None
-    assert store.counts() == {"GET": 4, "PUT": 2}
+    assert store.counts() == {"GET": 4 + 2, "PUT": 2}
     assert sorted(row["pos"] for row in _rows(result, store)) == [0, 5]
 
 
@@ -91,7 +92,7 @@ def test_a_large_file_is_read_by_its_footer_and_a_range_per_row_group(
     counted = store.counts()
     # The footer is read twice, because the first input's footer also tells which columns are never NULL. With a delete, each row group is
     # read once more to look for its keys.
-    assert counted["GET"] <= 2 + groups * (2 if deleted else 1) + deleted
+    assert counted["GET"] <= 2 + groups * (2 if deleted else 1) + deleted + len(result.outputs)
     assert "HEAD" not in counted
     assert sorted(row["id"] for row in _rows(result, store)) == [each for each in range(rows) if not (deleted and each == 3)]
 

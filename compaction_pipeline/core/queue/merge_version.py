@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-MERGE_VERSION = 3
+MERGE_VERSION = 4
 """It rises whenever what a merge reads, writes or proves changes. A server gives tasks only to optimizers that have its own number."""

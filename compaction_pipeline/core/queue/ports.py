@@ -102,17 +102,24 @@ class ServedQueue(TaskQueue, Protocol):
     def held(self, owner: str) -> Sequence[CompactionTask]:
         """Return the Executing tasks that this worker holds."""
 
-    def problem(self, task: CompactionTask, result: MergeResult) -> str | None:
-        """Return why the report of an attempt cannot be true; None when nothing speaks against it. `task` is as it is stored.
+    def judged(self, task: CompactionTask, result: MergeResult) -> MergeResult:
+        """Return the result of a report as it may be stored: its files are described by their footers. `task` is as it is stored.
 
-        A table that has changed, so that nobody can tell, is no problem of the report: `complete` lets its attempt fail.
+        A result that cannot be used although nobody may have lied has failed: the table has changed, so that nobody can tell, or a file
+        cannot be opened. Raises MergeRefused when the report cannot be true, and StorageUnavailable when the catalog or the storage does
+        not answer.
         """
 
     def sees(self, task: CompactionTask, end_reason: EndReason) -> bool:
         """Return whether a look at the storage shows what an attempt that ended for this reason says of the files of its task."""
 
-    def complete(self, task: CompactionTask, result: MergeResult, claimed: EndReason | None = None) -> TaskStatus:
-        """Report how an attempt ended, as `TaskQueue.complete` says. `claimed` is kept with the attempt (`TaskAttempt`)."""
+    def complete(
+        self, task: CompactionTask, result: MergeResult, claimed: EndReason | None = None, judged: MergeResult | None = None
+    ) -> TaskStatus:
+        """Report how an attempt ended, as `TaskQueue.complete` says. `claimed` is kept with the attempt (`TaskAttempt`).
+
+        `judged` is the result that is stored, when it was judged before.
+        """
 
     def assigned(self, task: CompactionTask) -> Assignment | EndedAttempt:
         """Return again the assignment of a task that a worker holds. When its table cannot be opened, the attempt has failed."""

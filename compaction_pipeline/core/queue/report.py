@@ -1,8 +1,8 @@
 """Checks the report of a worker before it is believed. A worker on another host may be broken, or may be no friend.
 
-What a report says must fit the task: its inputs, its deletes, the names of its files and the columns of the table. Two things cannot be
-checked here: that the files hold the rows that the proofs count, and that the metrics are those of the files. `docs/security.md` says what
-a worker can still do.
+What a report says must fit the task: its inputs, its deletes, the names of its files and the columns of the table. What the footers of its
+files tell is not taken from the report (`merging/reported/`). That the files hold the rows that the proofs count cannot be checked here.
+`docs/security.md` says what a worker can still do.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from compaction_pipeline.core.queue.reported_metrics import (
     problems_of_metrics,
 )
 from compaction_pipeline.core.queue.reported_paths import ReportedPlaces
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction
-from compaction_pipeline.core.tables.columns import PATH_ID, Column, primitive_columns
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction, written_layout
+from compaction_pipeline.core.tables.columns import PATH_ID, primitive_columns
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import TableLayout
@@ -37,7 +37,7 @@ def report_problem(task: CompactionTask, result: MergeResult, layout: TableLayou
     """Return why the report of a merge cannot be true; None when nothing speaks against it.
 
     `layout` is that of the table; of a keyed table it is the base store's. A report of a failed attempt has no outputs.
-    `core.queue.reported_ends` says which of its end reasons are believed.
+    `core.queue.reported_ends` says which of its end reasons are believed. What the report says of metrics is not looked at.
     """
     if result.task_id != task.task_id or result.attempt_id != task.current_attempt_id:
         return f"it is about task {result.task_id!r}, attempt {result.attempt_id!r}, but the attempt is {task.current_attempt_id!r}"
@@ -48,6 +48,30 @@ def report_problem(task: CompactionTask, result: MergeResult, layout: TableLayou
     except (ArithmeticError, LookupError, TypeError, ValueError, CompactionError) as error:
         # A value that no rule foresaw is not believed.
         return f"it cannot be compared with the task ({type(error).__name__}: {error})"
+
+
+def metrics_problem(task: CompactionTask, result: MergeResult, layout: TableLayout) -> str | None:
+    """Return why the metrics of a file, as its footer tells them, cannot be true; None when nothing speaks against them.
+
+    `result` has passed `report_problem` with this layout.
+    """
+    try:
+        return next(_problems_of_metrics(task, result, layout), None)
+    except (ArithmeticError, LookupError, TypeError, ValueError, CompactionError) as error:
+        # A value that no rule foresaw is not believed.
+        return f"its metrics cannot be compared with the task ({type(error).__name__}: {error})"
+
+
+def _problems_of_metrics(task: CompactionTask, result: MergeResult, layout: TableLayout) -> Iterator[str]:
+    if not result.outputs:
+        return
+    schema = written_layout(task.work.action, layout).schemas[task.schema_id]
+    columns = {**primitive_columns(schema), **(CHANGE_COLUMNS if task.work.action is TaskAction.REWRITE_CHANGES else {})}
+    for output in result.outputs:
+        yield from problems_of_metrics(output, columns if output.is_data else POSITION_DELETE_COLUMNS)
+        whole = (output.referenced_data_file or "").encode(errors="replace").hex()
+        if not output.is_data and (output.lower_bounds.get(PATH_ID), output.upper_bounds.get(PATH_ID)) != (whole, whole):
+            yield f"the bounds of the paths in file {output.path} are not {output.referenced_data_file}, whose positions it holds"
 
 
 def _problems(task: CompactionTask, result: MergeResult, layout: TableLayout) -> Iterator[str]:
@@ -63,13 +87,11 @@ def _problems(task: CompactionTask, result: MergeResult, layout: TableLayout) ->
     elif task.work.action is TaskAction.REWRITE_CHANGES:
         yield from _problems_of_kinds(task, result.outputs)
     places = ReportedPlaces.of(task, layout)
-    schema = places.layout.schemas.get(task.schema_id)
-    if schema is None:
+    if task.schema_id not in places.layout.schemas:
         yield f"the table no longer has schema {task.schema_id}, with which the task was planned"
         return
-    columns = {**primitive_columns(schema), **(CHANGE_COLUMNS if task.work.action is TaskAction.REWRITE_CHANGES else {})}
     for output in result.outputs:
-        yield from _problems_of_file(task, output, places, columns)
+        yield from _problems_of_file(task, output, places)
 
 
 def _problems_of_rows(task: CompactionTask, result: MergeResult) -> Iterator[str]:
@@ -137,7 +159,7 @@ def _problems_of_kinds(task: CompactionTask, outputs: Sequence[OutputFile]) -> I
         yield "the task read deletes and wrote none, but the last delete of each key stays"
 
 
-def _problems_of_file(task: CompactionTask, output: OutputFile, places: ReportedPlaces, columns: Mapping[int, Column]) -> Iterator[str]:
+def _problems_of_file(task: CompactionTask, output: OutputFile, places: ReportedPlaces) -> Iterator[str]:
     contents = [FileContent.POSITION_DELETES if task.work.action is TaskAction.CONVERT else FileContent.DATA]
     if task.work.changes is not None:
         contents.append(FileContent.POSITION_DELETES)
@@ -149,12 +171,5 @@ def _problems_of_file(task: CompactionTask, output: OutputFile, places: Reported
     yield from places.problems(output)
     if output.sort_order_id is not None and (not output.is_data or output.sort_order_id not in places.layout.sort_orders):
         yield f"file {output.path} is said to be sorted by order {output.sort_order_id}, by which this task does not sort it"
-    if output.is_data:
-        if output.referenced_data_file is not None:
-            yield f"file {output.path} holds rows, but is said to hold positions of {output.referenced_data_file}"
-        yield from problems_of_metrics(output, columns)
-        return
-    yield from problems_of_metrics(output, POSITION_DELETE_COLUMNS)
-    whole = (output.referenced_data_file or "").encode(errors="replace").hex()
-    if (output.lower_bounds.get(PATH_ID), output.upper_bounds.get(PATH_ID)) != (whole, whole):
-        yield f"the bounds of the paths in file {output.path} are not {output.referenced_data_file}, whose positions it holds"
+    if output.is_data and output.referenced_data_file is not None:
+        yield f"file {output.path} holds rows, but is said to hold positions of {output.referenced_data_file}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
@@ -243,6 +243,10 @@ class MergeResult:
             raise ValueError(f"an attempt of task {self.task_id!r} that ended in {self.end_reason.value} must say why")
         if self.error is not None and self.end_reason is EndReason.MERGED:
             object.__setattr__(self, "end_reason", EndReason.FAILED)
+
+    def told(self) -> MergeResult:
+        """Return the result as its worker reports it: without what the footers of its files tell."""
+        return replace(self, outputs=tuple(output.told() for output in self.outputs))
 
 
 @dataclass(frozen=True, slots=True)

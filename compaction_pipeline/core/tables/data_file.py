@@ -56,11 +56,19 @@ class LiveFile:
         return self.content is FileContent.DATA
 
 
+NOT_TOLD = {"column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds", "split_offsets", "version"}
+"""The fields of an `OutputFile` that no report has: the footer of the file tells them, or its storage."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputFile:
     """A file that an attempt wrote, with everything that its manifest entry needs.
 
     The maps have Iceberg field ids as keys. Bounds are the spec's binary single-value serialization (appendix D), in hex.
+
+    Parquet's footer has `footer_bytes` bytes, its length and the last four bytes of the file not counted. What the footer tells (column
+    sizes, counts of values and NULLs, bounds, split offsets) is not believed of an optimizer: `told` leaves it out, and the server reads
+    it from the file. `version` is the one that the storage gave when the footer was read; None when it told none, or nobody looked.
     """
 
     path: str
@@ -78,7 +86,24 @@ class OutputFile:
     split_offsets: tuple[int, ...] = ()
     sort_order_id: int | None = None
     referenced_data_file: str | None = None
+    footer_bytes: int = 0
+    version: str | None = None
 
     @property
     def is_data(self) -> bool:
         return self.content is FileContent.DATA
+
+    def told(self) -> OutputFile:
+        """Return the file as its worker reports it: without all that its footer and the storage tell."""
+        return OutputFile(
+            self.path,
+            self.content,
+            self.spec_id,
+            self.partition,
+            self.file_size_bytes,
+            self.record_count,
+            nan_value_counts=self.nan_value_counts,
+            sort_order_id=self.sort_order_id,
+            referenced_data_file=self.referenced_data_file,
+            footer_bytes=self.footer_bytes,
+        )

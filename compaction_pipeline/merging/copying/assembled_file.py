@@ -94,6 +94,7 @@ class AssembledFile:
             lower_bounds=metrics.lower_bounds,
             upper_bounds=metrics.upper_bounds,
             split_offsets=tuple(metrics.split_offsets),
+            footer_bytes=len(end) - 8,
         )
 
     def _check(self, metadata: Any) -> None:

@@ -8,6 +8,7 @@ told apart by field ids, not by names.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -109,25 +110,27 @@ class Column:
 
 @dataclass(frozen=True)
 class Footer:
-    """The footer of a file. `elements` are its schema elements, unchanged."""
+    """The footer of a file. `elements` are its schema elements, unchanged, and `meta` is all of it, in `length` bytes."""
 
     elements: tuple[Struct, ...]
     orders: tuple[bool, ...]
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]
     created_by: str
+    meta: Struct = dataclasses.field(default_factory=dict, repr=False)
+    length: int = 0
 
     @classmethod
     def of(cls, data: bytes) -> Footer:
         """Make it from the bytes of a `FileMetaData`. Raises ValueError if they are damaged, or describe a file of which nothing can be
         copied."""
         try:
-            return cls._of(read_struct(data)[0])
+            return cls._of(*read_struct(data))
         except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise ValueError(f"the footer is damaged ({error})") from error
 
     @classmethod
-    def _of(cls, meta: Struct) -> Footer:
+    def _of(cls, meta: Struct, length: int) -> Footer:
         elements = tuple(field(meta, 2, ()))
         columns, leaves = _columns(elements)
         orders = [1 in order for order in field(meta, 7, ())]
@@ -139,7 +142,7 @@ class Footer:
             first += field(group, 3)
         if first != field(meta, 3):
             raise ValueError("its row groups do not add up to the file's row count")
-        return cls(elements, typed, columns, tuple(groups), field(meta, 6, b"").decode("utf-8", "replace"))
+        return cls(elements, typed, columns, tuple(groups), field(meta, 6, b"").decode("utf-8", "replace"), meta, length)
 
     @property
     def trustworthy(self) -> bool:

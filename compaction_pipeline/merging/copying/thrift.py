@@ -44,6 +44,9 @@ def _struct(data: bytes | memoryview, at: int, depth: int) -> tuple[Struct, int]
             number += delta
         else:
             number, at = _integer(data, at)
+        if number in struct:
+            # Readers differ in which of the two they take.
+            raise ValueError("Thrift holds a field twice")
         if kind <= FALSE:
             struct[number] = (kind, kind == TRUE)
         else:

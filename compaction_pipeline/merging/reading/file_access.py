@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO, load_file_io
 from compaction_pipeline.core.errors import FileUnreadable, MergeDenied, MergeFailed, StoreBusy
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_IO
+from compaction_pipeline.file_io.local_files import Tail, check_regular, local_path, local_tail
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, ObjectFileIO
 from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.file_io.read_ahead import ReadAhead
@@ -144,6 +145,24 @@ class FileAccess:
         """The number of bytes of a file on storage."""
         local = self._local(path)
         return os.path.getsize(local) if local is not None else len(self._io_of(path).new_input(path))
+
+    def tail(self, path: str, size: int, length: int) -> Tail:
+        """The last `length` bytes of a file that is said to have `size`. A local file must be a regular one. Raises what the storage
+        raises."""
+        local = local_path(path)
+        if local is not None:
+            check_regular(local)
+            if self._local(path) is not None:
+                return local_tail(local, length)
+        io = self._io_of(path)
+        known = io.object(path) if isinstance(io, ObjectFileIO) else None
+        if known is not None:
+            return known.tail(size, length)
+        source = io.new_input(path)
+        found = len(source)
+        with source.open(seekable=True) as opened:
+            opened.seek(max(0, found - length))
+            return Tail(bytes(opened.read(length)), found, None)
 
     def look_again(self, path: str) -> None:
         """Read every byte of a file again. Returns if the file is sound. Otherwise it raises; the error may differ from the first one."""

@@ -118,6 +118,14 @@ class ColumnMetrics:
     split_offsets: list[int] = field(default_factory=list)
 
 
+def footer_bytes(metadata: Any) -> int:
+    """The length of the footer that was written with this metadata. PyArrow does not tell it of a file that it has just written."""
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    # Such a file is the footer between the magic bytes, with its length.
+    return int(sink.tell()) - 12
+
+
 def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes, nans: Mapping[int, int]) -> ColumnMetrics:
     """The metrics of a file that was just written. They come from its Parquet footer, and from `nans`, its number of NaN by field id
     (`NanCounter`)."""

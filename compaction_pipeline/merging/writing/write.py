@@ -22,7 +22,7 @@ from compaction_pipeline.merging.digest import RowDigest, SeenBatches
 from compaction_pipeline.merging.memory import release_while_tight
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
-from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics, leaves
+from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics, footer_bytes, leaves
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, filters_of, parquet_writer
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 
@@ -228,6 +228,7 @@ class _OpenOutput:
             upper_bounds=metrics.upper_bounds,
             split_offsets=tuple(metrics.split_offsets),
             sort_order_id=self._owner.sort_order_id,
+            footer_bytes=footer_bytes(self._footers[0]),
         )
 
     def abandon(self) -> None:

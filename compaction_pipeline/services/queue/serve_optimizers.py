@@ -211,20 +211,22 @@ class ServeOptimizers:
         if attempt is None or attempt.owner != optimizer_id or result.attempt_id != attempt_id:
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} does not belong to optimizer {optimizer_id!r}")
         if attempt.ended_at is not None:
-            if task.attempt_id == attempt_id and task.result == result:
+            if task.attempt_id == attempt_id and task.result is not None and task.result.told() == result.told():
                 return task.status
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
-        problem = self._queue.problem(task, result)
-        if problem is not None:
-            self._refuse(attempt, task, problem, again=any(each.end_reason is EndReason.REPORT_REFUSED for each in attempts))
+        reported = result
+        try:
+            result = self._queue.judged(task, result)
+        except MergeRefused as error:
+            self._refuse(attempt, task, str(error), again=any(each.end_reason is EndReason.REPORT_REFUSED for each in attempts))
         if result.error is not None:
             result = replace(result, error=masked_text(result.error))
         if result.end_reason is EndReason.INTERRUPTED:
             result = interrupted_too_often(result, attempts, self._family(optimizer_id))
         counted = too_often(result, sum(each.end_reason is EndReason.CREDENTIALS_ENDED for each in attempts))
         if counted.end_reason in NEED_A_WITNESS and not self._has_witness(optimizer_id, task, counted.end_reason, attempts):
-            return self._queue.complete(task, without_witness(counted, optimizer_id), counted.end_reason)
-        return self._queue.complete(task, counted)
+            return self._queue.complete(task, reported, counted.end_reason, without_witness(counted, optimizer_id))
+        return self._queue.complete(task, reported, judged=counted)
 
     def _refuse(self, attempt: TaskAttempt, task: CompactionTask, problem: str, *, again: bool) -> NoReturn:
         """End an attempt whose report cannot be true. `again` says that an earlier report of the task was refused. Raises MergeRefused."""

@@ -12,7 +12,16 @@ from datetime import datetime, timedelta
 from threading import Lock
 
 from compaction_pipeline.core.commit.ports import Committer
-from compaction_pipeline.core.errors import AccessDenied, CompactionError, NotFoundError, StaleAttempt, StateFull, StorageUnavailable
+from compaction_pipeline.core.errors import (
+    AccessDenied,
+    CompactionError,
+    MergeRefused,
+    NotFoundError,
+    OutputUnusable,
+    StaleAttempt,
+    StateFull,
+    StorageUnavailable,
+)
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -21,7 +30,6 @@ from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.reported_paths import lie_elsewhere, own_files
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus, written_layout
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
@@ -30,6 +38,8 @@ from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 
 log = logging.getLogger(__name__)
 
+Judge = Callable[[CompactionTask, MergeResult, TableLayout, Mapping[str, str]], MergeResult]
+"""Returns a result as it may be stored, or raises as `merging.reported.judge.judge` does."""
 FILE_IO_AGE = timedelta(seconds=30)
 """FileIO properties are asked for anew after this time, because the credentials in them end."""
 
@@ -58,11 +68,13 @@ class ServeTasks:
         lost_attempts: LostAttempts,
         committer: Committer,
         note_denied: Callable[[TableIdentifier, str], bool],
+        judge: Judge,
         clock: Clock,
         retry_after: timedelta,
         turns: Callable[[str | None], Sequence[TableIdentifier]] = lambda queue: (),
     ) -> None:
-        """`note_denied` shows on a table why its storage denied access to a merge. It returns False when it cannot show that now.
+        """`judge` judges the report of a merge. `note_denied` shows on a table why its storage denied access to a merge. It returns False
+        when it cannot show that now.
 
         A task whose attempt failed is tried again after `retry_after`. `turns` returns the tables of a queue that have their turn first.
         """
@@ -71,6 +83,7 @@ class ServeTasks:
         self._lost_attempts = lost_attempts
         self._committer = committer
         self._note_denied = note_denied
+        self._judge = judge
         self._clock = clock
         self._retry_after = retry_after
         self._turns = turns
@@ -140,9 +153,19 @@ class ServeTasks:
     def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
         return self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
-    def problem(self, task: CompactionTask, result: MergeResult) -> str | None:
+    def judged(self, task: CompactionTask, result: MergeResult) -> MergeResult:
         layout = self._layout(task, result)
-        return report_problem(task, result, layout) if isinstance(layout, TableLayout) else None
+        if isinstance(layout, str):
+            return result if result.error is not None else _unusable(result, layout)
+        access = self._access(task.owner or "", task.table) if result.outputs else _Access(self._clock())
+        if access.problem is not None and not self._may_own_outputs(result):
+            return _unusable(result, access.problem)
+        if access.problem is not None:
+            raise StorageUnavailable(f"the files of table {task.table} could not be opened: {access.problem}; report again")
+        try:
+            return self._judge(task, result, layout, access.file_io)
+        except OutputUnusable as error:
+            return _unusable(result, str(error))
 
     def _layout(self, task: CompactionTask, result: MergeResult) -> TableLayout | str:
         """The layout with which a report about this task is compared, or why there is none."""
@@ -173,8 +196,14 @@ class ServeTasks:
             log.warning("table=%s task=%s its files could not be looked at: %s", task.table, task.task_id, error)
         return False
 
-    def complete(self, task: CompactionTask, result: MergeResult, claimed: EndReason | None = None) -> TaskStatus:
-        reported, result = result, self._judged(task, result)
+    def complete(
+        self, task: CompactionTask, result: MergeResult, claimed: EndReason | None = None, judged: MergeResult | None = None
+    ) -> TaskStatus:
+        reported, result = result, judged if judged is not None else self._judged_here(task, result)
+        if result.error is not None:
+            result = replace(result, error=printable(result.error))
+            if reported.error is None:
+                log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, result.error)
         if result.end_reason is EndReason.CREDENTIALS_ENDED:
             earlier = (attempt.end_reason for attempt in self._tasks.attempts(result.task_id))
             result = too_often(result, sum(reason is EndReason.CREDENTIALS_ENDED for reason in earlier))
@@ -189,20 +218,16 @@ class ServeTasks:
             return self._put_aside(task, result, status)
         return status
 
-    def _judged(self, task: CompactionTask, result: MergeResult) -> MergeResult:
+    def _judged_here(self, task: CompactionTask, result: MergeResult) -> MergeResult:
         """The result of an attempt, or a failure in place of one that cannot be true.
 
         This program merges by itself, or has no way to block a token here. So such a report uses up a retry, and never goes round for ever.
         Clean-up finds the files by the task's id in their names.
         """
-        layout = self._layout(task, result)
-        problem = report_problem(task, result, layout) if isinstance(layout, TableLayout) else None if result.error else layout
-        if problem is not None:
-            log.error(
-                "table=%s task=%s attempt=%s the report is not used: %s", task.table, task.task_id, task.attempt_id, printable(problem)
-            )
-            result = MergeResult(result.task_id, result.attempt_id, error=f"the report of the merge is not used: {problem}")
-        return result if result.error is None else replace(result, error=printable(result.error))
+        try:
+            return self.judged(task, result)
+        except MergeRefused as error:
+            return _unusable(result, str(error))
 
     def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
         with self._claiming:
@@ -307,6 +332,11 @@ class ServeTasks:
             self._committer.delete_orphans(task.table, task.table_uuid, own)
         except CompactionError as error:
             log.warning("table=%s task=%s attempt=%s leftovers stay for now: %s", task.table, task.task_id, result.attempt_id, error)
+
+
+def _unusable(result: MergeResult, why: str) -> MergeResult:
+    """The failure that an attempt becomes whose report is not used."""
+    return MergeResult(result.task_id, result.attempt_id, error=f"the report of the merge is not used: {why}")
 
 
 def _recreated(task: CompactionTask) -> str:

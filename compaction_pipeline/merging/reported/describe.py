@@ -1,0 +1,158 @@
+"""Describes the files of a report by their footers. The worker's own description of what a footer tells is not looked at.
+
+A footer proves that the manifest entry and the file agree. The worker wrote both, so a footer proves nothing about the rows. No library
+in C++ sees the footer: PyArrow ends the whole process for some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from pyiceberg.schema import Schema
+
+from compaction_pipeline.core.errors import MergeRefused, OutputUnusable, StorageUnavailable
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction, written_layout
+from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
+from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.words import printable
+from compaction_pipeline.file_io.local_files import Tail
+from compaction_pipeline.merging.copying.footer import MAGIC, Footer
+from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
+from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD, TRANSACTION_FIELD
+from compaction_pipeline.merging.reading.file_access import FileAccess
+from compaction_pipeline.merging.reading.read import TableShape
+from compaction_pipeline.merging.reported.footer_metadata import FooterMetadata
+from compaction_pipeline.merging.reported.footer_rules import FooterRules
+from compaction_pipeline.merging.route import sort_column_ids, sort_order
+from compaction_pipeline.merging.writing.metrics import Leaf, MetricsModes, column_metrics, leaves
+from compaction_pipeline.merging.writing.parquet_options import filters_of
+
+MOST_FOOTER_BYTES = 16 * 1024 * 1024
+"""A longer footer is refused unread. One of 1,000 columns and 4 row groups has 0.6 MB."""
+_AT_ONCE = 8
+_TRAILER = 8
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What all files of one content have in common: their columns, the rules for their footers, and which metrics are kept."""
+
+    columns: list[Leaf]
+    rules: FooterRules
+    modes: MetricsModes
+
+
+def describe(task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+    """Return the result with what the footers of its files tell, in place of what the worker told of it.
+
+    `layout` is that of the table, as the report was compared with it, and `file_io` opens its files. Raises MergeRefused when a file is not
+    what the report says, OutputUnusable when one cannot be used for a reason that may not be the worker's fault, and StorageUnavailable
+    when the storage does not answer.
+    """
+    if not result.outputs:
+        return result
+    change_location = layout.keyed.change.location if layout.keyed is not None else None
+    files = FileAccess(file_io, layout.location, change_location=change_location)
+    try:
+        kind_of = _kinds(task, layout)
+    except Exception as error:
+        # Somebody may have changed a property of the table to one that no file can have.
+        raise OutputUnusable(f"its outputs cannot be compared with the table ({type(error).__name__}: {printable(str(error))})") from error
+    # Each thread drops a footer before it reads the next one. All of them together may be large.
+    pool = ThreadPoolExecutor(min(_AT_ONCE, len(result.outputs)), thread_name_prefix="footers")
+    try:
+        outputs = tuple(pool.map(lambda output: _described(output, files, kind_of(output)), result.outputs))
+    finally:
+        # After the first file that is refused, no other is read.
+        pool.shutdown(cancel_futures=True)
+        files.close()
+    return replace(result, outputs=outputs)
+
+
+def _kinds(task: CompactionTask, layout: TableLayout) -> Callable[[OutputFile], _Kind]:
+    shape = TableShape.of(written_layout(task.work.action, layout))
+    properties, known = shape.layout.properties, dict[bool, _Kind]()
+
+    def made(is_data: bool) -> _Kind:
+        if not is_data:
+            columns = leaves(POSITION_DELETE_SCHEMA)
+            modes = MetricsModes.of(POSITION_DELETE_SCHEMA, {"write.metadata.metrics.default": "full"})
+            return _Kind(columns, FooterRules.of(POSITION_DELETE_SCHEMA, bloom_filters=False), modes)
+        schema = shape.schema_of_plan(task.schema_id)
+        sorted_by = sort_column_ids(sort_order(shape), schema)
+        if task.work.action is TaskAction.REWRITE_CHANGES:
+            schema = Schema(*schema.fields, OFFSET_FIELD, TRANSACTION_FIELD, schema_id=schema.schema_id)
+            sorted_by = frozenset({TRANSACTION_FIELD.field_id})
+        columns = leaves(schema)
+        rules = FooterRules.of(schema, bloom_filters=bool(filters_of(properties, columns)))
+        return _Kind(columns, rules, MetricsModes.of(schema, properties, sorted_by))
+
+    # Both kinds are made before threads use them.
+    known.update({is_data: made(is_data) for is_data in (True, False)})
+    return lambda output: known[output.is_data]
+
+
+def _described(output: OutputFile, files: FileAccess, kind: _Kind) -> OutputFile:
+    if not 0 < output.footer_bytes <= MOST_FOOTER_BYTES:
+        raise MergeRefused(f"the footer of file {output.path} is said to have {output.footer_bytes} bytes, of {MOST_FOOTER_BYTES} at most")
+    tail = _tail(output, files)
+    if tail.size != output.file_size_bytes:
+        raise MergeRefused(f"file {output.path} has {tail.size} bytes on storage, but is said to have {output.file_size_bytes}")
+    end = tail.data[-_TRAILER:]
+    length = int.from_bytes(end[:4], "little")
+    if len(tail.data) != output.footer_bytes + _TRAILER or end[4:] != MAGIC or length != output.footer_bytes:
+        raise MergeRefused(f"file {output.path} does not end with a Parquet footer of {output.footer_bytes} bytes")
+    try:
+        footer = Footer.of(tail.data[:-_TRAILER])
+        problem = _problem(output, footer, kind)
+        described = None if problem else _with_metrics(output, footer, kind)
+    except Exception as error:
+        # A footer that no rule foresaw may raise anything, in any library that reads it.
+        problem, described = f"it cannot be read ({type(error).__name__}: {error})", None
+    if described is None:
+        raise MergeRefused(f"the footer of file {output.path} is not one that this task writes: {printable(str(problem))}")
+    return replace(described, version=tail.version)
+
+
+def _tail(output: OutputFile, files: FileAccess) -> Tail:
+    try:
+        return files.tail(output.path, output.file_size_bytes, output.footer_bytes + _TRAILER)
+    except Exception as error:
+        kind, why = storage_failure(error), printable(f"{type(error).__name__}: {error}")
+        if kind is StorageFailure.PASSING:
+            raise StorageUnavailable(f"the storage did not answer for file {output.path} ({why}); report again") from error
+        hint = advice(kind) if needs_a_person(kind) else "it may have been removed, or replaced by something else"
+        raise OutputUnusable(f"its output {output.path} cannot be opened: {hint} ({why})") from error
+
+
+def _problem(output: OutputFile, footer: Footer, kind: _Kind) -> str | None:
+    if footer.length != output.footer_bytes:
+        return f"it ends after {footer.length} of its {output.footer_bytes} bytes"
+    rows = sum(group.rows for group in footer.groups)
+    if rows != output.record_count:
+        return f"it counts {rows} rows, but the report {output.record_count}"
+    return next(kind.rules.problems(footer, output.file_size_bytes - _TRAILER - output.footer_bytes), None)
+
+
+def _with_metrics(output: OutputFile, footer: Footer, kind: _Kind) -> OutputFile:
+    counted = {leaf.field_id for leaf in kind.columns if kind.modes.by_id.get(leaf.field_id) is not None}
+    nans = {number: count for number, count in output.nan_value_counts.items() if number in counted}
+    metrics = column_metrics(FooterMetadata(footer), kind.columns, kind.modes, nans)
+    lower, upper = metrics.lower_bounds, metrics.upper_bounds
+    if not output.is_data:
+        # Parquet keeps no statistics of values longer than 4 KiB. All rows hold one path, so its bounds are known without statistics.
+        whole = {PATH_FIELD.field_id: (output.referenced_data_file or "").encode().hex()}
+        lower, upper = {**lower, **whole}, {**upper, **whole}
+    return replace(
+        output.told(),
+        column_sizes=metrics.column_sizes,
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_value_counts,
+        nan_value_counts=metrics.nan_value_counts,
+        lower_bounds=lower,
+        upper_bounds=upper,
+        split_offsets=tuple(metrics.split_offsets),
+    )
