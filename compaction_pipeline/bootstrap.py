@@ -152,10 +152,13 @@ class Services(Foundations):
     @cached_property
     def serve_tasks(self) -> ServeTasks:
         from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+        from compaction_pipeline.services.queue.verify_reports import VerifyReports
 
         stores, denied, retry_after = self._stores, self.plan_tables.note_denied, timedelta(seconds=self.settings.retry_interval_seconds)
+        verify = VerifyReports(stores.groups, self._verify_rows)
         return ServeTasks(
-            stores.tables, stores.tasks, self._lost_attempts, self._committer, denied, self._judge, self.clock, retry_after, self._turns.of
+            stores.tables, stores.tasks, self._lost_attempts, self._committer, denied, self._judge, verify, self.clock, retry_after,
+            self._turns.of,
         )  # fmt: skip
 
     @cached_property

@@ -169,6 +169,12 @@ class Foundations:
 
         return judge(task, result, layout, file_io)
 
+    def _verify_rows(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | None:
+        """Compare the rows of a report with those of its task, in a process of its own (`Verify`)."""
+        from compaction_pipeline.merging.process import MergeProcess
+
+        return MergeProcess().verify(task, result, layout, file_io)
+
     def check_containers(self) -> None:
         """Raise ConfigError when the file of containers cannot be read, or when something in it is wrong."""
         self._containers.containers()

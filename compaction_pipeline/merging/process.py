@@ -1,6 +1,6 @@
-"""Merges in a process of its own, for a program that merges in its own interpreter would slow down.
+"""Merges in a process of its own, for a program that merges in its own interpreter would slow down. It also verifies the merges of others.
 
-`MergeProcess` starts `python -m compaction_pipeline.merging.process`, gives it tasks through a pipe, and reads results from another. A
+`MergeProcess` starts `python -m compaction_pipeline.merging.process`, gives it work through a pipe, and reads results from another. A
 process of `multiprocessing` would import the main module of the program again, which many scripts are not written for.
 """
 
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
@@ -24,7 +25,9 @@ from compaction_pipeline.merging.kernel import merge_task
 _NICE = 5
 """The program comes first when it and its merges want the same core. With 10, merges hardly went on where all cores were busy."""
 _STDERR = 2
-_Asked = tuple[Sequence[CompactionTask], TableLayout, Mapping[str, str]]
+_RESERVED_BYTES = 6 * 1024**3
+_Asked = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function of this module, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,24 @@ class MergeProcess:
 
         Raises MergeFailed when the process cannot be started, or dies. Nobody knows then what it has written.
         """
-        asked: _Asked = (tasks, layout, file_io)
+        results: list[MergeResult] = self._ask(_merge_all, tasks, layout, file_io)
+        return results
+
+    def verify(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | None:
+        """Return why the rows of a report cannot be true (`verify_rows`). The process ends then, because it has read another's files.
+
+        Raises MergeFailed when nobody can tell, also when the process dies.
+        """
+        try:
+            answer: str | MergeFailed | None = self._ask(_verify, task, result, layout, file_io)
+        finally:
+            self.close()
+        if isinstance(answer, MergeFailed):
+            raise answer
+        return answer
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        asked: _Asked = (function, arguments)
         # Half of a message would spoil the next one, so nothing is sent before all of it is there.
         message = pickle.dumps(asked)
         try:
@@ -56,10 +76,10 @@ class MergeProcess:
                 self._running = _start()
             self._running.asked.write(message)
             self._running.asked.flush()
-            results: list[MergeResult] = pickle.load(self._running.answers)
+            answer = pickle.load(self._running.answers)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise MergeFailed(f"the process that merges ended, or did not start: {self.close() or error}") from error
-        return results
+        return answer
 
     def close(self) -> str:
         """Close the pipes, and wait for the end of the process. Returns in words how it ended; "" when there is none."""
@@ -94,16 +114,33 @@ def _start() -> _Running:
     return _Running(process, process.stdin, os.fdopen(answers, "rb"))
 
 
+def _merge_all(tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> list[MergeResult]:
+    return [merge_task(task, layout, file_io) for task in tasks]
+
+
+def _verify(task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | MergeFailed | None:
+    from compaction_pipeline.merging.reported.verify import verify_rows
+
+    # A few bytes of a Parquet file may stand for gigabytes of rows. The libraries reserve much more address space than they use.
+    with suppress(ValueError, OSError):
+        most = 2 * task.memory_bytes + _RESERVED_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    try:
+        return verify_rows(task, result, layout, file_io)
+    except MergeFailed as failure:
+        return MergeFailed(str(failure))
+
+
 def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
-    """Merge what is asked for until there is nothing more to read, or nobody who reads the answers."""
+    """Do what is asked for until there is nothing more to read, or nobody who reads the answers."""
     while True:
         try:
-            tasks, layout, file_io = pickle.load(asked)
+            function, arguments = pickle.load(asked)
         except EOFError:
             return
-        results = [merge_task(task, layout, file_io) for task in tasks]
+        answer = function(*arguments)
         try:
-            pickle.dump(results, answers)
+            pickle.dump(answer, answers)
             answers.flush()
         except BrokenPipeError:
             return

@@ -192,7 +192,12 @@ class HttpTaskQueue:
             reraise=True,
         )
         try:
-            return TaskStatus(patient(self._asked, "POST", path, body)["status"])
+            while True:
+                status = TaskStatus(patient(self._asked, "POST", path, body)["status"])
+                if status is not TaskStatus.EXECUTING:
+                    return status
+                # The server compares the rows of the report. Heartbeats keep the attempt alive meanwhile.
+                time.sleep(_PAUSE_SECONDS)
         except ConfigError as error:
             # The server cannot read the report, so it would never learn of the end. A short report of a failure may still be read.
             failure = MergeResult(result.task_id, result.attempt_id, error=f"the server could not read the report: {error}")

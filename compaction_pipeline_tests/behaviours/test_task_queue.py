@@ -20,6 +20,7 @@ from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks
+from compaction_pipeline.services.queue.verify_reports import VerifyReports
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import COMPLETE, LAYOUT, NOW, TABLE, indexed
@@ -96,6 +97,7 @@ class Served:
             self.catalog,  # type: ignore[arg-type]
             self.note_denied,
             by_its_rules_alone,
+            VerifyReports(self.stores.groups, lambda *of: None),
             lambda: self.now,
             self.retry_after,
         )

@@ -6,6 +6,7 @@ A test may act between the three steps, as other writers and other compactions d
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -27,6 +28,7 @@ from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reported.judge import judge
+from compaction_pipeline.merging.reported.verify import verify_rows
 from compaction_pipeline_tests.builders import task as task_builder
 
 MIB = 1024 * 1024
@@ -97,6 +99,8 @@ class Compactions:
             assert result.error is None, result.error
             judged = judge(task, result.told(), stores.layout, {})
             assert replace(judged, outputs=tuple(replace(each, version=None) for each in judged.outputs)) == result
+            if os.environ.get("COMPACTION_TEST_VERIFY_ROWS"):
+                assert verify_rows(task, judged, stores.layout, {}) is None
             merged.append(replace(task, status=TaskStatus.PREPARED, result=judged))
         return merged
 

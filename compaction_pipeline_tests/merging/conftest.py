@@ -1,11 +1,13 @@
 """Two laws of all tests of the kernel. The report of each merge that succeeds is believed (`merging/reported/`). What the footers of its
-files tell is exactly what the kernel itself says of them.
+files tell is exactly what the kernel itself says of them. With COMPACTION_TEST_VERIFY_ROWS=1 there is a third law: the rows of each merge
+are those of the same merge done again (`verify-outputs` = `rows`). It takes as long again.
 
 A rule about reports that refuses what the kernel writes would stop all compaction of the tables that it concerns.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging import kernel
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reported.judge import judge
+from compaction_pipeline.merging.reported.verify import verify_rows
 
 
 def without_versions(result: MergeResult) -> MergeResult:
@@ -27,6 +30,7 @@ def without_versions(result: MergeResult) -> MergeResult:
 def every_honest_report_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the result of each merge."""
     merged = kernel._merged
+    verifying: list[CompactionTask] = []
 
     def judged(task: CompactionTask, layout: TableLayout, files: FileAccess, *others: Any) -> MergeResult:
         # Tests of the kernel alone leave the attempt away.
@@ -35,6 +39,11 @@ def every_honest_report_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
         if result.error is None:
             judged_result = judge(held, result.told(), layout, files.properties)
             assert without_versions(judged_result) == result
+            if os.environ.get("COMPACTION_TEST_VERIFY_ROWS") and not verifying:
+                verifying.append(held)
+                problem = verify_rows(held, judged_result, layout, files.properties)
+                verifying.clear()
+                assert problem is None, problem
         return result if held is task else replace(result, attempt_id=task.current_attempt_id)
 
     monkeypatch.setattr(kernel, "_merged", judged)

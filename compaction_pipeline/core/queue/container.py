@@ -14,7 +14,7 @@ from enum import Enum
 from hashlib import sha256
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.queue.group import EXTERNAL, INSTANCES, MEMORY, MIN_INSTANCES, PARALLELISM, ResourceGroup
+from compaction_pipeline.core.queue.group import EXTERNAL, INSTANCES, MEMORY, MIN_INSTANCES, PARALLELISM, VERIFY_OUTPUTS, ResourceGroup
 from compaction_pipeline.core.tables.group_name import GROUP_NAME_RULE, is_group_name
 
 KIND, SERVER, TOKEN_FILE, CA_FILE, MASTER, DEPLOY_MODE = "kind", "server", "token-file", "ca-file", "master", "deploy-mode"
@@ -42,7 +42,7 @@ _PREFIXES: Mapping[ContainerKind, tuple[str, ...]] = {
     ContainerKind.SPARK: (ENVIRONMENT, SPARK_PROPERTY),
     ContainerKind.EXTERNAL: (),
 }
-_OF_GROUPS = (INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY)
+_OF_GROUPS = (INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY, VERIFY_OUTPUTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def settings_digest(container: Container, group: ResourceGroup) -> str:
 
     It is a digest, because properties may be secrets. How many optimizers a group wants does not count.
     """
-    own = {key: value for key, value in group.properties.items() if key not in (INSTANCES, MIN_INSTANCES)}
+    own = {key: value for key, value in group.properties.items() if key not in (INSTANCES, MIN_INSTANCES, VERIFY_OUTPUTS)}
     parts = [container.name, container.kind.value, dict(container.properties), own]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -21,6 +21,9 @@ EXTERNAL = "external"
 INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY = "instances", "min-instances", "parallelism", "memory"
 _NUMBERS: Mapping[str, tuple[int, int]] = {INSTANCES: (0, 1_000), MIN_INSTANCES: (0, 1_000), PARALLELISM: (1, 1_024), MEMORY: (0, 2**60)}
 """The properties of a group that this program knows, each with its least and its highest value."""
+VERIFY_OUTPUTS = "verify-outputs"
+FOOTER, ROWS = "footer", "rows"
+"""What of a report's files is looked at before the report is believed: their footers, or their rows too (`docs/security.md`)."""
 _SHOWN = 5
 
 
@@ -101,13 +104,19 @@ class ResourceGroup:
     """A group of tables whose tasks wait in one queue.
 
     `container` names what starts the group's optimizers. `properties` tell it how: `instances` and `min-instances` are numbers of
-    optimizers, `parallelism` is the number of tasks that each merges at a time, `memory` is in bytes; all others are the container's own.
+    optimizers, `parallelism` is the number of tasks that each merges at a time, `memory` is in bytes. `verify-outputs` says what the server
+    looks at before it believes a report. All others are the container's own.
     """
 
     name: str
     container: str = EXTERNAL
     properties: Mapping[str, str] = field(default_factory=dict)
     queue: CompactionQueue = CompactionQueue()
+
+    @property
+    def verifies_rows(self) -> bool:
+        """Whether the rows of each report are compared with those that its task must write."""
+        return self.properties.get(VERIFY_OUTPUTS) == ROWS
 
     def room(self, taken: int, *, by_person: bool, first: bool = False) -> QueueRoom:
         """Return how full the queue is for a plan. The last tenth of the capacity is kept for people."""
@@ -161,6 +170,9 @@ def checked(group: ResourceGroup) -> ResourceGroup:
         text = group.properties.get(key, str(least))
         if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
             raise ConfigError(f"'{key}' of group {group.name} is {text!r} but must be a whole number from {least} to {most}")
+    verified = group.properties.get(VERIFY_OUTPUTS, FOOTER)
+    if verified not in (FOOTER, ROWS):
+        raise ConfigError(f"'{VERIFY_OUTPUTS}' of group {group.name} is {verified!r} but must be {FOOTER!r} or {ROWS!r}")
     instances, least = group.number(INSTANCES) or 0, group.number(MIN_INSTANCES) or 0
     if least > instances:
         raise ConfigError(

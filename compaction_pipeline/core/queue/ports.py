@@ -102,8 +102,10 @@ class ServedQueue(TaskQueue, Protocol):
     def held(self, owner: str) -> Sequence[CompactionTask]:
         """Return the Executing tasks that this worker holds."""
 
-    def judged(self, task: CompactionTask, result: MergeResult) -> MergeResult:
+    def judged(self, task: CompactionTask, result: MergeResult, *, wait: bool = True) -> MergeResult | None:
         """Return the result of a report as it may be stored: its files are described by their footers. `task` is as it is stored.
+
+        Where the group of the task has rows compared, that is done before. Without `wait`, None says that it is under way.
 
         A result that cannot be used although nobody may have lied has failed: the table has changed, so that nobody can tell, or a file
         cannot be opened. Raises MergeRefused when the report cannot be true, and StorageUnavailable when the catalog or the storage does

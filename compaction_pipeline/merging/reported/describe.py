@@ -77,22 +77,33 @@ def _kinds(task: CompactionTask, layout: TableLayout) -> Callable[[OutputFile], 
     properties, known = shape.layout.properties, dict[bool, _Kind]()
 
     def made(is_data: bool) -> _Kind:
-        if not is_data:
-            columns = leaves(POSITION_DELETE_SCHEMA)
-            modes = MetricsModes.of(POSITION_DELETE_SCHEMA, {"write.metadata.metrics.default": "full"})
-            return _Kind(columns, FooterRules.of(POSITION_DELETE_SCHEMA, bloom_filters=False), modes)
-        schema = shape.schema_of_plan(task.schema_id)
-        sorted_by = sort_column_ids(sort_order(shape), schema)
-        if task.work.action is TaskAction.REWRITE_CHANGES:
-            schema = Schema(*schema.fields, OFFSET_FIELD, TRANSACTION_FIELD, schema_id=schema.schema_id)
-            sorted_by = frozenset({TRANSACTION_FIELD.field_id})
+        schema = written_schema(task, layout, is_data=is_data)
         columns = leaves(schema)
+        if not is_data:
+            modes = MetricsModes.of(schema, {"write.metadata.metrics.default": "full"})
+            return _Kind(columns, FooterRules.of(schema, bloom_filters=False), modes)
+        rewrites = task.work.action is TaskAction.REWRITE_CHANGES
+        # The bounds of this column mark a merged change file, whatever the table says about metrics.
+        sorted_by = frozenset({TRANSACTION_FIELD.field_id}) if rewrites else sort_column_ids(sort_order(shape), schema)
         rules = FooterRules.of(schema, bloom_filters=bool(filters_of(properties, columns)))
         return _Kind(columns, rules, MetricsModes.of(schema, properties, sorted_by))
 
     # Both kinds are made before threads use them.
     known.update({is_data: made(is_data) for is_data in (True, False)})
     return lambda output: known[output.is_data]
+
+
+def written_schema(task: CompactionTask, layout: TableLayout, *, is_data: bool) -> Schema:
+    """The schema of the files that a task writes: of its data files, or of its files of positions.
+
+    `layout` is that of the table. Raises MergeFailed when the table no longer has the schema of the plan.
+    """
+    if not is_data:
+        return POSITION_DELETE_SCHEMA
+    schema = TableShape.of(written_layout(task.work.action, layout)).schema_of_plan(task.schema_id)
+    if task.work.action is not TaskAction.REWRITE_CHANGES:
+        return schema
+    return Schema(*schema.fields, OFFSET_FIELD, TRANSACTION_FIELD, schema_id=schema.schema_id)
 
 
 def _described(output: OutputFile, files: FileAccess, kind: _Kind) -> OutputFile:

@@ -197,6 +197,7 @@ class ServeOptimizers:
     def complete(self, optimizer_id: str, attempt_id: AttemptId, result: MergeResult) -> TaskStatus:
         """Take the report of an attempt, and return the status that its task has now.
 
+        While it is EXECUTING, the rows of the report are compared. The optimizer sends the report again until that has ended.
         A merge that is reported twice gets the same answer twice. Raises StaleAttempt when the attempt does not hold its task, or when it
         reported something else before: nothing is changed then. Raises ConfigError when an optimizer cannot report such an end. Raises
         MergeRefused when the report cannot be true: nothing of the attempt is used then, its task goes to another optimizer, and no file is
@@ -216,11 +217,12 @@ class ServeOptimizers:
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
         reported = result
         try:
-            result = self._queue.judged(task, result)
+            judged = self._queue.judged(task, result, wait=False)
         except MergeRefused as error:
             self._refuse(attempt, task, str(error), again=any(each.end_reason is EndReason.REPORT_REFUSED for each in attempts))
-        if result.error is not None:
-            result = replace(result, error=masked_text(result.error))
+        if judged is None:
+            return TaskStatus.EXECUTING
+        result = judged if judged.error is None else replace(judged, error=masked_text(judged.error))
         if result.end_reason is EndReason.INTERRUPTED:
             result = interrupted_too_often(result, attempts, self._family(optimizer_id))
         counted = too_often(result, sum(each.end_reason is EndReason.CREDENTIALS_ENDED for each in attempts))

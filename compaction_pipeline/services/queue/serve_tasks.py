@@ -35,6 +35,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, EndReason, Merge
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.words import printable
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
+from compaction_pipeline.services.queue.verify_reports import VerifyReports
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +70,13 @@ class ServeTasks:
         committer: Committer,
         note_denied: Callable[[TableIdentifier, str], bool],
         judge: Judge,
+        verify: VerifyReports,
         clock: Clock,
         retry_after: timedelta,
         turns: Callable[[str | None], Sequence[TableIdentifier]] = lambda queue: (),
     ) -> None:
-        """`judge` judges the report of a merge. `note_denied` shows on a table why its storage denied access to a merge. It returns False
-        when it cannot show that now.
+        """`judge` judges the report of a merge, and `verify` compares its rows where that is asked for. `note_denied` shows on a table why
+        its storage denied access to a merge. It returns False when it cannot show that now.
 
         A task whose attempt failed is tried again after `retry_after`. `turns` returns the tables of a queue that have their turn first.
         """
@@ -84,6 +86,7 @@ class ServeTasks:
         self._committer = committer
         self._note_denied = note_denied
         self._judge = judge
+        self._verify = verify
         self._clock = clock
         self._retry_after = retry_after
         self._turns = turns
@@ -153,7 +156,7 @@ class ServeTasks:
     def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
         return self._tasks.renew(attempt_ids, self._clock(), LEASE)
 
-    def judged(self, task: CompactionTask, result: MergeResult) -> MergeResult:
+    def judged(self, task: CompactionTask, result: MergeResult, *, wait: bool = True) -> MergeResult | None:
         layout = self._layout(task, result)
         if isinstance(layout, str):
             return result if result.error is not None else _unusable(result, layout)
@@ -163,7 +166,14 @@ class ServeTasks:
         if access.problem is not None:
             raise StorageUnavailable(f"the files of table {task.table} could not be opened: {access.problem}; report again")
         try:
-            return self._judge(task, result, layout, access.file_io)
+            described = self._judge(task, result, layout, access.file_io)
+            if not self._verify.is_asked_for(task, described):
+                return described
+            if wait:
+                self._verify.wait(task, described, layout, access.file_io)
+            elif not self._verify.has_ended(task, described, layout, access.file_io):
+                return None
+            return described
         except OutputUnusable as error:
             return _unusable(result, str(error))
 
@@ -225,7 +235,9 @@ class ServeTasks:
         Clean-up finds the files by the task's id in their names.
         """
         try:
-            return self.judged(task, result)
+            judged = self.judged(task, result)
+            assert judged is not None, "it waited"
+            return judged
         except MergeRefused as error:
             return _unusable(result, str(error))
 

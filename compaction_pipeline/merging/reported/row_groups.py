@@ -1,0 +1,51 @@
+"""Compares the statistics of a row group with its rows. Readers leave row groups out because of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from compaction_pipeline.merging.writing.metrics import Leaf, comparable, leaves
+from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
+
+_PLAIN = ParquetOptions.of({"write.parquet.compression-codec": "none"})
+
+
+def problem_of_statistics(group: Any, rows: Any, schema: Schema) -> str | None:
+    """Why the statistics of a row group are not true of its `rows`; None when they are.
+
+    `group` is PyArrow's metadata of the row group, and `rows` are a table of this schema. A bound may lie farther out than the values, and
+    statistics may be missing.
+    """
+    # Arrow writes the same rows again, only to compute their statistics.
+    sink, footers = pa.BufferOutputStream(), list[Any]()
+    writer = parquet_writer(sink, rows.schema, _PLAIN, [], footers)
+    writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+    writer.close()
+    own = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
+    for index, leaf in enumerate(leaves(schema)):
+        problem = _problem(group.column(index), own.column(index), leaf)
+        if problem is not None:
+            return f"column {leaf.name}: {problem}"
+    return None
+
+
+def _problem(said: Any, true: Any, leaf: Leaf) -> str | None:
+    if said.num_values != true.num_values:
+        return f"it has {true.num_values} values, but says {said.num_values}"
+    claimed, known = said.statistics, true.statistics
+    if claimed is None:
+        return None
+    if claimed.has_null_count and (known is None or claimed.null_count != known.null_count):
+        return f"it says that {claimed.null_count} values are NULL, which is not so"
+    if not claimed.has_min_max:
+        return None
+    if known is None or not known.has_min_max:
+        return "it has bounds, but its values have none"
+    lower, upper = comparable(leaf.type, claimed.min_raw), comparable(leaf.type, claimed.max_raw)
+    if lower > comparable(leaf.type, known.min_raw) or upper < comparable(leaf.type, known.max_raw):
+        return "some of its values lie outside of its bounds"
+    return None

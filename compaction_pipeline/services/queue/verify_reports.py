@@ -1,0 +1,76 @@
+"""Has the rows of reports compared with those that their tasks must write, where a resource group asks for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+
+from compaction_pipeline.core.errors import MergeFailed, MergeRefused, OutputUnusable
+from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.queue.ports import GroupStore
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.table import TableLayout
+
+log = logging.getLogger(__name__)
+
+Verify = Callable[[CompactionTask, MergeResult, TableLayout, Mapping[str, str]], "str | None"]
+"""Returns why the rows of a report cannot be true. Raises MergeFailed when nobody can tell."""
+_KEPT = 200
+"""So many answers are kept for optimizers that have not asked for them. One that comes too late has its rows compared again."""
+
+
+class VerifyReports:
+    """One report is verified at a time, because each costs about as much as its merge. Several threads may use it at once."""
+
+    def __init__(self, groups: GroupStore, verify: Verify) -> None:
+        self._groups = groups
+        self._verify = verify
+        self._turn = Lock()
+        self._guard = Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._asked: dict[AttemptId, Future[None]] = {}
+
+    def is_asked_for(self, task: CompactionTask, result: MergeResult) -> bool:
+        """Whether the group of the task wants the rows of this result to be compared."""
+        if result.error is not None:
+            return False
+        group = self._groups.group(task.queue)
+        return group is not None and group.verifies_rows
+
+    def wait(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> None:
+        """Compare the rows now. `result` was described by its footers.
+
+        Raises MergeRefused when they are not those of the task, and OutputUnusable when nobody can tell.
+        """
+        try:
+            with self._turn:
+                log.info("table=%s task=%s attempt=%s its rows are compared", task.table, task.task_id, task.attempt_id)
+                problem = self._verify(task, result, layout, file_io)
+        except MergeFailed as error:
+            raise OutputUnusable(f"its rows could not be compared: {error}") from error
+        if problem is not None:
+            raise MergeRefused(f"its rows are not those of the task: {problem}")
+
+    def has_ended(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> bool:
+        """Begin to compare the rows in the background, or find out whether that has ended. Raises as `wait` does, once it has ended."""
+        attempt_id = task.current_attempt_id
+        with self._guard:
+            asked = self._asked.get(attempt_id)
+            if asked is None:
+                self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="verify")
+                self._asked[attempt_id] = asked = self._pool.submit(self.wait, task, result, layout, file_io)
+                ended = [each for each, future in self._asked.items() if future.done()]
+                for each in ended[: max(0, len(self._asked) - _KEPT)]:
+                    del self._asked[each]
+            if not asked.done():
+                return False
+            self._asked.pop(attempt_id, None)
+        asked.result()
+        return True
+
+    def close(self) -> None:
+        """Begin no further comparison."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

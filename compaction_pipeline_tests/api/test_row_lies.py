@@ -1,0 +1,201 @@
+"""Lies that only the rows show, told to a server that compares them (`verify-outputs` = `rows`).
+
+The liar writes files that are right in themselves, with footers that are true of them, and reports them truly. The rows are not those that
+the task must write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pydantic import TypeAdapter
+from pyiceberg.typedef import Record
+
+from compaction_pipeline.core.queue.group import VERIFY_OUTPUTS
+from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.merging.reading.evolution import arrow_schema
+from compaction_pipeline.merging.reported.judge import judge
+from compaction_pipeline.merging.reported.verify import verify_rows
+from compaction_pipeline.merging.writing.metrics import footer_bytes
+from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
+from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.liars import (
+    PRICE,
+    REGION,
+    ROWS,
+    SCHEMA,
+    OverHttp,
+    OwnProcess,
+    Report,
+    all_deleted,
+    check_rows,
+    clean_up,
+    commit,
+    in_map,
+    merged,
+    plan,
+)
+from compaction_pipeline_tests.api.test_footer_lies import ONLY_PAGES_SHOW, rewritten, tampered
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+
+Rows = Callable[[Any], Any]
+
+
+def written_anew(report: Report, change: Rows, *, reported: bool = True) -> Report:
+    """Put other rows into the first file of a report, by the writer that honest workers use."""
+    [output] = report["outputs"]
+    path = Path(output["path"].removeprefix("file://"))
+    rows, footers = change(pq.read_table(path).cast(arrow_schema(SCHEMA.fields))), list[Any]()
+    with path.open("wb") as stream:
+        writer = parquet_writer(stream, arrow_schema(SCHEMA.fields), ParquetOptions.of({}), [], footers)
+        writer.write_table(rows)
+        writer.close()
+    output.update(file_size_bytes=path.stat().st_size, footer_bytes=footer_bytes(footers[0]))
+    if reported:
+        output.update(record_count=rows.num_rows)
+    return report
+
+
+def column(name: str, change: Rows) -> Rows:
+    """The rows with another column."""
+    return lambda rows: rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), change(rows[name]))
+
+
+ROW_LIES: Mapping[str, Rows] = {
+    "a number changed": column("id", lambda ids: pc.if_else(pc.equal(ids, 3), 4, ids)),
+    "a text changed": column("name", lambda names: pc.if_else(pc.equal(names, "n3"), "n4", names)),
+    "a NULL more": column("name", lambda names: pc.if_else(pc.equal(names, "n3"), pa.scalar(None, pa.string()), names)),
+    "a NULL filled": column("count", lambda counts: pc.fill_null(counts, 7)),
+    "0.0 for another number": column("price", lambda prices: pc.if_else(pc.equal(prices, 0.5), 0.0, prices)),
+    "NaN for a number": column("price", lambda prices: pc.if_else(pc.equal(prices, 0.5), float("nan"), prices)),
+    "a flag turned": column("flag", pc.invert),
+    "an element of a list changed": column("tags", lambda tags: pa.array([["y", None]] * len(tags), tags.type)),
+    "a list cut": column("tags", lambda tags: pa.array([["x"]] * len(tags), tags.type)),
+    "two rows exchanged": lambda rows: rows.take(pa.array([1, 0, *range(2, ROWS)])),
+    "one row twice, another gone": lambda rows: rows.take(pa.array([0, 0, *range(2, ROWS)])),
+    "values exchanged between two rows": column("name", lambda names: names.take(pa.array([1, 0, *range(2, ROWS)]))),
+    "another partition value": column("region", lambda regions: pa.array(["x"] * len(regions), pa.string())),
+    "the highest bit of a number turned": lambda rows: rows.set_column(
+        0, rows.schema.field(0), pa.array([number ^ -(2**63) for number in rows["id"].to_pylist()], pa.int64())
+    ),
+}
+
+
+@pytest.fixture
+def strict(served: Served, table: LakeTable) -> Served:
+    """A server whose default group has rows compared."""
+    groups = served.house.services.stores.groups
+    [group] = groups.groups()
+    groups.change(replace(group, properties={VERIFY_OUTPUTS: "rows"}))
+    return served
+
+
+def told(door: OverHttp, attempt_id: str, report: Report) -> TaskStatus:
+    """The status of the task once the rows of the report have been compared. The optimizer asks again meanwhile."""
+    for _ in range(600):
+        status = door.tell(attempt_id, report)
+        assert status is not None
+        if status is not TaskStatus.EXECUTING:
+            return status
+        time.sleep(0.1)
+    raise AssertionError("the rows were compared for a minute")
+
+
+def test_every_lie_about_rows_is_seen(served: Served, table: LakeTable) -> None:
+    """Without the process around it, which takes a second for each."""
+    taken = OwnProcess(served).take()
+
+    def problem(report: Report) -> str | None:
+        result = TypeAdapter(MergeResult).validate_python(report)
+        return verify_rows(taken.task, judge(taken.task, result, taken.layout, taken.file_io), taken.layout, taken.file_io)
+
+    assert problem(merged(taken)) is None
+    assert problem(written_anew(merged(taken), lambda rows: rows)) is None
+    for name, lie in ROW_LIES.items():
+        assert problem(written_anew(merged(taken), lie)) is not None, name
+    for name, footer in ONLY_PAGES_SHOW.items():
+        assert problem(rewritten(merged(taken), tampered(footer))) is not None, name
+    nans, order = merged(taken), merged(taken)
+    in_map("nan_value_counts", PRICE, 1)(nans)
+    assert "another number of NaNs in column 3" in str(problem(nans))
+    order["outputs"][0]["sort_order_id"] = 0
+    assert "are said to be sorted by {0}" in str(problem(order))
+
+
+def test_a_false_page_is_seen(served: Served, table: LakeTable) -> None:
+    """The footer is true, and its pages are not."""
+    taken = OwnProcess(served).take()
+    report = merged(taken)
+    path = Path(report["outputs"][0]["path"].removeprefix("file://"))
+    data = bytearray(path.read_bytes())
+    data[40:60] = b"\xff" * 20
+    path.write_bytes(data)
+    result = judge(taken.task, TypeAdapter(MergeResult).validate_python(report), taken.layout, taken.file_io)
+    assert verify_rows(taken.task, result, taken.layout, taken.file_io) is not None
+
+
+def test_a_server_that_compares_rows_refuses_a_lie_and_takes_the_truth(strict: Served, table: LakeTable) -> None:
+    door = OverHttp(strict)
+    taken = door.take()
+    assert told(door, taken.attempt_id, written_anew(merged(taken), ROW_LIES["a number changed"])) is TaskStatus.PENDING
+    [attempt] = strict.house.services.stores.tasks.attempts(taken.task.task_id)
+    assert attempt.end_reason is EndReason.REPORT_REFUSED
+    assert "its rows are not those of the task" in (attempt.reason or "")
+    assert "column 'id'" in (attempt.reason or "")
+    assert door.worker.touch()["drain"]
+    door = OverHttp(strict)
+    taken = door.take()
+    report = merged(taken)
+    assert told(door, taken.attempt_id, report) is TaskStatus.PREPARED
+    assert door.tell(taken.attempt_id, report) is TaskStatus.PREPARED
+    assert commit(strict) == ["COMMITTED"]
+    clean_up(strict)
+    check_rows(table)
+
+
+def test_rows_that_count_as_deleted_by_equality_are_not_believed(served: Served, table: LakeTable) -> None:
+    """By the footers alone, one report would empty this table."""
+    table.delete_ids(0, partition=Record(REGION))
+    waiting = [task.task_id for task in served.house.services.stores.tasks.tasks()]
+    served.house.services.stores.tasks.cancel(waiting, EndReason.GIVEN_UP, "the table changed", served.house.now)
+    plan(served, table)
+    taken = OwnProcess(served).take()
+    assert taken.task.work.deletes
+    report = merged(taken)
+    all_deleted("rows_deleted_by_equality")(report)
+    result = TypeAdapter(MergeResult).validate_python(report)
+    believed = judge(taken.task, result, taken.layout, taken.file_io)
+    problem = verify_rows(taken.task, believed, taken.layout, taken.file_io)
+    assert problem == "rows_deleted_by_equality is 12, but the same merge gives 1"
+
+
+def test_a_worker_of_this_program_waits_for_the_comparison(strict: Served, table: LakeTable) -> None:
+    door = OwnProcess(strict)
+    taken = door.take()
+    assert door.tell(taken.attempt_id, written_anew(merged(taken), ROW_LIES["two rows exchanged"])) is TaskStatus.PENDING
+    taken = door.take()
+    assert door.tell(taken.attempt_id, merged(taken)) is TaskStatus.PREPARED
+
+
+def test_what_cannot_be_compared_blames_nobody(strict: Served, table: LakeTable) -> None:
+    door = OverHttp(strict)
+    taken = door.take()
+    report = merged(taken)
+    inputs = [Path(file.path.removeprefix("file://")) for file in taken.task.work.inputs]
+    hidden = inputs[0].with_name("hidden")
+    inputs[0].rename(hidden)
+    assert told(door, taken.attempt_id, report) is TaskStatus.PENDING
+    hidden.rename(inputs[0])
+    [attempt] = strict.house.services.stores.tasks.attempts(taken.task.task_id)
+    assert attempt.end_reason is EndReason.FAILED
+    assert "could not be compared" in (attempt.reason or "")
+    assert not door.worker.touch()["drain"]
+    check_rows(table)
