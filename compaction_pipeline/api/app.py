@@ -7,16 +7,18 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 
-from compaction_pipeline.api.body_limit import BodyLimit
+from compaction_pipeline.api.bodies import Bodies
 from compaction_pipeline.api.groups import group_routes
 from compaction_pipeline.api.health import health_routes
 from compaction_pipeline.api.insight import insight_routes
 from compaction_pipeline.api.metrics import metrics_route
+from compaction_pipeline.api.openapi import complete_document
 from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
 from compaction_pipeline.api.problems import answer_with_problems
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
 from compaction_pipeline.api.security import Guard
+from compaction_pipeline.api.wrong_tokens import WrongTokens
 from compaction_pipeline.bootstrap import Services
 
 VERSION_PREFIX = "/api/v1"
@@ -37,15 +39,17 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
         lifespan=lifespan,
     )
     answer_with_problems(app)
-    app.add_middleware(BodyLimit)
-    guard = Guard(services.keep_tokens, RateLimit(services.clock))
+    complete_document(app)
+    guard = Guard(services.keep_tokens, RateLimit(services.clock), WrongTokens(services.clock))
+    bodies = Bodies(guard.count_bytes)
     optimizers = services.serve_optimizers
     app.include_router(health_routes(services.read_tasks.queue_counts))
     app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, services.keep_tokens, guard))
-    app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard), prefix=VERSION_PREFIX)
-    app.include_router(steering_routes(optimizers, guard), prefix=VERSION_PREFIX)
-    app.include_router(group_routes(services.manage_groups, services.read_queues, services.read_containers, guard), prefix=VERSION_PREFIX)
-    app.include_router(report_routes(services.take_reports, guard), prefix=VERSION_PREFIX)
+    app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard, bodies), prefix=VERSION_PREFIX)
+    app.include_router(steering_routes(optimizers, guard, bodies), prefix=VERSION_PREFIX)
+    groups = group_routes(services.manage_groups, services.read_queues, services.read_containers, guard, bodies)
+    app.include_router(groups, prefix=VERSION_PREFIX)
+    app.include_router(report_routes(services.take_reports, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_tasks, optimizers, guard), prefix=VERSION_PREFIX
     )

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
+from compaction_pipeline.api.bodies import Bodies, body_of
 from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
+from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.insight.group_value import container_value, group_value
 from compaction_pipeline.core.insight.plain import plain
@@ -48,10 +50,13 @@ class GroupChange(BaseModel):
     properties: _Properties | None = None
 
 
-def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadContainers, guard: Guard) -> APIRouter:
+def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadContainers, guard: Guard, bodies: Bodies) -> APIRouter:
     """The routes below `/api/v1` about groups, their queues and containers."""
     routes = APIRouter(tags=["groups"], responses=ANSWERS)
-    reader, admin = [Depends(guard.needs(Role.READER))], [Depends(guard.needs())]
+    needs_admin = guard.needs()
+    reader, admin = [Depends(guard.needs(Role.READER))], [Depends(needs_admin)]
+    group_body = bodies.of(GroupBody, needs_admin, body_bounds.OTHER)
+    change_body = bodies.of(GroupChange, needs_admin, body_bounds.OTHER)
 
     def changed(group: ResourceGroup) -> Any:
         return plain(group_value(group, warning=groups.warning(group)))
@@ -72,14 +77,14 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadConta
         """The command line that runs an optimizer of this group by hand. It names a file with the token, and never the token."""
         return list(containers.command(name))
 
-    @routes.post("/groups", status_code=201, dependencies=admin)
-    def add(body: GroupBody) -> Any:
+    @routes.post("/groups", status_code=201, dependencies=admin, openapi_extra=body_of(GroupBody))
+    def add(body: GroupBody = Depends(group_body)) -> Any:
         """Make a group. The answer has a `warning` when a part of it is useless, or when this server does not know its container."""
         group = ResourceGroup(body.group, body.container, body.properties, CompactionQueue(body.capacity, body.order))
         return changed(groups.add(group))
 
-    @routes.patch("/groups/{name}", dependencies=admin)
-    def change(name: str, body: GroupChange) -> Any:
+    @routes.patch("/groups/{name}", dependencies=admin, openapi_extra=body_of(GroupChange))
+    def change(name: str, body: GroupChange = Depends(change_body)) -> Any:
         """Change a group. Tasks that are in its queue already stay there."""
         old = groups.group(name)
         queue = CompactionQueue(body.capacity or old.queue.capacity, body.order or old.queue.order)
