@@ -40,10 +40,10 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     )
     answer_with_problems(app)
     complete_document(app)
-    guard = Guard(services.keep_tokens, RateLimit(services.clock), WrongTokens(services.clock))
+    guard = Guard(services.keep_tokens, RateLimit(services.own_clock), WrongTokens(services.own_clock))
     bodies = Bodies(guard.count_bytes)
     optimizers = services.serve_optimizers
-    app.include_router(health_routes(services.read_tasks.queue_counts))
+    app.include_router(health_routes(services.check_ready, services.own_clock))
     app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, services.keep_tokens, guard))
     app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(steering_routes(optimizers, guard, bodies), prefix=VERSION_PREFIX)
