@@ -11,6 +11,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from compaction_pipeline.api.patient_protocol import KNOWN
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.wrong_tokens import WrongTokens
 from compaction_pipeline.core.access.rate import BYTES_OF_ONE, MOST_AT_ONCE, PER_SECOND
@@ -55,6 +56,9 @@ class Guard:
                 detail = f"{MOST_AT_ONCE} requests of this token are being answered, and more may not be; send it again in 1 s"
                 raise HTTPException(429, detail, {"Retry-After": "1"})
             self._at_once[token.token_id] += 1
+            known: Callable[[], None] | None = request.scope.get("state", {}).get(KNOWN)
+            if known is not None:
+                known()
             try:
                 yield token
             finally:
