@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from fastapi import FastAPI
 
 from compaction_pipeline.api.bodies import Bodies
+from compaction_pipeline.api.docs_pages import add_docs
 from compaction_pipeline.api.groups import group_routes
 from compaction_pipeline.api.health import health_routes
 from compaction_pipeline.api.insight import insight_routes
@@ -37,6 +38,8 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
         version=services.version,
         description="Merges the small files of Apache Iceberg tables. `api/ROUTES.md` explains every route.",
         lifespan=lifespan,
+        # `add_docs` serves these pages.
+        openapi_url=None,
     )
     answer_with_problems(app)
     complete_document(app)
@@ -53,4 +56,5 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_tasks, optimizers, guard), prefix=VERSION_PREFIX
     )
+    add_docs(app)
     return app

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from compaction_pipeline.api.bodies import Bodies, body_of, first_errors
+from compaction_pipeline.api.openapi import plain_answer
 from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.api.waiting_polls import WaitingPolls
@@ -196,6 +197,7 @@ def steering_routes(optimizers: ServeOptimizers, guard: Guard, bodies: Bodies) -
     """The routes below `/api/v1` by which people steer optimizers."""
     admin = guard.needs()
     routes = APIRouter(tags=["optimizers"], responses=ANSWERS, dependencies=[Depends(admin)])
+    nothing = plain_answer(type(None), status=202)
     level_body = bodies.of(LogLevelBody, admin, body_bounds.OTHER)
 
     @routes.post("/optimizers/{optimizer_id}/drain", status_code=204)
@@ -203,12 +205,12 @@ def steering_routes(optimizers: ServeOptimizers, guard: Guard, bodies: Bodies) -
         """Let an optimizer take no more tasks, and end after those that it has."""
         optimizers.drain(optimizer_id)
 
-    @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202, openapi_extra=body_of(LogLevelBody))
+    @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202, openapi_extra=body_of(LogLevelBody), responses=nothing)
     def log_level(optimizer_id: str, body: LogLevelBody = Depends(level_body)) -> None:
         """Let the log of an optimizer show messages of this level and worse ones. It learns it at its next heartbeat."""
         optimizers.set_log_level(optimizer_id, body.level)
 
-    @routes.post("/optimizers/{optimizer_id}/stack", status_code=202)
+    @routes.post("/optimizers/{optimizer_id}/stack", status_code=202, responses=nothing)
     def stack(optimizer_id: str) -> None:
         """Let an optimizer write the stacks of its threads into its log. It learns it at its next heartbeat."""
         optimizers.ask_for_stacks(optimizer_id)

@@ -84,6 +84,7 @@ ANSWERS: dict[int | str, dict[str, object]] = {
         (415, "The body is not JSON"),
         (422, "The body is not understood, or not accepted"),
         (429, "The token has made too many requests"),
+        (431, "The headers are too large"),
         (503, "A database, catalog or store did not answer"),
     )
 }

@@ -133,7 +133,7 @@ def serve(
 
 
 def _need_server_extra() -> None:
-    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if find_spec(name) is None]
+    missing = [name for name in ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client") if find_spec(name) is None]
     if missing:
         raise ConfigError(f"`serve` needs {', '.join(missing)}: install 'compaction-pipeline[server]'")
 
